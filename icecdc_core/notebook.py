@@ -259,7 +259,7 @@ def finish(
             remedy="run the validation with repair=true; find out who else writes into the index",
         )
     if isinstance(report, SmokeReport):
-        report.require_ok()
+        report.require_ready()
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
         # This ends the notebook by an exception and returns the result to the job, so it must be the last statement.

@@ -72,25 +72,9 @@ def run_many(
 ) -> ManyReport:
     """Run a job for each index, ``parallel`` of them at a time, each in a thread and a Spark session of its own.
 
-    A polling sync runs in a loop for each index; ``parallel`` then limits the polls at a time. The loop goes on after a
-    poll that ends in state ``retry`` or ``locked``; other failures end it. SIGTERM, and for polling runs an interrupt,
-    stops all loops and begins no further syncs. In the session a scheduler pool for each index shares the cores fairly,
-    if ``spark.scheduler.mode`` is ``FAIR``.
-
-    Args:
-        spark: A session of the application, see ``get_spark``.
-        job: The job, such as ``follow_changes``.
-        configs: The parameters of each index by its name.
-        command: The name of the job in failure reports.
-        parallel: Jobs, or polls, at a time.
-        on_poll: Gets the report so far after each poll of a polling sync, one call at a time.
-
-    Returns:
-        A report for each index, in the order of ``configs``.
-
-    Raises:
-        ConfigError: The indexes cannot share a session.
-        KeyboardInterrupt: An interrupt ended the run.
+    A polling sync runs in a loop for each index; ``parallel`` then limits the polls at a time. SIGTERM, and for polling
+    runs an interrupt, stops all loops and begins no further syncs. ``on_poll`` gets the report so far, one call at a
+    time. A scheduler pool for each index shares the cores fairly, if ``spark.scheduler.mode`` is ``FAIR``.
     """
     require_one_session(configs)
     began = time.monotonic()
@@ -133,7 +117,7 @@ class _Run:
         job: Job,
         config: SyncConfig,
         spark: SparkSession,
-        polled: Callable[[], object] = lambda: None,
+        polled: Callable[[], object],
     ) -> None:
         self.name, self.traceback = name, ""
         self._command, self._work, self._config, self._spark = command, job, config, spark

@@ -57,8 +57,8 @@ def changes_per_snapshot(
     if not exact:
         metadata = IcebergTable(spark, config.table).metadata()
         path = _path(metadata, begin, end)[-MOST_SNAPSHOTS:]
-        summaries = pd.DataFrame([_summary_row(metadata, snapshot_id) for snapshot_id in path], columns=columns)
-        return NotebookFrame.of(summaries, note=summary_note(summaries, report))
+        summaries = [_summary_row(metadata, snapshot_id) for snapshot_id in path]
+        return NotebookFrame.of(pd.DataFrame(summaries, columns=columns))
     source = open_source(spark, config)
     try:
         path = _path(source.metadata, begin, end)
@@ -69,34 +69,11 @@ def changes_per_snapshot(
     finally:
         source.table.release()
     rows = [{**_identity(source.metadata, each), **_NONE, **counts.get(each, {})} for each in path]
-    changes = pd.DataFrame(rows, columns=columns)
-    return NotebookFrame.of(changes, note=exact_note(changes, report))
+    return NotebookFrame.of(pd.DataFrame(rows, columns=columns))
 
 
-def summary_note(changes: pd.DataFrame, report: RunReport) -> str:
-    """Explain why the counts of the snapshots' summaries are not those of the sync; "" if they are the same."""
-    if (changes["rows_added"].sum(), changes["rows_removed"].sum()) == (report.upserts, report.deletes):
-        return ""
-    carried = report.carryovers_removed
-    unsent = f", and the sync left out {carried:,} unchanged rows of rewritten files (carryover)" if carried else ""
-    return (
-        f"The sync needed only {report.upserts:,} upserts and {report.deletes:,} deletes for these rows: a snapshot "
-        f"counts every row of a file that it rewrites, and an updated row as removed and added{unsent}."
-    )
-
-
-def exact_note(changes: pd.DataFrame, report: RunReport) -> str:
-    """Explain why the exact counts of the snapshots are not those of the sync; "" if they are the same."""
-    written = changes["inserted"].sum() + changes["updated"].sum()
-    if (written, changes["deleted"].sum()) == (report.upserts, report.deletes):
-        return ""
-    return (
-        f"The sync wrote {report.upserts:,} upserts and {report.deletes:,} deletes: a row that several "
-        "snapshots changed counts in each of them, and only its last state was written."
-    )
-
-
-_NONE = dict.fromkeys(EXACT_COLUMNS[3:], 0)
+_COUNTS = EXACT_COLUMNS[3:]
+_NONE = dict.fromkeys(_COUNTS, 0)
 
 
 def _path(metadata: TableMetadata, begin: int | None, end: int) -> list[int]:
@@ -159,9 +136,6 @@ def _identity(metadata: TableMetadata, snapshot_id: int) -> dict[str, Any]:
     return {"snapshot_id": snapshot_id, "committed_at": committed, "operation": operation(snapshot)}
 
 
-_COUNTS = ("inserted", "updated", "deleted", "carryovers_removed")
-
-
 @dataclass(frozen=True)
 class PendingChanges(Report):
     """What an index lacks.
@@ -207,10 +181,7 @@ class PendingChanges(Report):
 
 
 def pending_changes(spark: SparkSession, config: SyncConfig) -> PendingChanges:
-    """Count what each snapshot since the position changed, and what the next sync would write.
-
-    It reads every changed file, as the sync would, and once more for the counts of each snapshot.
-    """
+    """Count what each snapshot since the position changed, and what the next sync would write."""
     begin = time.monotonic()
     # A dry run is no sync, so it leaves no metrics of one.
     own = config.replace(dry_run=True, metrics_folder="", metrics_url="")

@@ -12,14 +12,13 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions, upsert_version
-from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, write_actions
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields
-from icecdc_core.runs.dead_letters import DeadLetter, open_dead_letters, resolve_dead_letters
-from icecdc_core.runs.run import Look, Run
+from icecdc_core.runs.dead_letters import open_dead_letters, parse_action, resolve_dead_letters
+from icecdc_core.runs.run import Look, Run, refuse_dry_run
 from icecdc_core.table.source import Source
 
 _PAGE = 1000
@@ -55,13 +54,7 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
         ConfigError: The server lacks what mapping and settings need.
         IcecdcError: Any other error of the package.
     """
-    if config.dry_run:
-        raise ConfigError(
-            "A replay writes documents",
-            subject="dry_run",
-            value=True,
-            remedy="leave dry_run out, or run the status, which counts the open dead letters",
-        )
+    refuse_dry_run(config, "A replay writes documents", "the status, which counts the open dead letters")
     with Run("replay", spark, config) as run:
         with run.stage("check"):
             look = run.look(needs_history=False)
@@ -90,10 +83,10 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
                 result = write_actions(stored_actions(dead_letters.where(F.col("resolution") == "replayed")), settings)
                 run.client.indices.refresh(index=position.physical_index)
         with run.stage("resolve"):
-            letters = [DeadLetter(**rejected) for rejected in result.dead_letters]
-            rejected_again = {letter.head["_id"]: letter.head["version"] for letter in letters}
+            heads = [(parse_action(letter["action"])[1], letter["status"]) for letter in result.dead_letters]
+            rejected_again = {head["_id"]: head["version"] for head, _ in heads}
             # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
-            by_content = {letter.head["_id"]: letter.head["version"] for letter in letters if letter.status != 409}
+            by_content = {head["_id"]: head["version"] for head, status in heads if status != 409}
             outdated = _outdated(run.client, position.physical_index, by_content)
             if counts:
                 resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))

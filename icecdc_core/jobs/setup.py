@@ -1,7 +1,4 @@
-"""Checks of an environment: whether everything is set up, and whether a whole round works.
-
-In: a session and parameters. Out: a report with one line for each check.
-"""
+"""The setup check: everything a run depends on, and everything that would block it; it only reads."""
 
 from __future__ import annotations
 
@@ -43,6 +40,11 @@ class CheckReport(Report):
     """Base class of the reports of checks, which are dataclasses."""
 
     errors: list[Any]
+
+    def require_ready(self) -> None:
+        """Raise the first failure, if there is one."""
+        if self.errors:
+            raise self.errors[0]
 
     @property
     def state(self) -> str:
@@ -97,10 +99,13 @@ class SetupReport(CheckReport):
         """The verdict, in a few words."""
         return "ready" if self.ok else f"NOT ready: {len(self.problems)} problem{'s'[: len(self.problems) != 1]}"
 
+    @property
+    def _found(self) -> list[tuple[str, str]]:
+        return [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
+
     def text(self) -> str:
         """The report as a table of plain text, with all problems and notes."""
-        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
-        return text_table([*(row for row in self.rows() if row[1]), *found])
+        return text_table([*(row for row in self.rows() if row[1]), *self._found])
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
@@ -129,24 +134,13 @@ class SetupReport(CheckReport):
 
         from icecdc_core.reporting.figures import NotebookFrame
 
-        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
-        frame = pd.DataFrame(found, columns=["kind", "what was found"])
+        frame = pd.DataFrame(self._found, columns=["kind", "what was found"])
         return NotebookFrame.of(frame, empty="None: a run can start.")
-
-    def require_ready(self) -> None:
-        """Raise the first blocking problem, if there is one."""
-        if self.errors:
-            raise self.errors[0]
 
 
 @with_job_session
 def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
-    """Check everything a run depends on, and collect all problems instead of stopping at the first.
-
-    Args:
-        spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The job's parameters.
-    """
+    """Check everything a run depends on, and collect all problems instead of stopping at the first."""
     begin = time.monotonic()
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": versions(spark)}
@@ -191,46 +185,32 @@ def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[st
 
 def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
     fields = index_mapping(source.schema, config.mapping, config.pipeline_fields)["properties"]
-    columns = [
-        _field(fields, column.name, column.dataType.simpleString(), not column.nullable)
-        | {"identifier": column.name in source.identifier_columns}
-        for column in source.schema.fields
-    ]
-    columns += [_field(fields, name) for name in fields if name not in source.schema.names]
     identifiers = source.identifier_columns
-    notes = [f"document ids contain the values of '{name}', although no field has them" for name in _hidden(source)]
+    columns = []
+    for name in dict.fromkeys((*source.schema.names, *fields)):
+        column = source.schema[name] if name in source.schema.names else None
+        columns.append(
+            {
+                "column": name,
+                "type": "" if column is None else column.dataType.simpleString(),
+                "required": column is not None and not column.nullable,
+                "identifier": column is not None and name in identifiers,
+                "OpenSearch field": fields.get(name, {}).get("type", "object"),
+                "example query": as_text(example_queries(fields, name)),
+            }
+        )
+    shown = source.columns if source.projection is None else source.projection.repeated.values()
+    hidden = [name for name in identifiers if name not in shown]
+    notes = [f"document ids contain the values of '{name}', although no field has them" for name in hidden]
     if not identifiers:
         notes.append("no identifier columns: a sync accepts appends only and refuses updates and deletes")
-    return {
-        "snapshot_id": source.head,
-        "identifier_columns": list(identifiers),
-        "columns": columns,
-        "notes": notes,
-    }
-
-
-def _hidden(source: Source) -> list[str]:
-    """The identifier columns that no field is."""
-    shown = source.columns if source.projection is None else source.projection.repeated.values()
-    return [name for name in source.identifier_columns if name not in shown]
-
-
-def _field(fields: dict[str, Any], name: str, data_type: str = "", required: bool = False) -> dict[str, Any]:
-    return {
-        "column": name,
-        "type": data_type,
-        "required": required,
-        "identifier": False,
-        "OpenSearch field": fields.get(name, {}).get("type", "object"),
-        "example query": as_text(example_queries(fields, name)),
-    }
+    return {"snapshot_id": source.head, "identifier_columns": list(identifiers), "columns": columns, "notes": notes}
 
 
 def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
     with spark_errors(config, source.table):
         found["source_rows"] = _count_rows(source)
-        if source.head is not None:
-            source.require_unique_identifiers(config.on_duplicate_identifier)
+        source.require_unique_identifiers(config.on_duplicate_identifier)
 
 
 def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:

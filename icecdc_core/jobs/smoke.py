@@ -1,8 +1,4 @@
-"""The smoke test: tries export, sync and validation on scratch tables, drops them, and reports each check.
-
-It is for an environment where icecdc was never run, such as a new Databricks workspace: the report says what was found
-there, and what of it works.
-"""
+"""The smoke test: tries export, sync and validation on scratch tables, drops them, and reports each check."""
 
 from __future__ import annotations
 
@@ -10,18 +6,16 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.columns import quoted
-from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError
+from icecdc_core.errors import IcecdcError, IndexDiffersError
 from icecdc_core.jobs.export import export_table
 from icecdc_core.jobs.setup import CheckReport, check_setup
 from icecdc_core.jobs.sync import sync_changes
@@ -30,11 +24,11 @@ from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import icecdc_meta, indexes_behind
 from icecdc_core.reporting.reports import check_report_path, text_table
 from icecdc_core.runs.dead_letters import table_name
-from icecdc_core.runs.run import connect
+from icecdc_core.runs.run import connect, refuse_dry_run
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.compat import inspect_session, versions
 from icecdc_core.session.job_session import job_session
-from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.session.jvm import java_class
 from icecdc_core.table.failures import spark_errors
 
 if TYPE_CHECKING:
@@ -44,47 +38,22 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
-_UNKNOWN = "unknown"
-
-
 def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, str]:
     """Return what was found, without secrets; ``unknown`` for what this environment does not say."""
-    runtime = os.environ.get("DATABRICKS_RUNTIME_VERSION", "")
-    return {
-        "Databricks runtime": runtime or "none",
-        **_or_unknown(lambda: versions(spark)),
-        "Iceberg's jar": _known(lambda: _jar(spark, "org.apache.iceberg.IcebergBuild")),
-        "session": inspect_session(spark).kind,
-        "access mode": _known(lambda: access_mode(spark.conf.get, runtime)),
-        "catalog": config.catalog,
-        "catalog type": config.catalog_properties.get("type", _UNKNOWN if config.catalog_properties else "of session"),
-        "catalog class": _known(lambda: _catalog_class(spark, config)),
-        "Iceberg's extensions": _known(lambda: "loaded" if has_extensions(spark, config) else "not loaded"),
-        "OpenSearch": _known(lambda: _opensearch(config)),
+    facts: dict[str, Callable[[], str]] = {
+        "Iceberg's jar": lambda: _jar(spark, "org.apache.iceberg.IcebergBuild"),
+        # A tag of the runtime that Databricks does not document, so it may be missing.
+        "access mode": lambda: str(spark.conf.get("spark.databricks.clusterUsageTags.dataSecurityMode", "unknown")),
+        "OpenSearch": lambda: _opensearch(config),
     }
-
-
-def access_mode(setting: Callable[[str, str], str | None], runtime: str) -> str:
-    """Return the access mode of the cluster as Databricks' API names it, such as ``SINGLE_USER`` or ``NONE``."""
-    if not runtime:
-        return "not on Databricks"
-    # A tag of the runtime that Databricks does not document, so it may be missing.
-    return setting("spark.databricks.clusterUsageTags.dataSecurityMode", "") or _UNKNOWN
-
-
-def has_extensions(spark: SparkSession, config: SyncConfig) -> bool:
-    """Whether Spark's SQL has what Iceberg's extensions add to it: found out, because the setting alone proves nothing.
-
-    Without the extensions the statement has a syntax error. With them it fails for its table, which does not exist.
-    """
-    place = ".".join(map(quoted, config.table_parts[:-1]))
-    try:
-        spark.sql(f"ALTER TABLE {place}.`icecdc no such table` CREATE BRANCH `b`")
-    except ParseException:
-        return False
-    except (PySparkException, Py4JError):
-        return True
-    return True
+    found = {"Databricks runtime": os.environ.get("DATABRICKS_RUNTIME_VERSION", "none"), **versions(spark)}
+    found |= {"session": inspect_session(spark).kind, "catalog": config.catalog}
+    for name, fact in facts.items():
+        try:
+            found[name] = fact()
+        except Exception as error:  # the report is there to say what does not work
+            found[name] = f"unknown ({type(error).__name__})"
+    return found
 
 
 def _jar(spark: SparkSession, name: str) -> str:
@@ -94,30 +63,10 @@ def _jar(spark: SparkSession, name: str) -> str:
     return str(location.getFile()).rpartition("/")[2]
 
 
-def _catalog_class(spark: SparkSession, config: SyncConfig) -> str:
-    catalog = iceberg_class(spark, "spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, config.catalog)
-    return str(catalog.getClass().getName())
-
-
 def _opensearch(config: SyncConfig) -> str:
-    doing, user = "reading the version", config.opensearch_username
-    with closing(connect(config)) as client, typed_errors(config.opensearch_url, doing, user):
+    with closing(connect(config)) as client:
         version = client.info()["version"]
-        return f"{version.get('distribution', 'opensearch')} {version['number']}"
-
-
-def _known(fact: Callable[[], str]) -> str:
-    try:
-        return fact()
-    except Exception as error:  # the report is there to say what does not work
-        return f"{_UNKNOWN} ({type(error).__name__})"
-
-
-def _or_unknown(facts: Callable[[], dict[str, str]]) -> dict[str, str]:
-    try:
-        return facts()
-    except Exception as error:
-        return {"versions": f"{_UNKNOWN} ({type(error).__name__})"}
+    return f"{version.get('distribution', 'opensearch')} {version['number']}"
 
 
 @dataclass(frozen=True)
@@ -129,7 +78,7 @@ class SmokeReport(CheckReport):
         table: The table beside which the scratch tables were.
         index: The index after which the scratch indexes were named.
         kind: ``smoke``.
-        environment: Versions, access mode, catalog, and whether Iceberg's extensions of Spark are loaded.
+        environment: Versions, Iceberg's jar, access mode and catalog.
         checks: Each check: ``kind`` of table, ``check``, ``state`` (passed, failed or skipped), ``seconds``, and of one
             that failed ``error``, ``message`` and ``remedy``.
         seconds: Seconds the test took.
@@ -169,11 +118,6 @@ class SmokeReport(CheckReport):
 
         return pd.DataFrame(self.checks).fillna("")
 
-    def require_ok(self) -> None:
-        """Raise the first failure, if there is one."""
-        if self.errors:
-            raise self.errors[0]
-
 
 _Step = tuple[str, Callable[[], None]]
 
@@ -193,25 +137,10 @@ _CONNECTION = {"catalog_properties", "warehouse", "spark_conf", "request_timeout
 def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
     """Export, change, sync and validate a scratch table of each kind, drop it, and report how each step ended.
 
-    The scratch tables are beside ``config.table``, which need not exist, with names that no other table has. Of the
-    parameters only those count that say how to reach the catalog and OpenSearch.
-
-    Args:
-        spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The parameters.
-
-    Raises:
-        ConfigError: ``dry_run`` is set, or the report cannot be written.
-        DependencyError: The session is not supported.
+    The scratch tables are beside ``config.table``, which need not exist, with names that no other table has.
     """
     begin = time.monotonic()
-    if config.dry_run:
-        raise ConfigError(
-            "A smoke test writes, to scratch tables of its own",
-            subject="dry_run",
-            value=True,
-            remedy="leave dry_run out, or run the setup check, which only reads",
-        )
+    refuse_dry_run(config, "A smoke test writes, to scratch tables of its own", "the setup check, which only reads")
     check_report_path(config.report_path)
     run = uuid.uuid4().hex[:8]
     checks: list[dict[str, Any]] = []
@@ -222,7 +151,7 @@ def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
             try:
                 _attempt(scratch, kind, _steps(own, scratch, properties), checks, errors)
             finally:  # an interrupt leaves nothing behind either
-                _attempt(scratch, kind, _cleanup(own, scratch), checks, errors, is_cleanup=True)
+                _attempt(scratch, kind, _cleanup(own, scratch), checks, errors)
     return SmokeReport(
         ok=not errors,
         table=config.table,
@@ -253,29 +182,27 @@ def _scratch(config: SyncConfig, suffix: str) -> SyncConfig:
 
 
 def _attempt(
-    scratch: SyncConfig,
-    kind: str,
-    steps: Iterator[_Step],
-    checks: list[dict[str, Any]],
-    errors: list[Exception],
-    is_cleanup: bool = False,
+    scratch: SyncConfig, kind: str, steps: Iterator[_Step], checks: list[dict[str, Any]], errors: list[Exception]
 ) -> None:
-    """Run steps and note how each one ended; after a failure the others are skipped, but not those of a cleanup."""
+    """Run steps and note how each one ended; after a failure the others are skipped, but not those that clean up."""
     failed = False
     for name, step in steps:
-        check: dict[str, Any] = {"kind": kind, "check": name, "state": "passed", "seconds": 0.0}
+        check: dict[str, Any] = {"kind": kind, "check": name, "state": "skipped", "seconds": 0.0}
         checks.append(check)
+        is_cleanup = name.startswith("drop ")
         if failed and not is_cleanup:
-            check["state"] = "skipped"
             continue
         started = time.monotonic()
         try:
-            with _typed_errors(scratch, name):
+            with typed_errors(scratch.opensearch_url, name, scratch.opensearch_username), spark_errors(scratch):
                 step()
+            check["state"] = "passed"
         except Exception as error:
             failed = True
             errors.append(error)
-            check |= {"state": "failed", **_described(error)}
+            text = error.message if isinstance(error, IcecdcError) else str(error)
+            check |= {"state": "failed", "error": type(error).__name__, "message": shorten(mask_secrets(text))}
+            check["remedy"] = getattr(error, "remedy", "")
             if is_cleanup:
                 tables = f"{scratch.table} and {scratch.dead_letter_table}"
                 check["remedy"] = f"drop the tables {tables} and the indexes {scratch.index}-* if they are there"
@@ -301,20 +228,18 @@ def _steps(spark: SparkSession, scratch: SyncConfig, properties: dict[str, str])
     def changes() -> None:
         _require("changed rows", remove_carryovers(read_changes(spark, scratch.table)).count(), 3)
 
-    def export() -> None:
-        _require("exported documents", export_table(spark, scratch).upserts, 3)
-
     def sync() -> None:
         report = sync_changes(spark, scratch)
         _require("upserts and deletes", (report.upserts, report.deletes), (2, 1))
 
     def validate() -> None:
         report = validate_table(spark, scratch)
-        _require("rows, missing, extra and stale documents", (report.source_rows, *_differences(report)), (3, 0, 0, 0))
+        found = (report.source_rows, report.missing, report.extra, report.stale)
+        _require("rows, missing, extra and stale documents", found, (3, 0, 0, 0))
 
     yield "create table", create
     yield "setup", lambda: check_setup(spark, scratch).require_ready()
-    yield "export", export
+    yield "export", lambda: _require("exported documents", export_table(spark, scratch).upserts, 3)
     yield "change rows", change
     yield "read changes", changes
     yield "sync", sync
@@ -322,8 +247,6 @@ def _steps(spark: SparkSession, scratch: SyncConfig, properties: dict[str, str])
 
 
 def _cleanup(spark: SparkSession, scratch: SyncConfig) -> Iterator[_Step]:
-    """Drop the table, its dead letters and its indexes, however far the checks came."""
-
     def drop_table() -> None:
         for table in (scratch.quoted_table, table_name(scratch)):
             spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
@@ -340,28 +263,9 @@ def _cleanup(spark: SparkSession, scratch: SyncConfig) -> Iterator[_Step]:
     yield "drop index", drop_index
 
 
-def _differences(report: Any) -> tuple[int, int, int]:
-    return report.missing, report.extra, report.stale
-
-
 def _require(what: str, found: object, expected: object) -> None:
     if found != expected:
         raise IndexDiffersError(
             f"Expected {what}: {expected}; found: {found}",
             remedy="please report it, with the report of the smoke test",
         )
-
-
-@contextmanager
-def _typed_errors(scratch: SyncConfig, name: str) -> Iterator[None]:
-    with typed_errors(scratch.opensearch_url, name, scratch.opensearch_username), spark_errors(scratch):
-        yield
-
-
-def _described(error: Exception) -> dict[str, str]:
-    """An error as it may be shown: no text of it has a secret."""
-    text = error.message if isinstance(error, IcecdcError) else str(error)
-    described = {"error": type(error).__name__, "message": shorten(mask_secrets(text))}
-    with suppress(AttributeError):
-        described["remedy"] = error.remedy  # type: ignore[attr-defined]
-    return described

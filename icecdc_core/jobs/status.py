@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.lock import is_gone
-from icecdc_core.commits.position import LeaseHolder, Position, parse_position
+from icecdc_core.commits.position import LeaseHolder, parse_position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.store import committed_batches
 from icecdc_core.config.sync import StatusConfig
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 _MOST_TABLES, _READING = 10_000, "reading the positions"
+_OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
 _SELECTING = {"identifier_columns", "columns", "row_filter", "select", "mapping", "settings"}
 
 
@@ -113,53 +114,48 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
 
 
 def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) -> StatusReport:
-    client = Connection.of(config).client()
-    try:
-        with typed_errors(config.opensearch_url, _READING, config.opensearch_username):
-            if not client.indices.exists(index=config.positions_index):
-                return StatusReport([])
-            client.indices.refresh(index=config.positions_index)
-            wanted = {"bool": {"filter": [{"term": {"type": "position"}}, *only]}}
-            body = {"query": wanted, "sort": [{"index": "asc"}], "size": _MOST_TABLES}
-            hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
-            positions = [hit["_source"] for hit in hits]
-            last = [_last_commit(client, config, str(source.get("index"))) for source in positions]
-    finally:
-        client.close()
+    reading = typed_errors(config.opensearch_url, _READING, config.opensearch_username)
+    with closing(Connection.of(config).client()) as client, reading:
+        if not client.indices.exists(index=config.positions_index):
+            return StatusReport([])
+        client.indices.refresh(index=config.positions_index)
+        wanted = {"bool": {"filter": [{"term": {"type": "position"}}, *only]}}
+        body = {"query": wanted, "sort": [{"index": "asc"}], "size": _MOST_TABLES}
+        hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
+        positions = [hit["_source"] for hit in hits]
+        last = [_last_commit(client, config, str(source.get("index"))) for source in positions]
     return StatusReport([_status(spark, config, *found) for found in zip(positions, last, strict=True)])
 
 
-def _problem(error: Exception) -> dict[str, Any]:
-    failed = failure_report(error, {})
-    return {"problem": str(failed["message"]), "state": str(failed["state"])}
-
-
 def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any]) -> IndexStatus:
-    try:
-        position, holder = parse_position(source)
-    except Exception as error:
-        index, table = str(source.get("index")), str(source.get("table"))
-        return IndexStatus(index, table, last_run=last_run, **_problem(error))
-    batch = source.get("batch")
-    names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
     found: dict[str, Any] = {}
-    problems = []
-    for step in (_lag, _dead_letters, partial(_spec, position=position)):
+    problems: dict[str, str] = {}
+    for step in (_position, _lag, _dead_letters, _spec):
         try:
             found |= step(spark, config, source)
         except Exception as error:  # whatever is wrong with one table, the others have a status
-            problems.append(_problem(error))
+            failed = failure_report(error, {})
+            problems[str(failed["message"])] = str(failed["state"])
+            if step is _position:
+                break
     return IndexStatus(
-        index=source["index"],
-        table=source["table"],
-        snapshot_id=source.get("snapshot_id"),
+        index=str(source.get("index")),
+        table=str(source.get("table")),
         last_run=last_run,
-        pending={name: batch.get(name) for name in names} if batch else None,
-        running=_running(holder) if holder else None,
-        problem=" ".join(dict.fromkeys(each["problem"] for each in problems)),
-        state=min((each["state"] for each in problems), key=WORST_FIRST.index, default="ok"),
+        problem=" ".join(problems),
+        state=min(problems.values(), key=WORST_FIRST.index, default="ok"),
         **found,
     )
+
+
+def _position(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    position, holder = parse_position(source)
+    pending = {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None
+    return {
+        "snapshot_id": position.snapshot_id,
+        "pending": pending,
+        "running": _running(holder) if holder else None,
+    }
 
 
 def _lag(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
@@ -175,8 +171,9 @@ def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any
     return {"dead_letters": count_open_dead_letters(spark, own)}
 
 
-def _spec(spark: SparkSession, config: SyncConfig, source: dict[str, Any], position: Position) -> dict[str, Any]:
+def _spec(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     """Compare the position with the parameters, if they are those of its index: all of a job, the given of a status."""
+    position, _ = parse_position(source)
     if not position.exists or config.index != position.index:
         return {}
     if isinstance(config, StatusConfig) and not config.model_fields_set & _SELECTING:
@@ -207,8 +204,8 @@ def _running(holder: LeaseHolder) -> dict[str, Any] | None:
 
 
 def _last_commit(client: OpenSearch, config: SyncConfig, index: str) -> dict[str, Any]:
-    found = committed_batches(client, config.positions_index, index, 1)
     names = ("kind", "updated_at", "seconds", "upserts", "deletes", "already_applied", "rejected", "run_id")
+    found = committed_batches(client, config.positions_index, index, 1)
     return {name: found[0].get(name) for name in names} if found else {}
 
 

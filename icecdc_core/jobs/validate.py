@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
@@ -14,7 +13,6 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
-from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch.checksums import (
     index_checksums,
@@ -25,20 +23,18 @@ from icecdc_core.opensearch.checksums import (
 )
 from icecdc_core.opensearch.index_pages import index_parts
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import ValidationReport
-from icecdc_core.runs.run import Run
+from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.spark import tuned_for_many_groups
-from icecdc_core.table.snapshots import row_count
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
 
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
+_VERDICTS = (MISSING, EXTRA, STALE)
 SAMPLES = 10
 
 
@@ -86,13 +82,9 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
         ConfigError: ``repair`` is asked for, and the server lacks what mapping and settings need.
     """
-    if config.repair and config.dry_run:
-        raise ConfigError(
-            "A repair writes documents",
-            subject="dry_run",
-            value=True,
-            remedy="leave dry_run out, or run the validation without repair; it shows what a repair would correct",
-        )
+    if config.repair:
+        instead = "the validation without repair; it shows what a repair would correct"
+        refuse_dry_run(config, "A repair writes documents", instead)
     with Run("validate", spark, config) as run:
         with run.stage("check"):
             look = run.look(needs_history=False)
@@ -106,23 +98,19 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         snapshot_id = position.snapshot_id if at_position else source.head
         repaired = 0
         with closing(_compare(run, source, position, snapshot_id)) as comparison:
-            repairs = config.repair and any(comparison.counts.values())
-            if repairs:
+            if repairs := config.repair and any(comparison.counts.values()):
                 with run.stage("repair"):
                     repaired = repair_differences(run, look, comparison.differences)
         if repairs:
             comparison = _compare(run, source, position, snapshot_id)
             comparison.close()
+        found: dict[str, Any] = {f"{verdict}_ids": ids for verdict, ids in comparison.samples.items()}
+        found |= comparison.counts
         report = ValidationReport(
             ok=comparison.all_equal,
             source_rows=comparison.source_rows,
             index_documents=comparison.index_documents,
-            missing=comparison.counts[MISSING],
-            extra=comparison.counts[EXTRA],
-            stale=comparison.counts[STALE],
-            missing_ids=comparison.samples[MISSING],
-            extra_ids=comparison.samples[EXTRA],
-            stale_ids=comparison.samples[STALE],
+            **found,
             table=config.table,
             index=config.index,
             snapshot_id=snapshot_id,
@@ -149,60 +137,32 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
         parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
         by_content = not source.identifier_columns
         # The documents of a pipeline have other texts than their rows.
-        total = row_count(source.metadata, snapshot_id)
         if not run.config.pipeline_fields and texts_are_comparable(run.client, pit, source.schema):
-            with _progress(spark, total, f"Comparing {run.config.table}") as (bar, read):
-                texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index, read)
-                found = _compared(source_text_checksums(documents), texts, by_content)
-                bar.complete(found.index_documents)
+            texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index)
+            found = _compared(source_text_checksums(documents), texts, by_content)
             if found.all_equal:
                 return found
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
             found.close()
-        with _progress(spark, total, f"Comparing {run.config.table}") as (bar, read):
-            contents = index_checksums(spark, run.config, source.schema, pit, parts, read)
-            found = _compared(source_checksums(documents, source.schema), contents, by_content)
-            bar.complete(found.index_documents)
-        return found
-
-
-@contextmanager
-def _progress(spark: SparkSession, total: int, description: str) -> Iterator[tuple[Progress, Accumulator[int] | None]]:
-    """Show how many documents of the index are read, by a counter for the executors; None if nobody sees the bar."""
-    with progress(total, description) as bar:
-        read = spark.sparkContext.accumulator(0) if bar.is_shown else None
-        with bar.watching(lambda: read.value if read else 0):
-            yield bar, read
+        contents = index_checksums(spark, run.config, source.schema, pit, parts)
+        return _compared(source_checksums(documents, source.schema), contents, by_content)
 
 
 def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:
     sides = _sides(table_side, index_side)
     compared = _without_equals(_by_content(sides) if by_content else _by_id(sides))
     compared = compared.persist(StorageLevel.MEMORY_AND_DISK)
-    total = (
-        F.sum("rows").alias("rows"),
-        F.sum("documents").alias("documents"),
-        F.count(F.lit(1)).alias("ids"),
-    )
-    groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
-    counts = {
-        verdict: abs(groups[verdict]["rows"] - groups[verdict]["documents"]) if by_content else groups[verdict]["ids"]
-        for verdict in groups
-    }
-    samples = {
-        verdict: [
-            row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
-        ]
-        for verdict in (MISSING, EXTRA, STALE)
-        if verdict in groups
-    }
-    return _Comparison(
-        sum(group["rows"] for group in groups.values()),
-        sum(group["documents"] for group in groups.values()),
-        compared,
-        {verdict: counts.get(verdict, 0) for verdict in (MISSING, EXTRA, STALE)},
-        {verdict: samples.get(verdict, []) for verdict in (MISSING, EXTRA, STALE)},
-    )
+    sums = F.sum("rows").alias("rows"), F.sum("documents").alias("documents"), F.count(F.lit(1)).alias("ids")
+    groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*sums).collect()}
+    counts = dict.fromkeys(_VERDICTS, 0)
+    samples: dict[str, list[str]] = {verdict: [] for verdict in _VERDICTS}
+    for verdict in groups.keys() & counts.keys():
+        group = groups[verdict]
+        counts[verdict] = abs(group["rows"] - group["documents"]) if by_content else group["ids"]
+        wrong = compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES)
+        samples[verdict] = [row["id"] for row in wrong.collect()]
+    rows, documents = (sum(group[name] for group in groups.values()) for name in ("rows", "documents"))
+    return _Comparison(rows, documents, compared, counts, samples)
 
 
 def _sides(table_side: DataFrame, index_side: DataFrame) -> DataFrame:

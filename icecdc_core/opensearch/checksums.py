@@ -25,7 +25,6 @@ from icecdc_core.opensearch.index_pages import WHOLE, IndexPart, Page, read_inde
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
-    from pyspark import Accumulator
 
     from icecdc_core.config import SyncConfig
 
@@ -78,7 +77,6 @@ def index_text_checksums(
     pit: str,
     parts: list[IndexPart],
     index: str,
-    read: Accumulator[int] | None = None,
 ) -> DataFrame:
     """Return the checksums of the texts of the documents of an index."""
 
@@ -88,7 +86,7 @@ def index_text_checksums(
         hits = split_hits(answer, index)
         return [(identifier, digest, None) for identifier, digest, _ in hits], hits and orjson.loads(hits[-1][2])
 
-    return as_numbers(read_index(spark, config, pit, parts, page, False, read))
+    return as_numbers(read_index(spark, config, pit, parts, page, False))
 
 
 def split_hits(answer: str, index: str) -> list[tuple[str, str, str]]:
@@ -121,7 +119,6 @@ def index_checksums(
     schema: StructType,
     pit: str,
     parts: list[IndexPart],
-    read: Accumulator[int] | None = None,
 ) -> DataFrame:
     """Return the checksums of the contents of an index, without the fields that an ingest pipeline makes."""
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
@@ -134,7 +131,7 @@ def index_checksums(
         ]
         return rows, hits and hits[-1]["sort"]
 
-    return as_numbers(read_index(spark, config, pit, parts, page, True, read))
+    return as_numbers(read_index(spark, config, pit, parts, page, True))
 
 
 def content_digests(schema: StructType) -> Callable[[dict[str, Any]], str]:

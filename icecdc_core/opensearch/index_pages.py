@@ -17,7 +17,6 @@ from icecdc_core.opensearch.client import Connection, typed_error
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
-    from pyspark import Accumulator
 
     from icecdc_core.config import SyncConfig
 
@@ -78,7 +77,6 @@ def read_index(
     parts: list[IndexPart],
     page_of: Callable[[Any], Page],
     parses: bool,
-    read: Accumulator[int] | None = None,
 ) -> DataFrame:
     """Read the parts of an index page by page, one task for each part; return id, digest and version of documents."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
@@ -92,8 +90,6 @@ def read_index(
                 rows, query["search_after"] = page_of(client.search(body=query, params=WHOLE))
                 if not rows:
                     return
-                if read is not None:
-                    read.add(len(rows))
                 columns = zip(*rows, strict=True)
                 types = (pa.string(), pa.string(), pa.int64())
                 arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]

@@ -250,24 +250,21 @@ class NotebookFrame(pd.DataFrame):
     has only one column.
     """
 
-    _metadata = ("empty_text", "note")
+    _metadata = ("empty_text",)
     empty_text: str = ""
-    note: str = ""
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, empty: str = "", note: str = "") -> NotebookFrame:
-        """Return a frame with the texts that belong to it."""
+    def of(cls, frame: pd.DataFrame, empty: str = "") -> NotebookFrame:
+        """Return a frame with the text that it shows if it is empty."""
         shown = cls(frame)
-        shown.empty_text, shown.note = empty, note
+        shown.empty_text = empty
         return shown
 
     def _repr_html_(self) -> str:
-        return as_html([self.empty_text] if self.empty else [self, self.note])
+        return as_html([self.empty_text] if self.empty else [self])
 
     def __repr__(self) -> str:
-        if self.empty:
-            return self.empty_text
-        return "\n".join(filter(None, (super().__repr__(), self.note)))
+        return self.empty_text if self.empty else super().__repr__()
 
 
 def as_html(parts: Iterable[str | pd.DataFrame]) -> str:

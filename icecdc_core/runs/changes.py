@@ -111,18 +111,13 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
             changes = compute_last_rows(planned, source.current_rows(plan.end, "last"))
         else:
             changes = compute_net_changes(planned)
-        return _without_null(changes, planned)
-
-
-def _without_null(changes: NetChanges, planned: PlannedRange) -> NetChanges:
-    """Check that no changed identifier is null; changes that fail the check are released."""
-    if changes.nulls and changes.rows is not None:
-        try:
-            require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
-        except BaseException:
-            changes.close()
-            raise
-    return changes
+        if changes.nulls and changes.rows is not None:
+            try:
+                require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
+            except BaseException:
+                changes.close()
+                raise
+        return changes
 
 
 def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
@@ -43,25 +42,11 @@ _ATTEMPTS = 20
 KEY = ("index", "table", "document_id", "version", "physical_index")
 
 
-@dataclass(frozen=True)
-class DeadLetter:
-    """A rejected operation as the executors return it."""
-
-    action: str
-    status: int
-    reason: str
-    operation: str = field(init=False)
-    head: dict[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        operation, head = next(iter(json.loads(self.action.split("\n", 1)[0]).items()))
-        object.__setattr__(self, "operation", operation)
-        object.__setattr__(self, "head", head)
-
-    @property
-    def document(self) -> str | None:
-        """The document as JSON; None for a delete."""
-        return self.action.split("\n", 1)[1].rstrip("\n") or None
+def parse_action(action: str) -> tuple[str, dict[str, Any], str | None]:
+    """Return the operation of a bulk line, its head, and the document as JSON; None for a delete."""
+    head, _, document = action.partition("\n")
+    ((operation, values),) = json.loads(head).items()
+    return operation, values, document.rstrip("\n") or None
 
 
 def store_dead_letters(
@@ -71,27 +56,12 @@ def store_dead_letters(
     if not rejected:
         return
     now = datetime.now(UTC)
-    rows = [
-        (
-            config.index,
-            config.table,
-            letter.head["_id"],
-            letter.head["version"],
-            letter.operation,
-            letter.document,
-            letter.status,
-            letter.reason,
-            batch.epoch,
-            batch.from_snapshot_id,
-            batch.to_snapshot_id,
-            batch.physical_index,
-            run_id,
-            now,
-            None,
-            None,
-        )
-        for letter in (DeadLetter(**found) for found in rejected)
-    ]
+    of_batch = batch.epoch, batch.from_snapshot_id, batch.to_snapshot_id, batch.physical_index, run_id, now, None, None
+    rows = []
+    for letter in rejected:
+        operation, head, document = parse_action(letter["action"])
+        of_letter = head["_id"], head["version"], operation, document, letter["status"], letter["reason"]
+        rows.append((config.index, config.table, *of_letter, *of_batch))
     name = table_name(config)
     try:
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.

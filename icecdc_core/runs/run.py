@@ -13,7 +13,7 @@ from icecdc_core.commits.preconditions import check_identity, check_precondition
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec
-from icecdc_core.errors import IndexNotFoundError
+from icecdc_core.errors import ConfigError, IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors, without_retries
 from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import (
@@ -187,6 +187,13 @@ def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None
     for each in stored:
         if (error := check_identity(config.index, each, source)) is not None:
             raise error
+
+
+def refuse_dry_run(config: SyncConfig, what: str, instead: str) -> None:
+    """Refuse a dry run of a job whose whole work is to write."""
+    if config.dry_run:
+        remedy = f"leave dry_run out, or run {instead}"
+        raise ConfigError(what, subject="dry_run", value=True, remedy=remedy)
 
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:

@@ -46,12 +46,6 @@ def sequence_number(metadata: TableMetadata, snapshot_id: int | None) -> int:
     return _by_id(metadata)[snapshot_id].sequence_number if snapshot_id is not None else 0
 
 
-def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:
-    """Return the rows of a snapshot by its own summary, rows that a delete file deletes included; 0 if unknown."""
-    snapshot = metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
-    return _in_summary(snapshot, "total-records")
-
-
 def rows_added(snapshot: Snapshot) -> int:
     """Return the rows of the files that a snapshot added, by its own summary; 0 if it does not say."""
     return _in_summary(snapshot, "added-records")

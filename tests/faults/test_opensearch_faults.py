@@ -182,12 +182,6 @@ class DescribeWaiting:
         sync_changes(spark, exported)
         assert (seconds < 120, equal(exported)) == (True, True)
 
-    def it_fails_at_once_when_there_is_no_server_at_the_start(self, spark, exported):
-        begin = time.monotonic()
-        with pytest.raises(OpenSearchUnreachableError):
-            sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
-        assert time.monotonic() - begin < 20
-
 
 class DescribeABlockedOrMissingIndex:
     def it_stops_at_a_full_disk_and_ends_in_sync_after_a_cleanup(self, spark, exported, physical, opensearch, equal):

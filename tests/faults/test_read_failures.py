@@ -1,4 +1,4 @@
-"""Every place that blames the files of a table has a case that really provokes it; everything else blames no file."""
+"""What blames the files of a table, really provoked; everything else blames no file."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def refused(state):
     def expect(error, *parts):
         before = state()
         with pytest.raises(error) as caught:
-            yield
+            yield caught
         text = str(caught.value)
         assert type(caught.value) is error
         assert [part for part in (*parts, "Remedy: ") if part not in text] == [], text
@@ -85,64 +85,100 @@ def closed_port():
         return free.getsockname()[1]
 
 
-class DescribeTheTable:
-    @JOBS
-    def it_refuses_an_unknown_table(self, spark, make_config, refused, job):
-        with refused(TableNotFoundError, "[table='lake.ns.nowhere']", "SHOW TABLES"):
-            job(spark, make_config(table="lake.ns.nowhere"))
+GONE, TYPES = "check the catalog's type, address and credentials", "use columns of a whole number"
+# What is given, the error, and what its text names.
+REFUSED = [
+    ({"table": "lake.ns.nowhere"}, TableNotFoundError, ["[table='lake.ns.nowhere']", "SHOW TABLES"]),
+    ({"table": "lake.nowhere.t"}, TableNotFoundError, ["[table='lake.nowhere.t']"]),
+    ({"table": "pond.ns.t"}, CatalogError, ["pond", "[catalog_properties", GONE]),
+    ({"table": "spark_catalog.default.only_a_view"}, TableNotFoundError, ["spark_catalog.default.only_a_view"]),
+    ({"columns": ["id", "nmae"]}, ColumnNotFoundError, ["[columns=['id', 'nmae']]", "columns: id, name, ratio, place"]),
+    ({"identifier_columns": "key"}, IdentifierColumnsError, ["['key']]", "top-level columns: id, name, ratio, place"]),
+    ({"identifier_columns": "place.city"}, IdentifierColumnsError, ["['place.city']]", "top-level columns"]),
+    ({"identifier_columns": "ratio"}, IdentifierColumnsError, ["double", "['ratio']]", TYPES]),
+    ({"identifier_columns": "place"}, IdentifierColumnsError, ["struct<city:string>", "['place']]", TYPES]),
+    ({"opensearch_client_cert": "me.pem"}, ConfigError, ["opensearch_client_cert: given for an http URL"]),
+    (
+        {"opensearch_aws_region": "eu-1", "opensearch_username": "a", "opensearch_password": "env:A"},
+        ConfigError,
+        ["opensearch_aws_region: given together"],
+    ),
+    ({"opensearch_username": "ann", "opensearch_password": "env:NO"}, SecretError, ["opensearch_password='env:NO']"]),
+    *(
+        ({"row_filter": condition}, ConfigError, [reason, f"[row_filter={condition!r}]"])
+        for condition, reason in {
+            "id >": "PARSE_SYNTAX_ERROR",
+            "id > 1; DROP TABLE t": "PARSE_SYNTAX_ERROR",
+            "id = 1) OR (1 = 1": "PARSE_SYNTAX_ERROR",
+            "nmae = 'a'": "nmae",
+            "id + 1": "BOOLEAN",
+            "count(id) > 1": "not a condition",
+            "id IN (SELECT id FROM lake.ns.bad_input)": "subquery",
+            "random() < 0.5": "not deterministic",
+            "name = uuid()": "not deterministic",
+            "current_timestamp() > TIMESTAMP '2026-01-01'": "not deterministic",
+            "current_date() > DATE '2026-01-01'": "not deterministic",
+            "reflect('java.lang.System', 'getProperty', 'user.home') = 'x'": "row_filter",
+            "java_method('java.lang.System', 'getenv', 'HOME') = 'x'": "row_filter",
+            "try_reflect('java.lang.System', 'getProperty', 'user.home') = 'x'": "row_filter",
+        }.items()
+    ),
+    # Only rows can show these; they are the filter's fault, not that of the data files.
+    *(
+        ({"row_filter": condition}, ConfigError, [reason, f"[row_filter={condition!r}]", "try_cast"])
+        for condition, reason in {
+            "raise_error('not here') IS NULL": "USER_RAISED_EXCEPTION] not here",
+            "assert_true(id > 1) IS NULL": "USER_RAISED_EXCEPTION",
+            "1 / id < 5": "DIVIDE_BY_ZERO",
+            "CAST(name AS INT) > 0": "CAST_INVALID_INPUT",
+            "to_number(name, '999') = 1": "INVALID_FORMAT",
+            "name RLIKE concat('(', name)": "INVALID_PARAMETER_VALUE.PATTERN",
+        }.items()
+    ),
+]
 
-    def it_refuses_an_unknown_namespace(self, spark, make_config, refused):
-        with refused(TableNotFoundError, "[table='lake.nowhere.t']", "check catalog, namespace and table name"):
-            export_table(spark, make_config(table="lake.nowhere.t"))
 
-    def it_refuses_a_catalog_the_session_does_not_know(self, spark, make_config, refused):
-        with refused(CatalogError, "pond", "[catalog_properties", "check the catalog's type, address and credentials"):
-            export_table(spark, make_config(table="pond.ns.t"))
-
-    def it_refuses_a_view(self, spark, make_config, refused):
+@pytest.mark.usefixtures("compiled_plans")
+class DescribeAnInput:
+    @pytest.mark.parametrize(("given", "error", "parts"), REFUSED, ids=lambda each: str(each)[:60])
+    def it_is_refused_by_an_export(self, spark, table, make_config, refused, given, error, parts):
         spark.range(1).createOrReplaceTempView("only_a_view")
-        with refused(TableNotFoundError, "[table='spark_catalog.default.only_a_view']"):
-            export_table(spark, make_config(table="spark_catalog.default.only_a_view"))
+        with refused(error, *parts):
+            export_table(spark, make_config(**{"table": table, **given}))
 
+    @pytest.mark.parametrize("at", [0, 4, 5, -4], ids=["table", "columns", "identifiers", "row_filter"])
+    def it_is_refused_by_a_sync(self, spark, table, make_config, refused, at):
+        given, error, parts = REFUSED[at]
+        with refused(error, *parts):
+            sync_changes(spark, make_config(**{"table": table, **given}))
 
-class DescribeColumns:
-    @JOBS
-    def it_refuses_an_unknown_column(self, spark, table, make_config, refused, job):
-        with refused(ColumnNotFoundError, "[columns=['id', 'nmae']]", "columns: id, name, ratio, place"):
-            job(spark, make_config(table=table, columns=["id", "nmae"]))
+    def it_is_a_problem_that_the_setup_check_finds(self, spark, table, make_config):
+        report = check_setup(spark, make_config(table=table, row_filter="1 / id < 5"))
+        assert "row_filter fails for a row" in report.problems[0]
 
-    @JOBS
-    def it_refuses_an_unknown_identifier_column(self, spark, table, make_config, refused, job):
-        with refused(
-            IdentifierColumnsError, "[identifier_columns=['key']]", "top-level columns: id, name, ratio, place"
-        ):
-            job(spark, make_config(table=table, identifier_columns="key"))
-
-    def it_refuses_a_field_of_a_struct_as_identifier(self, spark, table, make_config, refused):
-        with refused(IdentifierColumnsError, "[identifier_columns=['place.city']]", "top-level columns"):
-            export_table(spark, make_config(table=table, identifier_columns=["place.city"]))
-
-    @pytest.mark.parametrize(("column", "kind"), [("ratio", "double"), ("place", "struct<city:string>")])
-    def it_refuses_an_identifier_of_a_type_that_does_not_identify(
-        self, spark, table, make_config, refused, column, kind
-    ):
-        with refused(
-            IdentifierColumnsError, kind, f"[identifier_columns=['{column}']]", "use columns of a whole number"
-        ):
-            export_table(spark, make_config(table=table, identifier_columns=[column]))
+    def it_is_named_when_a_later_row_shows_it(self, spark, sql, make_config, refused):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+        config = make_config(row_filter="1 / (id - 3) < 5")
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (3, 'c')")
+        for job in (sync_changes, validate_table):
+            with refused(ConfigError, "DIVIDE_BY_ZERO", "[row_filter="):
+                job(spark, config)
 
 
 class DescribeIdentifiersInTheData:
-    def it_refuses_to_export_a_null(self, spark, sql, make_config, refused):
+    @pytest.mark.parametrize(
+        ("rows", "error", "parts"),
+        [
+            ("(1, 'a'), (NULL, 'b')", IdentifierColumnsError, ["{'id': None}", "[identifier_columns=['id']]"]),
+            ("(1, 'a'), (1, 'b')", DuplicateIdentifierError, ["2 rows share {'id': 1}", "on_duplicate_identifier"]),
+        ],
+    )
+    def it_refuses_to_export_them(self, spark, sql, make_config, refused, rows, error, parts):
         sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a'), (NULL, 'b')")
-        with refused(IdentifierColumnsError, "{'id': None}", "[identifier_columns=['id']]", "row_filter"):
-            export_table(spark, make_config())
-
-    def it_refuses_to_export_duplicates(self, spark, sql, make_config, refused):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a'), (1, 'b')")
-        with refused(DuplicateIdentifierError, "2 rows share {'id': 1}", "on_duplicate_identifier=last"):
+        sql(f"INSERT INTO {{t}} VALUES {rows}")
+        with refused(error, *parts):
             export_table(spark, make_config())
 
     @pytest.mark.parametrize(
@@ -170,43 +206,24 @@ class DescribeTheCatalog:
         [
             ("no_such_type", {"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
             ("no_such_class", {"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
+            ("no_such_file", {"type": "jdbc", "uri": "jdbc:sqlite:/nowhere/at/all.db", "warehouse": "/t"}, "/nowhere"),
             (
-                "no_such_file",
-                {"type": "jdbc", "uri": "jdbc:sqlite:/nowhere/at/all.db", "warehouse": "/tmp"},
-                "/nowhere",
+                "printed",
+                {"type": "jdbc", "uri": "jdbc:nothing://ann:very-hidden@x/?password=very-hidden", "warehouse": "/t"},
+                "jdbc:nothing://***@x/?password=***",
             ),
-            ("no_such_driver", {"type": "jdbc", "uri": "jdbc:nothing:x", "warehouse": "/tmp"}, "jdbc:nothing"),
             ("no_uri", {"type": "rest"}, "uri"),
+            ("far", {"type": "rest", "uri": "http://127.0.0.1:{port}", "token": "env:CATALOG_TOKEN"}, "127.0.0.1"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
-    def it_refuses_properties_that_lead_nowhere(self, spark, make_config, refused, catalog, properties, reason):
-        config = make_config(table=f"{catalog}.ns.t", catalog_properties=json.dumps(properties))
-        with refused(CatalogError, reason, "[catalog_properties", "check the catalog's type, address and credentials"):
-            export_table(get_spark(config), config)
-
-    def it_refuses_a_rest_catalog_that_does_not_answer(self, spark, make_config, refused, closed_port):
-        uri = f"http://127.0.0.1:{closed_port}"
-        config = make_config(table="far.ns.t", catalog_properties={"type": "rest", "uri": uri})
-        with refused(CatalogError, str(closed_port), "[catalog_properties", "address"):
-            export_table(get_spark(config), config)
-
-    def it_never_prints_the_secrets_of_a_catalog(self, spark, make_config, refused, closed_port, monkeypatch):
+    def it_refuses_properties_that_lead_nowhere_and_prints_no_secret(
+        self, spark, make_config, refused, closed_port, monkeypatch, catalog, properties, reason
+    ):
         monkeypatch.setenv("CATALOG_TOKEN", "very-hidden")
-        properties = {"type": "rest", "uri": f"http://127.0.0.1:{closed_port}", "token": "env:CATALOG_TOKEN"}
-        config = make_config(table="closed.ns.t", catalog_properties=properties)
-        with pytest.raises(CatalogError) as caught:
-            export_table(get_spark(config), config)
-        assert "very-hidden" not in f"{caught.value} {config!r}"
-
-    def it_never_prints_the_secrets_in_a_uri(self, spark, make_config):
-        properties = {
-            "type": "jdbc",
-            "uri": "jdbc:nothing://ann:very-hidden@x/?password=very-hidden",
-            "warehouse": "/t",
-        }
-        config = make_config(table="printed.ns.t", catalog_properties=properties)
-        with pytest.raises(CatalogError, match=r"jdbc:nothing://\*\*\*@x/\?password=\*\*\*") as caught:
+        given = json.dumps(properties).replace("{port}", str(closed_port))
+        config = make_config(table=f"{catalog}.ns.t", catalog_properties=given)
+        with refused(CatalogError, reason, "[catalog_properties", GONE) as caught:
             export_table(get_spark(config), config)
         assert "very-hidden" not in f"{caught.value} {config!r}"
 
@@ -226,88 +243,12 @@ class DescribeOpenSearch:
     @pytest.mark.parametrize("job", [export_table, sync_changes, validate_table])
     def it_refuses_wrong_credentials(self, spark, table, make_config, refused, opensearch_url, monkeypatch, job):
         monkeypatch.setenv("SEARCH_PASSWORD", "guessed-wrong")
+        secured = {"opensearch_username": "ann", "opensearch_password": "env:SEARCH_PASSWORD"}
         with (
             loopback_proxy(opensearch_url, credentials="ann:right") as proxy,
-            refused(OpenSearchAuthError, "401", "opensearch_username", "'ann'", "opensearch_password") as _,
+            refused(OpenSearchAuthError, "401", "opensearch_username", "'ann'", "opensearch_password"),
         ):
-            job(
-                spark,
-                make_config(
-                    table=table,
-                    opensearch_url=proxy.url,
-                    opensearch_username="ann",
-                    opensearch_password="env:SEARCH_PASSWORD",
-                ),
-            )
-
-    def it_works_with_the_right_credentials(self, spark, table, make_config, opensearch_url, monkeypatch, indexed):
-        monkeypatch.setenv("SEARCH_PASSWORD", "right")
-        with loopback_proxy(opensearch_url, credentials="ann:right") as proxy:
-            secured = {"opensearch_username": "ann", "opensearch_password": "env:SEARCH_PASSWORD"}
-            export_table(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
-        assert len(indexed()) == 3
-
-    def it_refuses_a_password_that_is_not_set(self, spark, table, make_config):
-        config = make_config(table=table, opensearch_username="ann", opensearch_password="env:NOT_SET_ANYWHERE")
-        with pytest.raises(SecretError, match=r"opensearch_password='env:NOT_SET_ANYWHERE'\]\. Remedy: export"):
-            export_table(spark, config)
-
-
-class DescribeParameters:
-    @pytest.mark.parametrize(
-        ("condition", "reason"),
-        [
-            ("id >", "PARSE_SYNTAX_ERROR"),
-            ("id > 1; DROP TABLE t", "PARSE_SYNTAX_ERROR"),
-            ("nmae = 'a'", "nmae"),
-            ("id + 1", "BOOLEAN"),
-            ("count(id) > 1", "not a condition"),
-            ("id IN (SELECT id FROM lake.ns.bad_input)", "subquery"),
-            ("random() < 0.5", "not deterministic"),
-            ("name = uuid()", "not deterministic"),
-            ("current_timestamp() > TIMESTAMP '2026-01-01'", "not deterministic"),
-            ("current_date() > DATE '2026-01-01'", "not deterministic"),
-        ],
-    )
-    def it_refuses_a_row_filter_that_is_no_lasting_condition(
-        self, spark, table, make_config, refused, condition, reason
-    ):
-        with refused(ConfigError, reason, f"[row_filter={condition!r}]"):
-            export_table(spark, make_config(table=table, row_filter=condition))
-
-
-@pytest.mark.usefixtures("compiled_plans")
-class DescribeAFilterThatFails:
-    """Only rows can show it; it is the filter's fault, not that of the data files."""
-
-    @pytest.mark.parametrize(
-        ("condition", "reason"),
-        [
-            ("raise_error('not here') IS NULL", "USER_RAISED_EXCEPTION] not here"),
-            ("assert_true(id > 1) IS NULL", "USER_RAISED_EXCEPTION"),
-            ("1 / id < 5", "DIVIDE_BY_ZERO"),
-            ("CAST(name AS INT) > 0", "CAST_INVALID_INPUT"),
-            ("to_number(name, '999') = 1", "INVALID_FORMAT"),
-            ("name RLIKE concat('(', name)", "INVALID_PARAMETER_VALUE.PATTERN"),
-        ],
-    )
-    def it_is_named(self, spark, table, make_config, refused, condition, reason):
-        with refused(ConfigError, reason, f"[row_filter={condition!r}]", "try_cast"):
-            export_table(spark, make_config(table=table, row_filter=condition))
-
-    def it_is_named_by_a_sync_and_a_validation(self, spark, sql, make_config, refused):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-        config = make_config(row_filter="1 / (id - 3) < 5")
-        export_table(spark, config)
-        sql("INSERT INTO {t} VALUES (3, 'c')")
-        for job in (sync_changes, validate_table):
-            with refused(ConfigError, "DIVIDE_BY_ZERO", "[row_filter="):
-                job(spark, config)
-
-    def it_is_a_problem_that_the_setup_check_finds(self, spark, table, make_config):
-        report = check_setup(spark, make_config(table=table, row_filter="1 / id < 5"))
-        assert "row_filter fails for a row" in report.problems[0]
+            job(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
 
 
 class DescribeTheReport:
@@ -353,17 +294,11 @@ class DescribeTheIndex:
             validate_table(spark, make_config(table=table))
 
     @JOBS
-    def it_refuses_an_index_that_is_not_ours(self, spark, table, make_config, refused, opensearch, name, job):
-        opensearch.index(index=name, id="1", body={"somebody": "else's"})
-        with refused(IndexConflictError, f"[index='{name}']", "choose another index name"):
-            job(spark, make_config(table=table))
-
-    @JOBS
-    def it_refuses_an_alias_of_an_index_that_is_not_ours(
-        self, spark, table, make_config, refused, opensearch, name, job
-    ):
-        opensearch.indices.create(index=f"{name}-of-others", body={"aliases": {name: {}}})
-        with refused(IndexConflictError, f"{name}-of-others", f"[index='{name}']", "choose another index name"):
+    @pytest.mark.parametrize("index", ["{}", "{}-of-others"], ids=["an index", "an alias"])
+    def it_refuses_one_that_is_not_ours(self, spark, table, make_config, refused, opensearch, name, job, index):
+        body = {} if index == "{}" else {"aliases": {name: {}}}
+        opensearch.indices.create(index=index.format(name), body=body)
+        with refused(IndexConflictError, index.format(name), f"[index='{name}']", "choose another index name"):
             job(spark, make_config(table=table))
 
     @JOBS

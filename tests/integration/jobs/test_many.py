@@ -97,31 +97,20 @@ class DescribeASync:
         # At once, and not only in the summary, because the others may poll without a limit.
         assert [line for line in out[:-1] if line.startswith("broken failed: ")] != []
 
-    def it_shows_a_table_with_a_row_for_each_index(self, run):
+    def it_shows_a_table_and_leaves_log_and_metrics_of_each_index(self, run, file, name):
         _, out, err = run("sync")
         table = [line.split() for line in out[-6:]]
         assert table[0] == ["index", "state", "what", "seconds", "error"]
         assert [row[:2] for row in table[1:4]] == [["first", "ok"], ["broken", "config"], ["last", "ok"]]
         assert ("TableNotFoundError" in out[-4], out[-1].startswith("config in ")) == (True, True)
         assert len([line for line in err if line.startswith("icecdc")]) == 1
-
-    def it_works_on_the_indexes_that_are_wanted(self, run):
-        code, out, _ = run("sync", "--only", "last,first", "--json")
-        assert (code, list(json.loads(out[-1])["indexes"])) == (0, ["first", "last"])
-
-    def it_logs_every_event_once_with_the_fields_of_its_run(self, run, file, name):
-        run("sync")
         ended = [entry for entry in entries(file) if entry["message"] in ("run ended", "run started")]
         assert sorted((entry["index"], entry["message"]) for entry in ended) == [
             *((f"{name}-a", message) for message in ("run ended", "run started")),
             *((f"{name}-b", message) for message in ("run ended", "run started")),
             (f"{name}-none", "run started"),
         ]
-        tables = {(entry["run_id"], entry["index"], entry["table"]) for entry in entries(file)}
-        assert len(tables) == 3
-
-    def it_writes_metrics_for_each_index(self, run, name, file):
-        run("sync")
+        assert len({(entry["run_id"], entry["index"], entry["table"]) for entry in entries(file)}) == 3
         written = {path.name for path in (file.parent / "metrics").iterdir()}
         assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import icecdc_core
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, IcecdcError, IndexConflictError
 
@@ -57,11 +57,18 @@ class Index:
     def add_alias(self, index: str, **options: Any) -> None:
         self.point_alias({"add": {"index": index, "alias": self.config.index, **options}})
 
+    def state(self) -> Any:
+        """Its indexes, the documents that readers see, and where its position is."""
+        position = PositionStore(self.opensearch, self.config).read()
+        exists = self.opensearch.indices.exists_alias(name=self.config.index)
+        documents = self.indexed(self.config.index) if exists else None
+        return self.physical, documents, position and position.committed_index, position and position.snapshot_id
+
     def refused(self, job: Callable[..., Any], config: Any) -> IcecdcError:
-        before = self.physical
+        before = self.state()
         with pytest.raises(IcecdcError) as refused:
             job(self.spark, config)
-        assert self.physical == before, refused.value
+        assert self.state() == before, refused.value
         position = {"index": self.config.positions_index, "id": f"position:{config.index}"}
         if self.opensearch.exists(**position):
             assert not self.opensearch.get(**position)["_source"].get("owner"), refused.value
@@ -391,6 +398,14 @@ CASES = (
             (remove_template,),
         )
         for name in TEMPLATES
+    ),
+    Case(
+        "a dry run of a job that only writes",
+        nothing,
+        replay_dead_letters,
+        changed(dry_run=True),
+        "^leave dry_run out, or run the status",
+        (lambda x, config, error: replay_dead_letters(x.spark, config.replace(dry_run=False)) and x.config,),
     ),
     Case(
         "no identifiers",

@@ -60,15 +60,9 @@ class DescribeADocumentOfExpressions:
         assert document(opensearch, config, "3") == {"name": "n3", "owner": expected, "place": place}
         assert not opensearch.exists(index=config.index, id="4")
         assert opensearch.count(index=config.index)["count"] == 20
-
-    @pytest.mark.parametrize(("version", "mode"), [("2", "copy-on-write")])
-    def it_is_not_written_for_columns_that_no_expression_uses(self, spark, sql, make_config, version, mode):
-        create(sql, version, mode)
-        config = make_config(select=SELECT)
-        export_table(spark, config)
-        sql("UPDATE {t} SET other = other + 1")
-        report = sync_changes(spark, config)
-        assert (report.upserts, report.deletes, report.carryovers_removed) == (0, 0, 20)
+        if (version, mode) == ("2", "copy-on-write"):
+            sql("UPDATE {t} SET other = other + 1")  # no expression uses it
+            assert (sync_changes(spark, config).upserts, validate_table(spark, config).ok) == (0, True)
 
     def it_is_repaired_and_replayed(self, spark, sql, make_config, opensearch):
         create(sql)
@@ -165,14 +159,6 @@ class DescribeADocumentOfExpressions:
         sync_changes(spark, config)
         assert document(opensearch, config, "3") == {"name": "n3"}
 
-    def it_is_counted_by_snapshot(self, spark, sql, make_config):
-        create(sql)
-        config = make_config(select=SELECT)
-        export_table(spark, config)
-        sql("UPDATE {t} SET lat = 7 WHERE id < 3")
-        counts = changes_per_snapshot(spark, config, sync_changes(spark, config), exact=True)
-        assert list(counts["updated"]) == [3]
-
 
 class DescribeAChangeOfTheTable:
     def it_adds_new_columns_that_a_star_takes_in(self, spark, sql, make_config, opensearch):
@@ -210,32 +196,22 @@ class DescribeAChangeOfTheTable:
         with pytest.raises(SchemaChangeError, match=r"'s\.inner\.b' was added"):
             sync_changes(spark, config)
 
-    def it_does_not_matter_for_columns_that_are_not_used(self, spark, sql, make_config):
+    def it_matters_for_columns_that_are_used_only(self, spark, sql, make_config, opensearch):
         create(sql)
-        config = make_config(select=["name"])
+        config = make_config(select=["upper(name) AS name"])
         export_table(spark, config)
         sql("ALTER TABLE {t} DROP COLUMN other")
         sql("INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2)")
         assert sync_changes(spark, config).upserts == 1
-
-    def it_matters_for_columns_that_are_used(self, spark, sql, make_config):
-        create(sql)
-        config = make_config(select=["upper(name) AS name"])
-        export_table(spark, config)
         sql("ALTER TABLE {t} RENAME COLUMN name TO title")
         sql("ALTER TABLE {t} ADD COLUMN name STRING")
         with pytest.raises(SchemaChangeError, match="'name'"):
             sync_changes(spark, config)
-
-    def it_is_another_selection_when_the_expressions_change(self, spark, sql, make_config, opensearch):
-        create(sql)
-        config = make_config(select=["name"])
-        export_table(spark, config)
-        other = config.replace(select=["upper(name) AS name"])
+        other = config.replace(select=["lower(title) AS name"])
         with pytest.raises(SchemaChangeError, match="another select"):
             sync_changes(spark, other)
         sync_changes(spark, other.replace(on_schema_change="reexport"))
-        assert document(opensearch, other, "3") == {"name": "N3"}
+        assert document(opensearch, other, "3") == {"name": "n3"}
 
 
 class DescribeAMaskedValue:

@@ -38,23 +38,13 @@ def table_rows(sql, order="id"):
 
 
 class DescribeExportTable:
-    def it_makes_the_index_equal_to_the_table(self, spark, sql, make_config, indexed):
+    @pytest.mark.parametrize("group_bytes", [1, 1 << 30])
+    def it_makes_the_index_equal_to_the_table(self, spark, sql, make_config, indexed, group_bytes):
         sql(CREATE)
         sql(FILL)
-        export_table(spark, make_config())
-        assert indexed() == table_rows(sql)
-
-    def it_reports_what_it_wrote(self, spark, sql, make_config):
-        sql(CREATE)
-        sql(FILL)
-        report = export_table(spark, make_config())
-        assert (report.strategy, report.upserts, report.deletes, report.rejected) == ("export", 100, 0, 0)
-
-    def it_writes_several_groups_each_recorded(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        report = export_table(spark, make_config(export_group_bytes=1))
-        assert (report.upserts, len(indexed())) == (100, 100)
+        report = export_table(spark, make_config(export_group_bytes=group_bytes))
+        counts = report.strategy, report.upserts, report.deletes, report.rejected
+        assert (counts, indexed()) == (("export", 100, 0, 0), table_rows(sql))
 
     def it_exports_an_empty_table_and_sync_brings_its_first_snapshot(self, spark, sql, make_config, indexed):
         sql(CREATE)
@@ -75,13 +65,6 @@ class DescribeExportTable:
         physical = list(opensearch.indices.get(index=f"{name}--*"))
         assert (len(physical), indexed()) == (1, table_rows(sql))
 
-    def it_writes_nothing_in_a_dry_run(self, spark, sql, make_config, opensearch, name):
-        sql(CREATE)
-        sql(FILL)
-        report = export_table(spark, make_config(dry_run=True))
-        exists = opensearch.indices.exists(index=f"{name}*") and bool(opensearch.indices.get(index=f"{name}*"))
-        assert (report.upserts, report.dry_run, exists) == (100, True, False)
-
     def it_indexes_tables_without_identifier_columns_by_where_the_row_lies(self, spark, sql, make_config, indexed):
         sql(CREATE)
         sql(FILL)
@@ -91,29 +74,20 @@ class DescribeExportTable:
 
 
 class DescribeSyncChanges:
-    def it_exports_first_when_there_is_no_position(self, spark, sql, make_config, indexed):
+    def it_exports_first_then_applies_all_snapshots_in_one_batch(self, spark, sql, make_config, opensearch, indexed):
         sql(CREATE)
         sql(FILL)
-        report = sync_changes(spark, make_config())
+        report, again = (sync_changes(spark, make_config()) for _ in range(2))
         assert (report.strategy, indexed()) == ("export", table_rows(sql))
-
-    def it_applies_all_snapshots_since_the_position_in_one_batch(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
+        assert (again.strategy, again.upserts, again.deletes, again.snapshots) == ("none", 0, 0, 0)
         sql("UPDATE {t} SET name = 'changed' WHERE id IN (1, 2, 3)")
         sql("DELETE FROM {t} WHERE id IN (2, 10)")
         sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'east')")
         report = sync_changes(spark, make_config())
         counts = (report.snapshots, report.upserts, report.deletes, report.carryovers_removed)
         assert (counts, indexed()) == ((3, 3, 2, 96), table_rows(sql))
-
-    def it_returns_zeros_when_nothing_is_new(self, spark, sql, make_config):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
-        report = sync_changes(spark, make_config())
-        assert (report.strategy, report.upserts, report.deletes, report.snapshots) == ("none", 0, 0, 0)
+        log = PositionStore(opensearch, make_config()).log()
+        assert [(entry["kind"], entry["deletes"]) for entry in log] == [("sync", 2), ("export", 0)]
 
     def it_follows_an_update_of_the_partition_column(self, spark, sql, make_config, indexed):
         sql(CREATE)
@@ -123,20 +97,14 @@ class DescribeSyncChanges:
         sync_changes(spark, make_config())
         assert indexed() == table_rows(sql)
 
-    def it_applies_an_append_without_shuffle_and_without_identifier_columns(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config(identifier_columns=[]))
-        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'east')")
-        report = sync_changes(spark, make_config(identifier_columns=[]))
-        assert (report.strategy, report.upserts, len(indexed())) == ("insert-only", 1, 101)
-
-    def it_refuses_deletes_without_identifier_columns_and_writes_nothing(self, spark, sql, make_config, indexed):
+    def it_applies_appends_without_identifier_columns_and_refuses_deletes(self, spark, sql, make_config, indexed):
         sql(CREATE)
         sql(FILL)
         config = make_config(identifier_columns=[])
         export_table(spark, config)
-        before = indexed()
+        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'east')")
+        report, before = sync_changes(spark, config), indexed()
+        assert (report.strategy, report.upserts, len(before)) == ("insert-only", 1, 101)
         sql("DELETE FROM {t} WHERE id = 5")
         with pytest.raises(IdentifierColumnsError, match="identifier_columns"):
             sync_changes(spark, config)
@@ -161,15 +129,6 @@ class DescribeSyncChanges:
         sync_changes(spark, make_config())
         assert indexed() == table_rows(sql)
 
-    def it_writes_nothing_in_a_dry_run(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
-        before = indexed()
-        sql("DELETE FROM {t} WHERE id = 5")
-        report = sync_changes(spark, make_config(dry_run=True))
-        assert (report.deletes, report.dry_run, indexed()) == (1, True, before)
-
     def it_keeps_only_the_wanted_columns_and_rows(self, spark, sql, make_config, indexed):
         sql(CREATE)
         sql(FILL)
@@ -180,15 +139,6 @@ class DescribeSyncChanges:
         sync_changes(spark, config)
         wanted = sql("SELECT id, name FROM {t} WHERE amount < 30").collect()
         assert indexed() == {str(row.id): {"id": row.id, "name": row.name} for row in wanted}
-
-    def it_adds_a_new_column_to_the_mapping_in_place(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
-        sql("ALTER TABLE {t} ADD COLUMN note STRING")
-        sql("UPDATE {t} SET note = 'hello' WHERE id = 1")
-        report = sync_changes(spark, make_config())
-        assert (report.upserts, indexed()["1"]["note"], len(indexed())) == (1, "hello", 100)
 
     def it_can_start_without_an_export(self, spark, sql, make_config, indexed):
         sql(CREATE)
@@ -208,15 +158,6 @@ class DescribeSyncChanges:
         sql(f"DELETE FROM {{t}} WHERE name = '{exported}'")
         sync_changes(spark, config)
         assert {exported, indexed()["1"]["name"]} == {"a", "b"}
-
-    def it_keeps_a_log_of_every_batch(self, spark, sql, make_config, opensearch):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
-        sql("DELETE FROM {t} WHERE id = 5")
-        sync_changes(spark, make_config())
-        log = PositionStore(opensearch, make_config()).log()
-        assert [(entry["kind"], entry["deletes"]) for entry in log] == [("sync", 1), ("export", 0)]
 
 
 class DescribeTheCallStack:

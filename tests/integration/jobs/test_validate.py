@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError, TableLockedError
+from icecdc_core.errors import OpenSearchUnreachableError, TableLockedError
 from icecdc_core.jobs import validate
 from icecdc_core.opensearch import index_pages
 from icecdc_core.opensearch.checksums import index_checksums, index_text_checksums
@@ -33,11 +33,6 @@ def plant(opensearch, name):
     opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
 
 
-def it_finds_index_and_table_equal(spark, exported):
-    report = validate_table(spark, exported)
-    assert (report.ok, report.source_rows, report.index_documents) == (True, 500, 500)
-
-
 def it_parses_no_document_where_all_texts_are_equal(spark, exported, monkeypatch):
     monkeypatch.setattr(validate, "index_checksums", lambda *_: pytest.fail("parses documents"))
     report = validate_table(spark, exported)
@@ -51,18 +46,17 @@ def it_takes_documents_for_equal_that_are_written_in_another_way(spark, exported
     assert (report.ok, report.stale) == (True, 0)
 
 
-def it_finds_a_missing_an_extra_and_a_stale_document(spark, exported, opensearch, name):
+def it_finds_and_repairs_a_missing_an_extra_and_a_stale_document(spark, exported, opensearch, name, indexed, sql):
+    before = indexed()
     plant(opensearch, name)
     report = validate_table(spark, exported)
     found = (report.ok, report.missing_ids, report.extra_ids, report.stale_ids)
     assert found == (False, ["7"], ["9999"], ["8"])
-
-
-def it_repairs_just_those(spark, exported, opensearch, name, indexed):
-    before = indexed()
-    plant(opensearch, name)
     report = validate_table(spark, exported.replace(repair=True))
     assert (report.ok, report.repaired, indexed()) == (True, 3, before)
+    sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
+    sync_changes(spark, exported)
+    assert validate_table(spark, exported).ok
 
 
 def it_repairs_documents_whose_version_ran_away(spark, exported, opensearch, name):
@@ -71,22 +65,10 @@ def it_repairs_documents_whose_version_ran_away(spark, exported, opensearch, nam
     assert validate_table(spark, exported.replace(repair=True)).ok
 
 
-def it_syncs_on_after_a_repair(spark, exported, opensearch, name, sql):
-    plant(opensearch, name)
-    validate_table(spark, exported.replace(repair=True))
-    sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
-    sync_changes(spark, exported)
-    assert validate_table(spark, exported).ok
-
-
-def it_sees_what_was_committed_after_the_position(spark, exported, sql):
+def it_compares_with_the_table_or_with_the_position_while_others_commit(spark, exported, sql):
     sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
     report = validate_table(spark, exported)
     assert (report.ok, report.missing_ids) == (False, ["1000"])
-
-
-def it_can_compare_with_the_position_while_others_commit(spark, exported, sql):
-    sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
     assert validate_table(spark, exported.replace(validate_at="position")).ok
 
 
@@ -95,11 +77,6 @@ def it_compares_tables_without_identifier_columns_by_content(spark, exported, sq
     export_table(spark, config)
     spark.sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
     assert validate_table(spark, config).ok
-
-
-def it_refuses_an_index_without_a_position(spark, exported):
-    with pytest.raises(IndexNotFoundError, match="run the export first"):
-        validate_table(spark, exported.replace(index="never-exported"))
 
 
 @pytest.mark.parametrize(("shards", "parallelism"), [(1, 1), (1, 4), (3, 2)])

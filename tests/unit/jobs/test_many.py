@@ -110,3 +110,11 @@ class DescribePolling:
     def it_ends_the_loop_of_an_index_that_no_retry_helps(self, run):
         found, _ = run(None, SchemaChangeError("changed"), None)
         assert (found.states, found.indexes["b"].snapshots) == ({"a": "reexport", "b": "ok"}, 4)
+
+    def it_says_to_run_again_when_the_java_process_has_ended(self, run, monkeypatch):
+        def refuse(*given):
+            raise ConnectionRefusedError
+
+        monkeypatch.setattr(SPARK.sparkContext, "setJobGroup", refuse)
+        found, _ = run()
+        assert {(each["state"], each["error"]) for each in found.indexes.values()} == {("retry", "SparkJobError")}

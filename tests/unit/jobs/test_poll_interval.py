@@ -32,6 +32,8 @@ class DescribeThePause:
             ([(0, 1, 9.0), (2, 4, 2.5), (9, 10, 1.5)], 10 - 1 - 1.25 * 2),
             # Idle polls that take longer than a sync count as well.
             ([(0, 1, 9.0), (2, 5, None)], 10 - 3 - 1.25 * 3),
+            # Five fast syncs make it grow again.
+            ([(0, 1, 9.0), (2, 8, 6.5), *((n * 10, n * 10 + 1, 1.5) for n in range(1, 6))], 10 - 1 - 1.25),
             # The target cannot be kept: the shortest pause.
             ([(0, 1, 9.0), (2, 22, 21.0)], 1.0),
         ],
@@ -49,11 +51,6 @@ class DescribeThePause:
 
     def it_is_the_poll_interval_without_a_target(self):
         assert interval_after((0, 600, 9000.0), target=0.0, longest=2.5).pause == 2.5
-
-    def it_grows_again_when_five_syncs_were_fast(self):
-        polls = [(0.0, 1.0, 9.0), (2.0, 8.0, 6.5), *[(n * 10.0, n * 10.0 + 1, 1.5) for n in range(1, 6)]]
-        slow, fast = interval_after(*polls[:-1]).pause, interval_after(*polls).pause
-        assert (slow, fast) == (pytest.approx(1.5), pytest.approx(10 - 1 - 1.25))
 
 
 class DescribeTheLag:

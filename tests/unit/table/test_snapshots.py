@@ -7,7 +7,6 @@ import pytest
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.snapshots import (
     head_snapshot_id,
-    row_count,
     rows_added,
     rows_removed,
     sequence_number,
@@ -51,10 +50,6 @@ class DescribeHeads:
     def it_refuses_a_moment_whose_history_has_expired(self):
         with pytest.raises(HistoryGapError, match="start_from"):
             snapshot_as_of(metadata(*LINE[1:], current=4), 1500)
-
-    @pytest.mark.parametrize(("snapshot_id", "expected"), [(3, 3000), (9, 0), (None, 0)])
-    def it_takes_the_rows_from_the_summary(self, snapshot_id, expected):
-        assert row_count(metadata(*LINE, current=4), snapshot_id) == expected
 
     def it_knows_the_sequence_number(self):
         assert sequence_number(metadata(*LINE, current=4), 3) == 3

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.pending import exact_note, summary_note
 from icecdc_core.opensearch.counts import COUNTERS, Counts
 from icecdc_core.reporting.figures import changes_figure, rows_and_documents_figure
 from icecdc_core.reporting.reports import RunReport, ValidationReport, write_report
@@ -170,23 +169,3 @@ class DescribeFigures:
         png, size = SYNC.figure()._repr_png_()
         assert png.startswith(b"\x89PNG")
         assert size["width"] < 900
-
-
-class DescribeTheNoteBelowTheSnapshots:
-    def it_explains_carryover_where_summaries_differ_from_the_sync(self):
-        summaries = CHANGES.assign(rows_added=[9, 0, 1200], rows_removed=[0, 7, 1200])
-        note = summary_note(summaries, SYNC)
-        assert all(text in note for text in ("5,200 upserts", "8,255 deletes", "890,000 unchanged rows", "(carryover)"))
-
-    def it_does_not_name_carryover_where_there_was_none(self):
-        summaries = CHANGES.assign(rows_added=[1, 0, 0], rows_removed=[1, 0, 0])
-        note = summary_note(summaries, replace(SYNC, upserts=1, deletes=0, carryovers_removed=0))
-        assert ("1 upserts" in note, "carryover" in note) == (True, False)
-
-    def it_explains_rows_that_several_snapshots_changed(self):
-        assert "a row that several snapshots changed counts in each" in exact_note(CHANGES, SYNC)
-
-    def it_is_left_out_where_all_counts_agree(self):
-        report = replace(SYNC, upserts=1020, deletes=8255)
-        summaries = CHANGES.assign(rows_added=[0, 1020, 0], rows_removed=[8255, 0, 0])
-        assert (exact_note(CHANGES, report), summary_note(summaries, report)) == ("", "")
