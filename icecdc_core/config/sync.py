@@ -198,6 +198,8 @@ class SyncConfig(ParameterModel):
             problems.append(
                 "opensearch_aws_region: given together with opensearch_username. Remedy: leave one of them out."
             )
+        if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
+            problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
         spelled = Counter(name for name, _ in values.iterate_settings(given.get("settings", {})))
         if twice := [name for name, times in spelled.items() if times > 1]:
             problems.append(f"settings: has {', '.join(twice)} twice, index. makes no difference. Remedy: keep one.")

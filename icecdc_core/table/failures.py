@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 # What the jobs' own expressions raise. A value may have the same words, but not at the beginning of the text.
 _IDENTIFIER = re.compile(rf"\[USER_RAISED_EXCEPTION\] ((?:{DUPLICATE_MESSAGE}: |{NULL_MESSAGE} in column )[^\n]*)")
-# SQLSTATEs beside 22xxx: a key that a map has twice, `raise_error`, and an error in a function.
-_EVALUATION = frozenset({"23505", "P0001", "39000"})
+# SQLSTATEs beside 22xxx: a key that a map has twice, `raise_error`, an error in a function, a text of another format.
+_EVALUATION = frozenset({"23505", "P0001", "39000", "42601"})
 _FILE_NAME = re.compile(r"/([\w.-]+\.(?:parquet|orc|avro|puffin|json))\b")
 _HIDDEN = "(the text is not shown, as it may have a value that select masks)"
 _STAYS = "the position did not move"

@@ -364,8 +364,15 @@ class DescribeABatchThatDiedBeforeItsCommit:
         sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
         sql("INSERT INTO {t} VALUES (1, 'a')")
         sql("INSERT INTO {t} VALUES (2, 'b')")
+        record = IndexLock.record
+
+        def die_after_a_group(lock, **changes):
+            if "groups_done" in changes:
+                raise KeyboardInterrupt
+            record(lock, **changes)
+
         with monkeypatch.context() as patch:
-            patch.setattr(IndexLock, "progress", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(IndexLock, "record", die_after_a_group)
             with pytest.raises(KeyboardInterrupt):
                 export_table(spark, make_config(export_group_bytes=1))
         sql("ALTER TABLE {t} RENAME COLUMN name TO title")
