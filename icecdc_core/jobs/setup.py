@@ -18,7 +18,7 @@ from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import require_own_alias
+from icecdc_core.opensearch.indexes import check_mapping, require_own_alias
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path, text_table
 from icecdc_core.runs.run import Look, connect, open_indexable_source, require_identity
@@ -199,10 +199,8 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
                 "example query": as_text(example_queries(fields, name)),
             }
         )
-    shown: list[str] = []
-    for origin in source.projection.origins.values() if source.projection is not None else ():
-        shown += () if origin.is_masked else origin.columns
-    hidden = [name for name in identifiers if source.projection is not None and name not in shown]
+    shown = source.columns if source.projection is None else source.projection.repeated.values()
+    hidden = [name for name in identifiers if name not in shown]
     notes = [f"document ids contain the values of '{name}', although no field has them" for name in hidden]
     if not identifiers:
         notes.append("no identifier columns: a sync accepts appends only and refuses updates and deletes")
@@ -220,6 +218,8 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
         require_own_alias(client, config)
         require_pipelines(client, config)
+        if source is not None:
+            check_mapping(client, config, source.schema)
     position = PositionStore(client, config).read()
     if source is not None:
         known = position or Position(config.index, config.table, source.table_uuid)

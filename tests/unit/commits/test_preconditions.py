@@ -17,7 +17,6 @@ from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.select import Projection
 from icecdc_core.table.source import Source
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -168,16 +167,6 @@ class DescribeCheckPreconditions:
     def it_names_a_part_of_the_selection_that_only_one_side_has(self, known, message):
         refusal = check_preconditions(replace(POSITION, selection=known), source())
         assert (policy_of(refusal), message in str(refusal)) == ("on_schema_change", True)
-
-    @pytest.mark.parametrize(("has_row_lineage", "fails"), [(False, True), (True, False)])
-    def it_exports_again_when_ids_with_paths_of_files_become_digests(self, has_row_lineage, fails):
-        projection = Projection(lambda rows: rows, StructType(), (), frozenset(), ("name",))
-        stored = {**SELECTION, "identifier_columns": [], "select": ["name"]}
-        now = replace(source(identifier_columns=()), projection=projection)
-        now.table.has_row_lineage = has_row_lineage
-        refusal = check_preconditions(replace(POSITION, selection=stored), now)
-        assert (refusal is not None and "another document_ids" in str(refusal)) is fails
-        assert check_preconditions(replace(POSITION, selection=now.stored_selection), now) is None
 
     def it_lets_the_mapping_of_a_new_field_inside_a_struct_be_added(self):
         fields = {each: NestedField(key, each, StringType()) for key, each in enumerate(("city", "zip"), 4)}
