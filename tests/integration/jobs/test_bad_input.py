@@ -97,7 +97,6 @@ REFUSED = [
     ({"identifier_columns": "place.city"}, IdentifierColumnsError, ["['place.city']]", "top-level columns"]),
     ({"identifier_columns": "ratio"}, IdentifierColumnsError, ["double", "['ratio']]", TYPES]),
     ({"identifier_columns": "place"}, IdentifierColumnsError, ["struct<city:string>", "['place']]", TYPES]),
-    ({"opensearch_client_cert": "me.pem"}, ConfigError, ["opensearch_client_cert: given for an http URL"]),
     (
         {"opensearch_aws_region": "eu-1", "opensearch_username": "a", "opensearch_password": "env:A"},
         ConfigError,
