@@ -231,9 +231,8 @@ def _parser(program: str, name: str) -> argparse.ArgumentParser:
     group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
     group.add_argument("--verbose", action="store_true", help="Show Spark's own output, and where an error came from.")
     group = parser.add_argument_group("all other options")
-    for parameter in command.kind.model_fields:
-        if parameter not in command.main:
-            _add(group, command.kind, parameter)
+    for name in (each.name for each in command.kind.parameters() if each.name not in command.main):
+        _add(group, command.kind, name)
     return parser
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.explore.config import ExploreConfig
@@ -13,56 +17,28 @@ NEEDED: dict[type[ParameterModel], dict[str, str]] = {
     ExploreConfig: OF_AN_INDEX,
     IngestConfig: {"job": "j", "bootstrap_servers": "h:9092", "topics": "t", "table": "lake.ns.t"},
 }
-# A value that is not the default, as a job passes it.
+# Texts that are not the default, as a job passes them.
 OTHER: dict[str, str] = {
     "alias": "t",
-    "auto_create": "true",
     "bootstrap_servers": "other:9092",
     "branch": "audit",
-    "bulk_bytes": "1000000",
-    "bulk_connections": "5",
     "catalog_properties": '{"type": "rest", "uri": "https://catalog"}',
-    "change_mode": "snapshot",
-    "column_case": "lower",
     "columns": "a,b",
     "commit_log_table": "lake.ns.log",
-    "compact_min_files": "7",
     "dead_letter_table": "lake.ns.dead",
-    "distribution": "hash",
     "document_id": "7",
-    "dry_run": "true",
-    "evolve_schema": "true",
-    "export_group_bytes": "1000000",
-    "fail_on_difference": "true",
     "format": "dms",
     "from_snapshot": "-3",
     "identifier_columns": "a,b",
     "index": "other",
-    "isolation_level": "read_uncommitted",
     "job": "other",
     "kafka_options": '{"client.id": "me"}',
-    "key_format": "json",
-    "lease_seconds": "90",
     "log_path": "/tmp/log.jsonl",
     "mapping": '{"properties": {"a": {"type": "keyword"}}}',
-    "max_polls": "3",
-    "max_records_per_batch": "5",
-    "max_rejected_documents": "5",
-    "max_seconds": "9",
-    "max_snapshots": "7",
     "metadata_columns": "topic",
     "metrics_folder": "/tmp/metrics",
     "metrics_url": "http://gateway:9091",
-    "mode": "upsert",
     "namespace": "lake.other",
-    "number_of_replicas": "0",
-    "number_of_shards": "4",
-    "on_duplicate_identifier": "last",
-    "replace_index": "true",
-    "on_history_gap": "reexport",
-    "on_lost_offsets": "continue",
-    "on_schema_change": "reexport",
-    "on_table_reset": "continue",
     "op_field": "op",
     "opensearch_aws_region": "eu-west-1",
     "opensearch_ca_certs": "/tmp/ca.pem",
@@ -71,23 +47,16 @@ OTHER: dict[str, str] = {
     "opensearch_password": "env:PASSWORD",
     "opensearch_url": "https://other:9200",
     "opensearch_username": "me",
-    "opensearch_verify_certs": "false",
     "ordering_column": "at",
     "partition_by": "days(ts)",
     "pipeline_fields": "vector",
-    "poll_interval_seconds": "2.5",
     "positions_index": "other-positions",
     "query": "a:b",
-    "repair": "true",
     "report_path": "/tmp/report.json",
-    "request_timeout_seconds": "5",
-    "retry_timeout_seconds": "7",
     "route_by": "topic",
     "route_field": "kind",
     "routes": '{"lake.ns.a": "a.*"}',
     "row_filter": "id > 3",
-    "row_hash": "keyed",
-    "sample_rows": "5",
     "schema_registry_password": "env:PASSWORD",
     "schema_registry_url": "http://registry:8081",
     "schema_registry_username": "me",
@@ -98,20 +67,22 @@ OTHER: dict[str, str] = {
     "start_from": "latest",
     "starting_offsets": "latest",
     "table": "lake.other.t",
-    "table_concurrency": "2",
     "table_properties": '{"a": "b"}',
-    "target_file_bytes": "1000000",
-    "target_lag": "10s",
     "to_snapshot": "-1",
-    "tombstones": "ignore",
     "topic_pattern": "shop.*",
     "topics": "other",
-    "trigger": "continuous",
-    "trigger_interval_seconds": "9",
-    "unknown_fields": "reject",
-    "validate_at": "position",
     "warehouse": "/tmp/warehouse",
 }
+
+
+def _other(field: FieldInfo) -> str:
+    """Another value of a boolean, a number or a choice."""
+    if field.annotation is bool:
+        return str(not field.default).lower()
+    choices = get_args(field.annotation)
+    return next(choice for choice in choices if choice != field.default) if choices else str(field.default + 3)
+
+
 # What a parameter is only accepted with.
 WITH: dict[str, dict[str, str]] = {
     "key_format": {"identifier_columns": "id"},
@@ -134,3 +105,10 @@ WITH: dict[str, dict[str, str]] = {
 }
 # Three are reserved, and the last one has a single value.
 WITHOUT_OTHER = {"routing", "index_column", "nest", "opensearch_aws_service"}
+OTHER |= {
+    name: _other(field)
+    for kind in NEEDED
+    for name, field in kind.model_fields.items()
+    if name not in {*OTHER, *WITHOUT_OTHER}
+    and (field.annotation in (bool, int, float) or get_origin(field.annotation) is Literal)
+}

@@ -5,7 +5,7 @@ strategy           when                                                  what it
 =================  ====================================================  =============================================
 ``insert-only``    files were only added                                 reads their rows; nothing is left to compare
 ``narrow-rows``    only values show which rows of rewritten files        shuffles identifiers and hashes, then fetches
-                   changed (copy-on-write before format v3)              changed rows, see ``changed_identifiers``
+                   changed (copy-on-write before format v3)              changed rows
 ``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
                                                                          see ``row_lineage``
 ``at-once``        row lineage, delete files or appends show it          shuffles the changed rows
@@ -13,28 +13,19 @@ strategy           when                                                  what it
                    counts                                                fetches their rows of the end snapshot
 =================  ====================================================  =============================================
 
-All of them leave one row for each identifier. Where rows were deleted or updated, that takes the three stages of the
-public transforms:
-
-- shuffle: all rows of one identifier come into one partition;
-- carryovers: rows that did not change are dropped, by their values or already in the scan;
-- updates: the last step of each identifier decides.
-
-All but ``last-rows`` fail if two rows have one identifier.
+All of them leave one row for each identifier, and all but ``last-rows`` fail if two rows have one. Carryovers are
+dropped by their values or already in the scan.
 
 An UPDATE to equal values ("no-op update") changes no document. ``narrow-rows`` and ``last-rows`` compare values and
-skip it. The others compare no values: row lineage or delete files say that the row changed, so its document is written
-again, which is harmless.
+skip it. The others do not, so its document is written again, which is harmless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
@@ -55,6 +46,7 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.errors import DUPLICATE_MESSAGE
+from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import RowCount, storage_level_for, tuned_for_many_groups
 from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
@@ -126,12 +118,7 @@ class PlannedRange:
 
 
 def any_null(columns: Sequence[str]) -> str:
-    """Return a condition: whether one of these columns is null.
-
-    Example:
-        >>> any_null(["region", "id"])
-        '`region` IS NULL OR `id` IS NULL'
-    """
+    """Return a condition: whether one of these columns is null."""
     return " OR ".join(f"{quoted(name)} IS NULL" for name in columns)
 
 
@@ -161,8 +148,7 @@ class ChangedIdentifiers:
 
     def close(self) -> None:
         """Release what is cached."""
-        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
-            self.identifiers.unpersist()
+        unpersist(self.identifiers)
 
 
 def find_changed_identifiers(
@@ -194,7 +180,7 @@ def find_changed_identifiers(
         )
         row_count = row_count if counted is None else counted.value()
     except BaseException:
-        identifiers.unpersist()
+        unpersist(identifiers)
         raise
     assert row_count is not None
     return ChangedIdentifiers(
@@ -289,7 +275,7 @@ class NetChanges:
                     nulls=any_null(planned.identifier_columns),
                 )
             except BaseException:
-                rows.unpersist()
+                unpersist(rows)
                 raise
         return cls(rows, strategy, counts.upserts, counts.deletes, counts.nulls, carryovers_removed, (rows,))
 
@@ -300,9 +286,8 @@ class NetChanges:
 
     def close(self) -> None:
         """Release what is cached; the rows cannot be read any more."""
-        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
-            for frame in self.cached:
-                frame.unpersist()
+        for frame in self.cached:
+            unpersist(frame)
 
 
 def compute_net_changes(planned: PlannedRange, row_ids_from_rows: int | None = None) -> NetChanges:
@@ -316,7 +301,7 @@ def compute_net_changes(planned: PlannedRange, row_ids_from_rows: int | None = N
         found = _by_row_ids(planned, older_rows)
         if found is not None:
             return found
-    return NetChanges.from_rows(_merged(planned.changes(), planned), planned, AT_ONCE)
+    return NetChanges.from_rows(_merged(planned.changes(), planned.identifier_columns), planned, AT_ONCE)
 
 
 def compute_inserts(planned: PlannedRange, count: bool) -> NetChanges:
@@ -362,7 +347,7 @@ def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
     def build() -> tuple[RowCount, DataFrame]:
         with active_session(table.spark):  # a new thread has none, and the run may have a session of its own
             changes, removed = changes_by_row_ids(table, scans, unchanged, planned.selection)
-            return removed, _merged(changes, planned)
+            return removed, _merged(changes, planned.identifier_columns)
 
     try:
         with ThreadPoolExecutor(1) as pool:
@@ -382,11 +367,9 @@ def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
         found.close()
         return None
     finally:
-        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
-            unchanged.unpersist()
+        unpersist(unchanged)
 
 
-def _merged(changes: DataFrame, planned: PlannedRange) -> DataFrame:
+def _merged(changes: DataFrame, ids: Sequence[str]) -> DataFrame:
     """Shuffle and updates; carryovers are not among these changes."""
-    ids = planned.identifier_columns
     return changes.transform(shuffle_by_identifiers, ids).transform(merge_updates, ids)

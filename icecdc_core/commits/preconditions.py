@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
@@ -28,18 +27,15 @@ _IDENTIFIERS = "identifier_columns"
 _DROPPABLE = ("select", MAPPING, SETTINGS)
 
 
-@dataclass(frozen=True)
-class FailedPrecondition:
-    """Why the changes since a position cannot be read."""
-
-    policy: str
-    error: IcecdcError
-
-
-def check_preconditions(position: Position, source: Source) -> FailedPrecondition | None:
-    """Compare a position with the current state of its table."""
+def check_preconditions(position: Position, source: Source) -> IcecdcError | None:
+    """Return why the changes since a position cannot be read; None if they can."""
     failures = (check(position, source) for check in _CHECKS)
-    return next((failed for failed in failures if failed is not None), None)
+    return next((error for error in failures if error is not None), None)
+
+
+def policy_of(error: IcecdcError) -> str:
+    """Return the parameter that decides whether a sync exports again instead of failing with this error."""
+    return _SCHEMA_POLICY if isinstance(error, SchemaChangeError) else _GAP_POLICY
 
 
 def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,63 +115,53 @@ def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str,
     return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
 
 
-def _table_replaced(position: Position, source: Source) -> FailedPrecondition | None:
+def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
     if position.table_uuid == source.table_uuid:
         return None
     what = f"'{source.table.name}' was dropped and created again since the index was written"
     if position.table != source.table.name:
         what = f"The index was written from another table, '{position.table}', not from '{source.table.name}'"
-    return FailedPrecondition(
-        _GAP_POLICY,
-        TableReplacedError(
-            what,
-            subject="table_uuid",
-            value=source.table_uuid,
-            remedy=_REEXPORT.format(_GAP_POLICY),
-        ),
+    return TableReplacedError(
+        what,
+        subject="table_uuid",
+        value=source.table_uuid,
+        remedy=_REEXPORT.format(_GAP_POLICY),
     )
 
 
-def _snapshot_expired(position: Position, source: Source) -> FailedPrecondition | None:
+def _snapshot_expired(position: Position, source: Source) -> IcecdcError | None:
     begun = (*position.batch.cuts, position.batch.to_snapshot_id) if position.batch else ()
     for snapshot_id in (position.snapshot_id, *begun):
         if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)) is not None:
-            return FailedPrecondition(_GAP_POLICY, gap)
+            return gap
     return None
 
 
-def _no_current_snapshot(position: Position, source: Source) -> FailedPrecondition | None:
+def _no_current_snapshot(position: Position, source: Source) -> IcecdcError | None:
     if position.snapshot_id is None or source.head is not None:
         return None
-    return FailedPrecondition(
-        _GAP_POLICY,
-        HistoryGapError(
-            f"'{source.table.name}' has no current snapshot any more, but the index has snapshot "
-            f"{position.snapshot_id}",
-            subject="branch",
-            value=source.branch,
-            remedy=_REEXPORT.format(_GAP_POLICY),
-        ),
+    return HistoryGapError(
+        f"'{source.table.name}' has no current snapshot any more, but the index has snapshot {position.snapshot_id}",
+        subject="branch",
+        value=source.branch,
+        remedy=_REEXPORT.format(_GAP_POLICY),
     )
 
 
-def _other_selection(position: Position, source: Source) -> FailedPrecondition | None:
+def _other_selection(position: Position, source: Source) -> IcecdcError | None:
     stored, current = position.selection, source.stored_selection
     if not (changed := _changed(stored, current)):
         return None
-    return FailedPrecondition(
-        _SCHEMA_POLICY,
-        SchemaChangeError(
-            f"The index was built with another {', '.join(changed)}: {_shown(changed, stored)}; this run has "
-            f"{_shown(changed, current)}",
-            subject=changed[0],
-            value=current.get(changed[0]),
-            remedy=_remedy(changed, stored, current),
-        ),
+    return SchemaChangeError(
+        f"The index was built with another {', '.join(changed)}: {_shown(changed, stored)}; this run has "
+        f"{_shown(changed, current)}",
+        subject=changed[0],
+        value=current.get(changed[0]),
+        remedy=_remedy(changed, stored, current),
     )
 
 
-def _other_spec(position: Position, source: Source) -> FailedPrecondition | None:
+def _other_spec(position: Position, source: Source) -> IcecdcError | None:
     new_fields = source.fields_since(position.schema)
     changes = spec_changes(
         position.selection, source.stored_selection, new_fields, source.schema, source.number_of_shards
@@ -183,36 +169,30 @@ def _other_spec(position: Position, source: Source) -> FailedPrecondition | None
     breaking = [str(change) for change in changes if not change.in_place]
     if not breaking:
         return None
-    return FailedPrecondition(
-        _SCHEMA_POLICY,
-        SchemaChangeError(
-            f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
-            subject=_SCHEMA_POLICY,
-            value="fail",
-            remedy=_remedy(
-                [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)],
-                position.selection,
-                source.stored_selection,
-            ),
+    return SchemaChangeError(
+        f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
+        subject=_SCHEMA_POLICY,
+        value="fail",
+        remedy=_remedy(
+            [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)],
+            position.selection,
+            source.stored_selection,
         ),
     )
 
 
-def _other_schema(position: Position, source: Source) -> FailedPrecondition | None:
+def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     if not position.schema or position.schema == source.schema_json:
         return None
     differences = schema_change(position.schema, source.schema_json)
     if is_additive(differences) and not source.recomputes(differences):
         return None
     changes = "; ".join(str(change) for change in differences)
-    return FailedPrecondition(
-        _SCHEMA_POLICY,
-        SchemaChangeError(
-            f"The schema of '{source.table.name}' changed: {changes}",
-            subject=_SCHEMA_POLICY,
-            value="fail",
-            remedy=_REEXPORT.format(_SCHEMA_POLICY),
-        ),
+    return SchemaChangeError(
+        f"The schema of '{source.table.name}' changed: {changes}",
+        subject=_SCHEMA_POLICY,
+        value="fail",
+        remedy=_REEXPORT.format(_SCHEMA_POLICY),
     )
 
 

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from inspect import formatannotation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -72,37 +72,6 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 
-# The parameters that all jobs share. Each configuration lists them at its place in the order of its documentation.
-CatalogProperties = Annotated[
-    TextMapping,
-    AfterValidator(values.check_urls),
-    Field(
-        description='Iceberg catalog properties, such as {"type":"rest","uri":"https://catalog"}; values may be '
-        "env:NAME or secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."
-    ),
-]
-Warehouse = Annotated[
-    Text,
-    Field(
-        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in XDG_DATA_HOME or "
-        "~/.local/share."
-    ),
-]
-ReportPath = Annotated[Text, Field(description="File for the report as JSON. Default: none is written.")]
-LogPath = Annotated[
-    Text,
-    Field(description="File for the structured log, JSON lines; - for the standard error. Default: none is written."),
-]
-MetricsUrl = Annotated[
-    OptionalUrl,
-    Field(description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none."),
-]
-SparkConf = Annotated[
-    TextMapping,
-    AfterValidator(values.check_spark_conf),
-    Field(description="Spark settings for a new session, a mapping or JSON object; values may be references."),
-]
-
 
 class Parameter(NamedTuple):
     """A parameter as documentation and notebooks show it."""
@@ -127,14 +96,21 @@ class ParameterModel(BaseModel):
     reads_kafka: ClassVar[bool] = False
     """Whether the session needs Spark's Kafka connector."""
 
-    if TYPE_CHECKING:
-        catalog_properties: Properties
-        warehouse: str
-        spark_conf: Properties
-        report_path: str
-        log_path: str
-        metrics_folder: str
-        metrics_url: str
+    catalog_properties: Annotated[TextMapping, AfterValidator(values.check_urls)] = Properties()
+    """Iceberg catalog properties, such as {"type":"rest","uri":"https://catalog"}; values may be env:NAME or
+    secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."""
+    warehouse: Text = ""
+    """Warehouse folder of the default catalog. Default: icecdc/warehouse in XDG_DATA_HOME or ~/.local/share."""
+    report_path: Text = ""
+    """File for the report as JSON. Default: none is written."""
+    log_path: Text = ""
+    """File for the structured log, JSON lines; - for the standard error. Default: none is written."""
+    metrics_folder: Text = ""
+    """Folder for the metrics as Prometheus text, a file for each index and job. Default: none."""
+    metrics_url: OptionalUrl = ""
+    """http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none."""
+    spark_conf: Annotated[TextMapping, AfterValidator(values.check_spark_conf)] = Properties()
+    """Spark settings for a new session, a mapping or JSON object; values may be references."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -231,7 +207,9 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        """All parameters in order, for documentation, notebooks and the command line."""
+        """All parameters in order, those of every job last, for documentation, notebooks and the command line."""
+        shared = ParameterModel.model_fields
+        fields = cls.model_fields.items()
         return [
             Parameter(
                 name,
@@ -239,7 +217,7 @@ class ParameterModel(BaseModel):
                 "" if field.is_required() else field.get_default(call_default_factory=True),
                 field.description or "",
             )
-            for name, field in cls.model_fields.items()
+            for name, field in sorted(fields, key=lambda each: each[0] in shared)
         ]
 
 

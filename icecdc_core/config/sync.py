@@ -15,24 +15,18 @@ from pydantic_core import PydanticCustomError
 from icecdc_core.config import values
 from icecdc_core.config.index_file import load_configurations
 from icecdc_core.config.model import (
-    CatalogProperties,
     Count,
-    LogPath,
     LowerCase,
-    MetricsUrl,
     Names,
     OptionalTableName,
     OptionalUrl,
     ParameterModel,
-    ReportPath,
     Seconds,
     SecretReference,
-    SparkConf,
     Text,
-    Warehouse,
 )
 from icecdc_core.quoting import quoted
-from icecdc_core.secrets import Properties, is_reference, resolve
+from icecdc_core.secrets import is_reference, resolve
 
 StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
 Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -82,8 +76,6 @@ class SyncConfig(ParameterModel):
     """AWS region: requests are signed with the credentials of the environment. Default: unsigned."""
     opensearch_aws_service: Annotated[Literal["es"], LowerCase] = "es"
     """Service to sign requests for: es (OpenSearch Service); Serverless (aoss) is not supported."""
-    catalog_properties: CatalogProperties = Properties()
-    warehouse: Warehouse = ""
     identifier_columns: Names = Field(default_factory=list)
     """Columns that make the document id, as a list, JSON array or "a,b". Default: the table's own identifier
     fields."""
@@ -149,11 +141,6 @@ class SyncConfig(ParameterModel):
     target_lag: Annotated[Seconds, BeforeValidator(values.parse_duration)] = 0.0
     """Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m or 1h.
     Default: none."""
-    report_path: ReportPath = ""
-    log_path: LogPath = ""
-    metrics_folder: Text = ""
-    """Folder for the metrics as Prometheus text, a file for each index and job. Default: none."""
-    metrics_url: MetricsUrl = ""
     bulk_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, le=100 * 1024 * 1024)
     """Bytes of one bulk request (1 KiB to 100 MiB)."""
     bulk_connections: int = Field(default=2, ge=1, le=64)
@@ -172,7 +159,6 @@ class SyncConfig(ParameterModel):
     """Index with the positions and the commit log."""
     lease_seconds: float = Field(default=60.0, allow_inf_nan=False, ge=0.1, le=values.MAX_LEASE_SECONDS)
     """Seconds without a heartbeat after which the lock of a run expires (0.1 to 3600)."""
-    spark_conf: SparkConf = Properties()
 
     @classmethod
     def load(cls, path: str | Path, index: str = "", **overrides: Any) -> Self:

@@ -21,15 +21,13 @@ from icecdc_core.columns import (
     CHANGE_TYPE,
     INSERT,
     JSON_OPTIONS,
-    RESERVED,
     ROW_POSITION,
-    UNFIT_IDENTIFIERS,
     identifier_name,
     is_document_column,
     quoted,
     unused_name,
 )
-from icecdc_core.errors import NULL_MESSAGE, IdentifierColumnsError
+from icecdc_core.errors import NULL_MESSAGE
 
 _PLAIN_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.FloatType, T.DoubleType)
 _TIMES = (T.TimestampType, T.TimestampNTZType)
@@ -175,7 +173,6 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
     """
     if not identifier_columns:
         return F.col(ROW_POSITION)
-    check_identifiers(schema, identifier_columns)
     texts = []
     for name in identifier_columns:
         text = scalar_text(F.col(quoted(name)), schema[name].dataType, JSON_OPTIONS)
@@ -190,29 +187,6 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
     if len(texts) == 1:  # a `|` is in no digest
         unfit |= (size == DIGEST_DIGITS) & joined.rlike(DIGEST)
     return F.when(unfit, F.sha2(joined, 256)).otherwise(joined)
-
-
-def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -> None:
-    """Check that the identifier columns exist and that equal values of them are equal strings."""
-    names = [field.name for field in schema.fields if field.name not in RESERVED]
-    for name in identifier_columns:
-        if name not in names:
-            nested = "." in name and name.split(".")[0] in names
-            raise IdentifierColumnsError(
-                "A nested field cannot be an identifier column" if nested else "The table has no such column",
-                subject="identifier_columns",
-                value=name,
-                remedy=f"choose among the top-level columns: {', '.join(names)}",
-            )
-        data_type = schema[name].dataType
-        if isinstance(data_type, UNFIT_IDENTIFIERS):
-            raise IdentifierColumnsError(
-                f"A column of type {data_type.simpleString()} cannot be an identifier column: its equal values are not "
-                "always equal strings",
-                subject="identifier_columns",
-                value=name,
-                remedy="choose columns of whole numbers, decimals, strings, dates, times, booleans or binary",
-            )
 
 
 def _upsert(text: Column, version: Column, document: Column) -> Column:

@@ -2,7 +2,7 @@
 
 | change | indexed documents | what a sync does |
 |---|---|---|
-| a dynamic setting, see `dynamic_settings` | stay right | sets it |
+| a setting, unless `needs_export` | stay right | sets it; OpenSearch says if it cannot |
 | `search_analyzer`, `search_quote_analyzer` or `meta` of a field | stay right | sets it |
 | the mapping of a field that the table got since | have no such field | adds it |
 | a type, an analyzer, a multi-field, a pipeline, a static setting, ... | are wrong | follows `on_schema_change` |
@@ -31,35 +31,17 @@ from icecdc_core.documents.mapping import (
     merge_field,
 )
 
-_DYNAMIC = frozenset(
-    {
-        *("number_of_replicas", "number_of_search_replicas", "auto_expand_replicas", "auto_expand_search_replicas"),
-        *("refresh_interval", "gc_deletes", "priority", "hidden", "compound_format", "flush_after_merge"),
-        *("periodic_flush_interval", "allocation.max_retries", "auto_force_merge.enabled", "requests.cache.enable"),
-        *("analyze.max_token_count", "highlight.max_analyzed_offset", "write.wait_for_active_shards", "warmer.enabled"),
-        *("unreferenced_file_cleanup.enabled", "bulk.adaptive_shard_selection.enabled"),
-        *("aggregation.streaming.min_segment_size", "context_aware.max_retry_on_lookup_map_acquisition_exception"),
-        *("derived_source.translog.enabled", "segment_replication.publish_referenced_segments_interval"),
-        *("mapping.total_fields.limit", "mapping.depth.limit", "mapping.nested_fields.limit"),
-        *("mapping.nested_objects.limit", "mapping.field_name_length.limit"),
-        *("mapping.dynamic_properties.lucene_field.limit", "query.default_field", "query.derived_field.enabled"),
-        *("query.max_nested_depth", "search.idle.after", "search.default_pipeline", "search.star_tree_index.enabled"),
-        *("translog.durability", "translog.flush_threshold_size", "translog.generation_threshold_size"),
-        *("translog.sync_interval", "remote_store.translog.buffer_interval", "remote_store.translog.keep_extra_gen"),
-        *("knn.algo_param.ef_search", "knn.advanced.approximate_threshold"),
-        *("knn.advanced.filtered_exact_search_threshold", "knn.disk.vector.shard_level_rescoring_disabled"),
-    }
-)
-_DYNAMIC_PARTS = (
-    *("max_", "blocks.", "routing.", "unassigned.", "search.slowlog.", "indexing.slowlog.", "tiered.storage.slowlog."),
-    *("merge.policy.", "merge.scheduler.", "merge.log_byte_size_policy.", "merge_on_flush.", "soft_deletes.retention"),
-    *("search.concurrent", "translog.retention.", "optimize_doc_id_lookup."),
+# They change what is indexed, or how it is stored.
+_NEED_EXPORT = (
+    *("analysis.", "similarity.", "sort.", "store.", "codec", "number_of_shards", "number_of_routing_shards"),
+    *("default_pipeline", "final_pipeline", "knn", "routing_partition_size", "soft_deletes.enabled", "mapping.coerce"),
+    *("mapping.ignore_malformed", "load_fixed_bitset_filters_eagerly", "shard.check_on_startup"),
 )
 
 
-def is_dynamic(name: str) -> bool:
-    """Return whether a setting can change on an open index, and leaves every document as it is."""
-    return name in _DYNAMIC or name.startswith(_DYNAMIC_PARTS)
+def needs_export(name: str) -> bool:
+    """Return whether a setting needs a new index."""
+    return name.startswith(_NEED_EXPORT) and not name.startswith("knn.algo_param.")
 
 
 MAPPING, SETTINGS, DIGEST = "mapping", "settings", "spec"
@@ -115,19 +97,18 @@ def spec_changes(
     changes = []
     generated = {} if schema is None else generated_properties(schema)
     given = [spec.get(MAPPING) or {} for spec in (stored, current)]
-    spellings = {key: spelling for mapping in given for key, spelling in _spellings(mapping)}
-    fields = {path for path, _ in spellings}
+    fields = {path for mapping in given for (path, _), _ in _options(mapping)}
     # Where nobody chose anything, a field differs only because one around it does.
     options = [_options(_all_fields(generated, mapping)) for mapping in given]
     sides = [{key: value for key, value in each if key[0] in fields} for each in options]
     for key, before, after in _differences(*sides):
         in_place = key[1].partition(".")[0] in _SEARCH_ONLY or _is_inside(key[0], new_fields)
-        changes.append(SpecChange(f"{MAPPING}.{spellings.get(key, '.'.join(key))}", before, after, in_place))
+        changes.append(SpecChange(f"{MAPPING}.{'.'.join(key)}", before, after, in_place))
     was, now = _settings(stored), _settings(current)
     if _SHARDS in was and _SHARDS not in now and number_of_shards is not None:
         now[_SHARDS] = str(number_of_shards)
     for path, before, after in _differences(was, now):
-        changes.append(SpecChange(f"{SETTINGS}.{path}", before, after, is_dynamic(path)))
+        changes.append(SpecChange(f"{SETTINGS}.{path}", before, after, not needs_export(path)))
     return changes
 
 
@@ -157,25 +138,13 @@ def _options(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
                 yield (path, option), _text(value)
 
 
-def _spellings(properties: Mapping[str, Any], path: str = "", spelling: str = "") -> Iterator[tuple[_Key, str]]:
-    """How the user writes the path of each option."""
-    for name, field in properties.items():
-        for option, value in field.items():
-            written = f"{spelling}{name}.{option}"
-            if option in _INNER and isinstance(value, Mapping):
-                yield from _spellings(value, f"{path}{name}.", f"{written}.")
-            else:
-                for inner, _ in iterate_leaves({option: value}):
-                    yield (f"{path}{name}", inner), f"{spelling}{name}.{inner}"
-
-
 def _is_inside(path: str, fields: Collection[str]) -> bool:
     return path in fields or any(path.startswith(f"{field}.") for field in fields)
 
 
 def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings to change on an index in place; None resets one to OpenSearch's default."""
-    return {path: now for path, _, now in _differences(_settings(stored), _settings(current)) if is_dynamic(path)}
+    return {path: now for path, _, now in _differences(_settings(stored), _settings(current)) if not needs_export(path)}
 
 
 def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:

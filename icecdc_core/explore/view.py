@@ -208,13 +208,13 @@ def index_notes(source: Source, position: Position | None) -> Iterator[str]:
         )
     if position is None:
         return
-    failed = check_preconditions(position, source)
-    if failed is not None:
-        yield f"The next sync cannot continue from the position: {failed.error}"
+    error = check_preconditions(position, source)
+    if error is not None:
+        yield f"The next sync cannot continue from the position: {error}"
     snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
     if snapshots and position.snapshot_id in (None, *source.snapshot_ids):
         yield f"The index is {snapshots:,} snapshots and {seconds:,.0f} s behind the table."
-    elif failed is None and position.snapshot_id == source.head:
+    elif error is None and position.snapshot_id == source.head:
         yield "The index is up to date."
-    elif failed is None:
+    elif error is None:
         yield "The table was rolled back to an earlier snapshot than that of the index. The next sync goes back to it."

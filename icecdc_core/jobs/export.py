@@ -16,6 +16,7 @@ from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import BulkResult
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import (
+    check_mapping,
     count_operations,
     create_physical,
     drop_unless_read,
@@ -153,6 +154,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
             source.table.release()
     number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
+        check_mapping(run.client, config, source.schema)
         epoch = unused_epoch(run.client, config.index, lock.next_epoch(number, new_index=True))
         batch = Batch(
             kind="export",
@@ -196,6 +198,8 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups.tasks[begun.groups_done :])
     else:
         notes = noted_changes(parameter_changes(position, source))
+        with run.typed_errors("checking the mapping"):
+            check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier)
             source.table.release()

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy.exceptions import NotFoundError, TransportError
 
 from icecdc_core.commits.position import Position
-from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.example_queries import as_text, example_queries, with_values
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import require_own_alias
+from icecdc_core.opensearch.indexes import check_mapping, require_own_alias
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path, text_table
 from icecdc_core.runs.run import Look, connect, open_indexable_source, require_identity
@@ -210,11 +210,9 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
 
 
 def _hidden(source: Source) -> list[str]:
-    """The identifier columns that `select` leaves out or hashes."""
-    if source.projection is None:
-        return []
-    shown = [origin.columns for origin in source.projection.origins.values() if not origin.is_masked]
-    return [name for name in source.identifier_columns if not any(name in columns for columns in shown)]
+    """The identifier columns that no field is."""
+    shown = source.columns if source.projection is None else source.projection.repeated.values()
+    return [name for name in source.identifier_columns if name not in shown]
 
 
 def _field(fields: dict[str, Any], name: str, data_type: str = "", required: bool = False) -> dict[str, Any]:
@@ -240,6 +238,8 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
         require_own_alias(client, config)
         require_pipelines(client, config)
+        if source is not None:
+            check_mapping(client, config, source.schema)
     position = PositionStore(client, config).read()
     if source is not None:
         known = position or Position(config.index, config.table, source.table_uuid)
@@ -254,10 +254,10 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
             column["example query"] = as_text(_that_find(client, config.index, fields, column["column"]))
     if position.batch is not None:
         notes.append(f"the next run finishes a begun {position.batch.kind}")
-    if source is not None and (failed := check_preconditions(position, source)) is not None:
-        if getattr(config, failed.policy) != "reexport":
-            raise failed.error
-        notes.append(f"the next sync exports again: {failed.error.message}")
+    if source is not None and (error := check_preconditions(position, source)) is not None:
+        if getattr(config, policy_of(error)) != "reexport":
+            raise error
+        notes.append(f"the next sync exports again: {error.message}")
 
 
 def _that_find(client: OpenSearch, index: str, fields: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -184,9 +184,9 @@ def _spec(spark: SparkSession, config: SyncConfig, source: dict[str, Any], posit
     require_index_of_table(config, position.table)
     opened = open_indexable_source(spark, config, needs_history=False)
     try:
-        failed = check_preconditions(position, opened)
-        if failed is not None:
-            raise failed.error
+        error = check_preconditions(position, opened)
+        if error is not None:
+            raise error
         if has_other_spec(position, opened):
             raise IndexDiffersError(
                 f"The index '{position.index}' does not have the mapping and settings of these parameters yet",

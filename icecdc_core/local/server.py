@@ -155,6 +155,8 @@ def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdin:
+        process.stdin.close()
 
 
 def free_ports(ports: Sequence[int]) -> Iterator[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError
 
-from icecdc_core.documents.mapping import index_limits, index_mapping
+from icecdc_core.documents.mapping import index_limits, index_mapping, sample_document
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
-from icecdc_core.opensearch.client import exception_reason, without_retries
+from icecdc_core.opensearch.client import error_reason, exception_reason, without_retries
 from icecdc_core.opensearch.index_settings import (
     definition_errors,
     given_settings,
@@ -129,6 +130,31 @@ def create_physical(
     )
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return CreatedIndex(entry["settings"]["index"]["uuid"], digest)
+
+
+def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) -> None:
+    """Let the server index a document of the columns' types in an index of its own, which is deleted at once.
+
+    That shows, before anything is written, whether the fields of the user's mapping accept the columns.
+    """
+    if not config.mapping:
+        return
+    pipelines = {"default_pipeline": None, "final_pipeline": None}
+    probing = config.replace(settings={**given_settings(config.settings), **pipelines})
+    probe = physical_index(config.index, unused_epoch(client, config.index, 0))
+    create_physical(client, probing, probe, schema, uuid.uuid4().hex)
+    properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
+    try:
+        answer = client.bulk(index=write_alias(probe), body=[{"index": {}}, sample_document(schema, properties)])
+    finally:
+        _delete(client, probe)
+    if error := answer["items"][0]["index"].get("error"):
+        raise ConfigError(
+            f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
+            subject="mapping",
+            value=config.mapping,
+            remedy="map the fields as types that read the columns, or cast the columns in select",
+        )
 
 
 def probe_new_index_digest(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:

@@ -20,6 +20,7 @@ from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, BulkWriter, req
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.opensearch.index_settings import definition_errors, settings_in_place
 from icecdc_core.opensearch.indexes import (
+    check_mapping,
     count_operations,
     create_physical,
     drop_leftovers,
@@ -197,6 +198,7 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
     epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
     physical = physical_index(config.index, epoch)
     identity = index_identity(source.stored_selection)
+    check_mapping(run.client, config, source.schema)
     create_physical(run.client, config, physical, source.schema, run.run_id, loading=False, identity=identity)
     publish_index(run.client, config, physical, seen)
     lock.write(position_at(replace(start, epoch=epoch, physical_index=physical), source, start.snapshot_id))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from icecdc_core.commits.position import Batch, Position
-from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, HistoryGapError
 from icecdc_core.opensearch.indexes import index_uuid, probe_new_index_digest
@@ -48,9 +48,9 @@ def decide_start(position: Position, source: Source, config: SyncConfig) -> Sync
         start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
         if start.snapshot_id is not None and history_gap_error(source.metadata, start.snapshot_id) is not None:
             raise _wrong_start(source, config, "The table has no such snapshot")
-        failed = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
-        if failed is not None:
-            raise failed.error
+        error = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
+        if error is not None:
+            raise error
         return SyncStart(start, creates_index=True)
     # A repair writes documents of the position's snapshot, so it may be dropped at any point; a validation repeats it.
     return SyncStart(replace(position, batch=None) if kind == "repair" else position)
@@ -58,12 +58,10 @@ def decide_start(position: Position, source: Source, config: SyncConfig) -> Sync
 
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
     """Return whether to export again because the changes cannot be read."""
-    failed = check_preconditions(position, source)
-    if failed is None:
-        return False
-    if getattr(config, failed.policy) != "reexport":
-        raise failed.error
-    return True
+    error = check_preconditions(position, source)
+    if error is not None and getattr(config, policy_of(error)) != "reexport":
+        raise error
+    return error is not None
 
 
 def has_other_spec(position: Position, source: Source) -> bool:

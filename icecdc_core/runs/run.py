@@ -124,9 +124,9 @@ class Run(JobRun["SyncConfig"]):
             )
         require_index_of_table(self.config, position.table)  # whatever `replace_index` allows an export
         require_readable_index(self.client, *position.committed_index)
-        failed = check_preconditions(position, look.source) if needs_history else None
-        if failed is not None:
-            raise failed.error
+        error = check_preconditions(position, look.source) if needs_history else None
+        if error is not None:
+            raise error
 
     def confirm_readers_indexes(self, lock: IndexLock) -> frozenset[str]:
         """Return the physical indexes that readers see, from a moment at which this run certainly held the lock.

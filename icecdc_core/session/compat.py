@@ -27,8 +27,7 @@ from icecdc_core.session.jvm import iceberg_class, java_class
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 AVRO_READER = "org.apache.spark.sql.avro.AvroDataToCatalyst"
-_supported: WeakSet[Any] = WeakSet()
-"""The JVMs whose session was checked and is supported."""
+_supported: WeakSet[SparkSession] = WeakSet()
 
 
 class SessionInfo(NamedTuple):
@@ -56,13 +55,13 @@ def unsupported_reason(found: SessionInfo) -> str:
 
 
 def require_supported(spark: SparkSession) -> None:
-    """Refuse a session that icecdc cannot work in; a JVM that passed is not checked again."""
-    if _jvm_of(spark) in _supported:
+    """Refuse a session that icecdc cannot work in; one that passed is not checked again."""
+    if spark in _supported:
         return
     found = inspect_session(spark)
     if unsupported_reason(found):
         raise _unsupported_error(found)
-    _supported.add(_jvm_of(spark))
+    _supported.add(spark)
 
 
 def require_pyspark(version: str) -> None:
@@ -104,14 +103,6 @@ def require_kafka(spark: SparkSession) -> None:
             remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
             "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
         )
-
-
-def _jvm_of(spark: SparkSession) -> Any:
-    """Return the session's view of its JVM; None if Python has none."""
-    try:
-        return spark._jvm if isinstance(spark, SparkSession) else None
-    except (Py4JError, PySparkException, AttributeError, TypeError):
-        return None
 
 
 def _has(loader: Any, name: str) -> bool:

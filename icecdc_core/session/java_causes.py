@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from icecdc_core.secrets import mask_secrets
@@ -20,17 +20,18 @@ _WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundEx
 _NETWORK = re.compile(
     "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
 )
-_MISSING = frozenset({"FileNotFoundException", "NoSuchFileException", "NotFoundException", "NoSuchKeyException"})
+_NO_ACCESS = frozenset({"FileNotFoundException", "NoSuchFileException", "NotFoundException", "NoSuchKeyException"}) | {
+    *("AccessDeniedException", "AccessControlException")
+}
 _OF_FILES = re.compile(r"org\.apache\.(hadoop|iceberg)\.|software\.amazon\.|com\.(azure|google)\.")
+_FILE_SYSTEMS = re.compile(r"org\.apache\.(hadoop\.fs|iceberg)\.")
+_BROKEN_OFF = frozenset({"EOFException", "ChecksumException"})
 # Decoders of files. For damaged bytes they throw exceptions of any class, except those of _NO_DAMAGE.
 _DECODERS = re.compile(
     r"org\.apache\.iceberg\.(shaded\.)?(org\.apache\.)?(parquet|orc|avro|puffin|deletes|arrow)\.|"
     r"org\.apache\.(parquet|orc|avro)\.(?!crypto\.)|com\.github\.luben\.zstd\.|org\.xerial\.snappy\.|io\.airlift\."
 )
-_NO_DAMAGE = re.compile(r"UnsupportedOperation|Interrupt|Crypto|Error$")
-_DENIED = frozenset({"AccessDeniedException", "AccessControlException"})
-_BROKEN_OFF = frozenset({"EOFException", "ChecksumException"})
-_FILE_SYSTEMS = re.compile(r"org\.apache\.(hadoop\.fs|iceberg)\.")
+_NO_DAMAGE = re.compile(r"UnsupportedOperation|Interrupt|Crypto")
 _JAVA = re.compile(r"(java|jdk|sun)\.|.*\.common\.base\.Preconditions$")
 _FRAMES = 12
 _TRACEBACK = "Traceback (most recent call last)"
@@ -39,44 +40,40 @@ _IN_A_TEXT = re.compile(r"^(?:Caused by: |.*: )?((?:\w+\.)+\w+)(?:: ([^\n]*))?((
 
 @dataclass(frozen=True)
 class Cause:
-    """One exception of a chain."""
+    """One exception of a chain; Spark's own have an error condition and an SQLSTATE."""
 
     kind: str
     text: str
     thrower: str
-    has_cause: bool = False
+    condition: str = ""
+    state: str = ""
 
-    @property
-    def is_missing_file(self) -> bool:
-        """Whether a file does not exist; temporary files of Spark do not count."""
-        # Java says FileNotFoundException also for a file that exists and cannot be opened.
-        exists = self.text.endswith(("(Too many open files)", "(Permission denied)"))
-        return self.kind in _MISSING and not exists and not self._is_wrapper and bool(_OF_FILES.match(self.thrower))
 
-    @property
-    def is_refused_file(self) -> bool:
-        """Whether the file system does not let a file be read; temporary files of Spark do not count."""
-        is_denied = self.kind in _DENIED or self.text.endswith("(Permission denied)")
-        return is_denied and _OF_FILES.match(self.thrower) is not None
+def is_network(cause: Cause) -> bool:
+    """Whether a connection failed or broke off."""
+    return _NETWORK.match(cause.kind) is not None
 
-    @property
-    def is_damaged_file(self) -> bool:
-        """Whether the content of a file cannot be decoded."""
-        if self._is_wrapper or self.is_network:
-            return False
-        if self.kind in _BROKEN_OFF and _FILE_SYSTEMS.match(self.thrower):
-            return True
-        return _DECODERS.match(self.thrower) is not None and _NO_DAMAGE.search(self.kind) is None
 
-    @property
-    def is_network(self) -> bool:
-        """Whether a connection failed or broke off."""
-        return _NETWORK.match(self.kind) is not None
+def blamed_file(chain: Sequence[Cause]) -> Cause | None:
+    """Return the exception that says that a file of a table cannot be read; None if none does.
 
-    @property
-    def _is_wrapper(self) -> bool:
-        """Whether it only repeats an I/O failure: Iceberg wraps every one, whatever happened."""
-        return self.has_cause and self.kind in _WRAPPERS
+    Iceberg's readers report a broken connection and a lack of memory too, so these rule it out.
+    """
+    if any(is_network(cause) or cause.kind.endswith("Error") for cause in chain):
+        return None
+    # Iceberg wraps every failure of a file system, whatever happened.
+    reasons = (cause for cause in chain if cause is chain[-1] or cause.kind not in _WRAPPERS)
+    return next((cause for cause in reasons if _blames_file(cause)), None)
+
+
+def _blames_file(cause: Cause) -> bool:
+    if cause.text.endswith("(Too many open files)"):
+        return False
+    if cause.kind in _NO_ACCESS or cause.text.endswith("(Permission denied)"):
+        return _OF_FILES.match(cause.thrower) is not None  # Spark's temporary files do not count
+    if cause.kind in _BROKEN_OFF and _FILE_SYSTEMS.match(cause.thrower):
+        return True
+    return _DECODERS.match(cause.thrower) is not None and _NO_DAMAGE.search(cause.kind) is None
 
 
 def is_raised_as(error: BaseException, kinds: Collection[str]) -> bool:
@@ -98,11 +95,6 @@ def root_cause(error: PySparkException | Py4JError) -> str:
 
 def causes(error: PySparkException | Py4JError) -> list[Cause]:
     """Return the exceptions behind a failure, outermost first; some are known only from the text of another one."""
-    chain = _chain(error)
-    return [replace(cause, has_cause=number < len(chain)) for number, cause in enumerate(chain, 1)]
-
-
-def _chain(error: PySparkException | Py4JError) -> list[Cause]:
     each = _java_exception(error)
     if each is None:
         return _in_text(str(error))
@@ -111,10 +103,19 @@ def _chain(error: PySparkException | Py4JError) -> list[Cause]:
         kind, text = str(each.getClass().getSimpleName()), str(each.getMessage() or "")
         frames = each.getStackTrace()
         classes = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
-        chain.append(Cause(kind, text, _thrower(classes)))
+        chain.append(Cause(kind, text, _thrower(classes), *_condition(each)))
         each = each.getCause()
     # An executor's exception whose class the driver does not have is only in the text of Spark's exception.
     return chain + (_in_text(chain[-1].text) if chain[-1].kind == "SparkException" else [])
+
+
+def _condition(exception: Any) -> tuple[str, str]:
+    try:
+        return str(exception.getCondition() or ""), str(exception.getSqlState() or "")
+    except Py4JNetworkError:
+        raise
+    except Py4JError:  # it is none of Spark's
+        return "", ""
 
 
 def _java_exception(error: BaseException) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -15,30 +15,16 @@ from pyspark.sql import functions as F
 from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, IcecdcError, TableNotFoundError
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import bundle_package
-from icecdc_core.session.java_causes import Cause, causes
+from icecdc_core.session.java_causes import causes
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.session.threads import active_session
 from icecdc_core.table.metadata import TableMetadata
 
-
-class _Signs(NamedTuple):
-    """How a kind of failure shows: the classes of Java's exceptions, and texts where the class is not enough."""
-
-    classes: frozenset[str]
-    texts: re.Pattern[str] | None = None
-
-    def match(self, chain: Sequence[Cause], text: str) -> bool:
-        return any(cause.kind in self.classes for cause in chain) or bool(self.texts and self.texts.search(text))
-
-
-_NO_TABLE = _Signs(
-    frozenset(
-        {
-            *("NoSuchTableException", "NoSuchIcebergTableException", "NoSuchNamespaceException"),
-            *("NoSuchDatabaseException", "ClassCastException"),
-        }
-    ),
-    re.compile("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|is not an Iceberg table"),
+_NO_TABLE = frozenset(
+    {
+        *("NoSuchTableException", "NoSuchIcebergTableException", "NoSuchNamespaceException"),
+        *("NoSuchDatabaseException", "ClassCastException"),
+    }
 )
 # A missing class, by its package; and the scheme whose file system is tried when the classes are missing.
 _MISSING_BUNDLES = {
@@ -53,28 +39,6 @@ _CREDENTIALS = re.compile(
     r"|UnrecognizedClientException|MissingAuthenticationToken|ExpiredToken|InvalidClientTokenId"
     r"|Status Code: 40[13]\b|\bcode: 40[13]\b"
 )
-_UNREACHABLE = frozenset(
-    {
-        *("ConnectException", "HttpHostConnectException", "ConnectTimeoutException", "ConnectionTimeoutException"),
-        *("SocketTimeoutException", "UnknownHostException", "NoRouteToHostException", "UnresolvedAddressException"),
-        *("TTransportException",),
-    }
-)
-_HINTS = {
-    "in catalog_properties the type is one of hadoop, hive, jdbc, rest, glue, nessie; another catalog is named by "
-    "catalog-impl instead": _Signs(
-        frozenset(), re.compile("Unknown catalog type|Cannot initialize Catalog|Cannot find constructor")
-    ),
-    "nothing answers there: catalog_properties.uri (and for an object store the endpoint) must be one that this driver "
-    "reaches": _Signs(_UNREACHABLE, re.compile("Connection refused|ConnectionFailed|Unable to execute HTTP request")),
-    "the driver of that database is a jar of its own: name it in spark_conf under spark.jars.packages": _Signs(
-        frozenset(), re.compile("No suitable driver")
-    ),
-    "the credentials are refused: those in catalog_properties (token, credential, s3.access-key-id and "
-    "s3.secret-access-key, ...) as references like env:NAME, else those of the environment of driver and executors": (
-        _Signs(frozenset(), _CREDENTIALS)
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -158,8 +122,7 @@ def _typed_error(error: PySparkException | Py4JError, spark: SparkSession, name:
             "elsewhere end this session: get_spark starts one with the jars that catalog_properties ask for, and with "
             "those that spark_conf names under spark.jars.packages",
         )
-    chain = causes(error)
-    if _NO_TABLE.match(chain, text):
+    if any(cause.kind in _NO_TABLE for cause in causes(error)) or "is not an Iceberg table" in text:
         return TableNotFoundError(
             f"The catalog of this session has no Iceberg table '{name}'",
             subject="table",
@@ -167,11 +130,12 @@ def _typed_error(error: PySparkException | Py4JError, spark: SparkSession, name:
             remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them; if the "
             "table is in another catalog of that name, give its catalog_properties or warehouse",
         )
-    hint = next((hint for hint, signs in _HINTS.items() if signs.match(chain, text)), None)
     return CatalogError(
         f"The catalog of '{name}' cannot be used: {mask_secrets(_description(reasons))}",
         subject="catalog_properties",
-        remedy="check the catalog's type, address and credentials" + (f": {hint}" if hint else ""),
+        remedy="check the catalog's type, address and credentials; the type is hadoop, hive, jdbc, rest, glue or "
+        "nessie, another one is named by catalog-impl; jars such as the driver of a database go into spark_conf, under "
+        "spark.jars.packages",
     )
 
 

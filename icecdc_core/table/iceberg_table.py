@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
@@ -126,56 +125,6 @@ class FileTasks:
         return int(self.java_list.size())
 
 
-class StagedScan:
-    """Reads file tasks of a table, which stay staged until they are released."""
-
-    def __init__(self, spark: SparkSession, name: str, table: Any, lists: Any, has_table_cache: bool) -> None:
-        self._spark, self._name, self._table, self._lists = spark, name, table, lists
-        self._has_table_cache = has_table_cache
-        self._staged: list[str] = []
-
-    def read(self, tasks: FileTasks, readable: Any, size: int, in_batches: bool) -> DataFrame:
-        """Return the rows of these tasks, deletes applied."""
-        key = uuid.uuid4().hex
-        self._lists.taskSets().stageTasks(readable, key, tasks.java_list)
-        self._staged.append(key)
-        reader = self._spark.read.format("iceberg").options(**self._splits(size))
-        if not in_batches:
-            reader = reader.option("vectorization-enabled", "false")
-        if self._has_table_cache:
-            self._lists.tableCache().add(key, readable)
-            return reader.load(key)
-        return reader.option("scan-task-set-id", key).load(self._name)
-
-    def release(self) -> None:
-        """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""
-        while self._staged:
-            key = self._staged.pop()
-            with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
-                self._lists.taskSets().removeTasks(self._table, key)
-                if self._has_table_cache:
-                    self._lists.tableCache().remove(key)
-
-    def _splits(self, size: int) -> dict[str, int]:
-        """Return the split options of these files: those Iceberg chooses for its own scans, but not for staged ones.
-
-        Its rule gives every core a split if the files allow it. The cost of opening a file shrinks with the split size,
-        because starting a task takes longer than opening a file.
-        """
-        given = iceberg_class(self._spark, "spark.SparkReadConf")(
-            self._spark._jsparkSession,
-            self._table,
-            java_class(self._spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty(),
-        )
-        if not given.adaptiveSplitSizeEnabled():
-            return {}
-        usual = given.splitSize()
-        adjusted = iceberg_class(self._spark, "util.TableScanUtil").adjustSplitSize(size, given.parallelism(), usual)
-        if adjusted >= usual:
-            return {}
-        return {"split-size": adjusted, "file-open-cost": given.splitOpenFileCost() * adjusted // usual}
-
-
 _METADATA_COLUMNS = {
     "_file": "string",
     "_pos": "long",
@@ -206,7 +155,7 @@ class IcebergTable:
         self._marking: Any | None = None
         self._version = int(self._table.operations().current().formatVersion())
         self._in_batches: bool | None = None
-        self._scan = StagedScan(spark, name, self._table, self._lists, self._has_table_cache)
+        self._staged: list[str] = []
         self._commits: dict[int, CommitFiles] = {}
         self.table_uuid = str(self._table.uuid())
         self.read_snapshots: set[int] = set()
@@ -365,11 +314,41 @@ class IcebergTable:
             return self.spark.createDataFrame([], schema)
         if self._in_batches is None:
             self._in_batches = reads_in_batches(self.schema())
-        return self._scan.read(tasks, readable, sum(self.sizes(tasks)), self._in_batches)
+        key = uuid.uuid4().hex
+        self._lists.taskSets().stageTasks(readable, key, tasks.java_list)
+        self._staged.append(key)
+        reader = self.spark.read.format("iceberg").options(**self._splits(sum(self.sizes(tasks))))
+        if not self._in_batches:
+            reader = reader.option("vectorization-enabled", "false")
+        if self._has_table_cache:
+            self._lists.tableCache().add(key, readable)
+            return reader.load(key)
+        return reader.option("scan-task-set-id", key).load(self.name)
 
     def release(self) -> None:
         """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""
-        self._scan.release()
+        while self._staged:
+            key = self._staged.pop()
+            with suppress(*SPARK_HAS_ENDED):
+                self._lists.taskSets().removeTasks(self._table, key)
+                if self._has_table_cache:
+                    self._lists.tableCache().remove(key)
+
+    def _splits(self, size: int) -> dict[str, int]:
+        """Return the split options of these files: those Iceberg chooses for its own scans, but not for staged ones.
+
+        Its rule gives every core a split if the files allow it. The cost of opening a file shrinks with the split size,
+        because starting a task takes longer than opening a file.
+        """
+        no_options = java_class(self.spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
+        given = iceberg_class(self.spark, "spark.SparkReadConf")(self.spark._jsparkSession, self._table, no_options)
+        if not given.adaptiveSplitSizeEnabled():
+            return {}
+        usual = given.splitSize()
+        adjusted = iceberg_class(self.spark, "util.TableScanUtil").adjustSplitSize(size, given.parallelism(), usual)
+        if adjusted >= usual:
+            return {}
+        return {"split-size": adjusted, "file-open-cost": given.splitOpenFileCost() * adjusted // usual}
 
     def _of_data_files(self, tasks: FileTasks, what: str) -> list[str]:
         return read_facts(self._lists, self._lists.dataFiles(tasks.java_list), what)

@@ -6,9 +6,10 @@ In: a table or its schemas. Out: readable tables, differences, names of identifi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -23,81 +24,51 @@ from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.metadata import column_name
 
-Kind = Literal[
-    "added",
-    "added_with_default",
-    "dropped",
-    "name_reused",
-    "renamed",
-    "type_widened",
-    "type_changed",
-    "made_optional",
-    "made_required",
-    "reordered",
-]
 _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", "timestamp_ns")}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 @dataclass(frozen=True)
 class SchemaChange:
     """One change of one column."""
 
-    kind: Kind
+    kind: str
     column: str
-    was: str = ""
-    now: str = ""
+    what: str
     additive: bool = False
 
     def __str__(self) -> str:
-        texts = {
-            "added": "was added",
-            "added_with_default": f"was added with the default {self.now} for old rows",
-            "dropped": "was dropped",
-            "name_reused": "was dropped and another column took its name",
-            "renamed": f"was renamed to '{self.now}'",
-            "type_widened": f"was widened from {self.was} to {self.now}",
-            "type_changed": f"changed from {self.was} to {self.now}",
-            "made_optional": "became optional",
-            "made_required": "became required",
-            "reordered": "was moved",
-        }
-        return f"column '{self.column}' {texts[self.kind]}"
+        return f"column '{self.column}' {self.what}"
 
 
-@dataclass(frozen=True)
-class _Field:
-    key: int
+class _Field(NamedTuple):
     path: str
     name: str
-    top: str
     type: str
-    required: bool
     default: object
     parent: int
     siblings: tuple[int, ...]
 
 
-def schema_change(old_schema: str, new_schema: str, columns: Sequence[str] = ()) -> list[SchemaChange]:
+def schema_change(old_schema: str, new_schema: str) -> list[SchemaChange]:
     """Compare two Iceberg schemas."""
-    old = {key: field for key, field in _flatten(old_schema) if not columns or field.top in columns}
-    new = {key: field for key, field in _flatten(new_schema) if not columns or field.top in columns}
+    old, new = (dict(_flatten(json.loads(text)["fields"])) for text in (old_schema, new_schema))
     new_paths = {field.path for key, field in new.items() if key not in old}
     changes: list[SchemaChange] = []
     for key, was in old.items():
-        if key not in new:
-            if was.parent not in old or was.parent in new:  # a dropped struct stands for its fields
-                changes.append(SchemaChange("name_reused" if was.path in new_paths else "dropped", was.path))
-            continue
-        changes += _compare(was, new[key])
-        if _moved(was, new[key]):
-            changes.append(SchemaChange("reordered", was.path, additive=True))
+        if key in new:
+            changes += _compare(key, was, new[key])
+        elif was.parent not in old or was.parent in new:  # a dropped struct stands for its fields
+            successor = " and another column took its name" if was.path in new_paths else ""
+            changes.append(SchemaChange("dropped", was.path, f"was dropped{successor}"))
     for key, now in new.items():
         if key in old or (now.parent in new and now.parent not in old):
             continue
         if now.default is None:
-            changes.append(SchemaChange("added", now.path, additive=True))
+            changes.append(SchemaChange("added", now.path, "was added", additive=True))
         else:
-            changes.append(SchemaChange("added_with_default", now.path, now=json.dumps(now.default)))
+            what = f"was added with the default {json.dumps(now.default)} for old rows"
+            changes.append(SchemaChange("added_with_default", now.path, what))
     return changes
 
 
@@ -106,53 +77,37 @@ def is_additive(changes: Sequence[SchemaChange]) -> bool:
     return all(change.additive for change in changes)
 
 
-def _compare(was: _Field, now: _Field) -> Iterator[SchemaChange]:
+def _compare(key: int, was: _Field, now: _Field) -> Iterator[SchemaChange]:
     if was.name != now.name:
-        yield SchemaChange("renamed", was.path, was.name, now.name)
+        yield SchemaChange("renamed", was.path, f"was renamed to '{now.name}'")
     if was.type != now.type:
         # If only the precision grows, a decimal's text and index field stay the same.
-        decimal = _wider_decimal(was.type, now.type)
+        decimal = _is_wider_decimal(was.type, now.type)
         wider = decimal or (was.type, now.type) in _WIDER
-        kind: Kind = "type_widened" if wider else "type_changed"
-        yield SchemaChange(kind, was.path, was.type, now.type, additive=decimal)
-    if was.required != now.required:
-        yield SchemaChange("made_required" if now.required else "made_optional", was.path, additive=True)
-
-
-def _moved(was: _Field, now: _Field) -> bool:
-    """Whether the field comes after another one than before, among the fields that both schemas have."""
+        what = f"{'was widened' if wider else 'changed'} from {was.type} to {now.type}"
+        yield SchemaChange("type_widened" if wider else "type_changed", was.path, what, additive=decimal)
+    # Whether it comes after another field than before, among those that both schemas have.
     kept = set(was.siblings) & set(now.siblings)
-    before = [sibling for sibling in was.siblings[: was.siblings.index(was.key)] if sibling in kept]
-    after = [sibling for sibling in now.siblings[: now.siblings.index(now.key)] if sibling in kept]
-    return before[-1:] != after[-1:]
+    before, after = (
+        [sibling for sibling in side.siblings[: side.siblings.index(key)] if sibling in kept] for side in (was, now)
+    )
+    if before[-1:] != after[-1:]:
+        yield SchemaChange("reordered", was.path, "was moved", additive=True)
 
 
-def _wider_decimal(was: str, now: str) -> bool:
-    if not (was.startswith("decimal(") and now.startswith("decimal(")):
-        return False
-    (precision, scale), (new_precision, new_scale) = _digits(was), _digits(now)
-    return scale == new_scale and new_precision > precision
+def _is_wider_decimal(was: str, now: str) -> bool:
+    old, new = _DECIMAL.fullmatch(was), _DECIMAL.fullmatch(now)
+    return bool(old and new and old[2] == new[2] and int(new[1]) > int(old[1]))
 
 
-def _digits(decimal: str) -> tuple[int, int]:
-    precision, scale = decimal.removeprefix("decimal(").rstrip(")").split(",")
-    return int(precision), int(scale)
-
-
-def _flatten(schema: str) -> Iterator[tuple[int, _Field]]:
-    yield from _children(json.loads(schema)["fields"], "", "", 0)
-
-
-def _children(fields: list[dict[str, Any]], prefix: str, top: str, parent: int) -> Iterator[tuple[int, _Field]]:
+def _flatten(fields: Sequence[Mapping[str, Any]], prefix: str = "", parent: int = 0) -> Iterator[tuple[int, _Field]]:
     siblings = tuple(field["id"] for field in fields)
     for field in fields:
-        key, name, kind = field["id"], field["name"], field["type"]
-        path, outer = f"{prefix}{name}", top or name
-        text = kind if isinstance(kind, str) else str(kind["type"])
-        text = text.replace(" ", "")
+        kind, path = field["type"], f"{prefix}{field['name']}"
+        text = str(kind if isinstance(kind, str) else kind["type"]).replace(" ", "")
         default = field.get("initial-default", field.get("initial_default"))
-        yield key, _Field(key, path, name, outer, text, bool(field.get("required")), default, parent, siblings)
-        yield from _children(_inner(kind), f"{path}.", outer, key)
+        yield field["id"], _Field(path, field["name"], text, default, parent, siblings)
+        yield from _flatten(_inner(kind), f"{path}.", field["id"])
 
 
 def _inner(kind: Any) -> list[dict[str, Any]]:
@@ -162,10 +117,7 @@ def _inner(kind: Any) -> list[dict[str, Any]]:
     if kind["type"] == "struct":
         return list(kind["fields"])
     parts = ("element",) if kind["type"] == "list" else ("key", "value")
-    return [
-        {"id": kind[f"{part}-id"], "name": part, "type": kind[part], "required": kind.get(f"{part}-required", True)}
-        for part in parts
-    ]
+    return [{"id": kind[f"{part}-id"], "name": part, "type": kind[part]} for part in parts]
 
 
 def identifier_fields(schema: Mapping[str, Any]) -> list[str]:
@@ -267,7 +219,7 @@ def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) ->
                 f"Column '{name}' {problem}",
                 subject="column",
                 value=name,
-                remedy="leave it out with the columns parameter (Spark 4.1 and newer), or change it in the table",
+                remedy="leave it out with the columns parameter or select (Spark 4.1 and newer), or change the table",
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,16 +77,13 @@ class Selection:
 
     def select_deleted(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled."""
-        return null_all_but(self.select(rows, *more), self.row_columns, self.delete_columns)
-
-
-def null_all_but(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:
-    """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty."""
-    if not filled:
-        return rows
-    # A null of the column's own type.
-    blank = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in {*columns} - {*filled}}
-    return rows.selectExpr(*(blank.get(name, quoted(name)) for name in rows.columns))
+        selected = self.select(rows, *more)
+        if not self.delete_columns:
+            return selected
+        # A null of the column's own type.
+        blank = {*self.row_columns} - {*self.delete_columns}
+        texts = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in blank}
+        return selected.selectExpr(*(texts.get(name, quoted(name)) for name in selected.columns))
 
 
 def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
@@ -120,10 +116,9 @@ class Source:
     row_filter: str
     branch: str
     chosen_columns: list[str]
-    filter_columns: frozenset[str] = frozenset()
+    condition: UsedColumns = field(default_factory=UsedColumns)
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
-    filter_computed_from: frozenset[str] = frozenset()
     number_of_shards: int = 1
 
     @property
@@ -145,12 +140,9 @@ class Source:
 
     @property
     def iceberg_schema(self) -> dict[str, Any]:
-        """The current Iceberg schema of the columns that matter: those of a document, its id and the condition.
-
-        If another column takes the name of a filter column, the filter changes although its text does not.
-        """
+        """The current Iceberg schema of the columns that matter: those of a document, its id and the condition."""
         schema = self.metadata.schema
-        wanted = {*self.columns, *self.identifier_columns, *self.filter_columns}
+        wanted = {*self.columns, *self.identifier_columns, *self.condition.names}
         fields = [column for column in schema["fields"] if column["name"] in wanted]
         return {"type": "struct", "schema-id": schema["schema-id"], "fields": fields}
 
@@ -181,11 +173,8 @@ class Source:
             "row_filter": self.row_filter,
             "identifier_columns": self.identifier_columns,
         }
-        # Only what is given: the position of a release that did not know it still matches.
         if self.projection is not None:
             stored["select"] = list(self.projection.stored)
-            if not self.identifier_columns and not self.table.has_row_lineage:
-                stored["document_ids"] = "digests of row positions"  # they were plain once
         return {**stored, **self.spec}
 
     def fields_since(self, schema: str) -> frozenset[str]:
@@ -204,7 +193,7 @@ class Source:
         texts = self.projection.stored if self.projection else ()
         computed_from = self.projection.computed_from if self.projection else frozenset()
         return _recomputes(changes, computed_from, texts, _RECOMPUTING) or _recomputes(
-            changes, self.filter_computed_from, [self.row_filter], _RECOMPUTING - {"type_widened"}
+            changes, self.condition.computed_from, [self.row_filter], _RECOMPUTING - {"type_widened"}
         )
 
     def rows(self, tasks: FileTasks) -> DataFrame:
@@ -280,9 +269,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     require_identifier_types(identifiers, schema)
     projection = None
     if config.select:
-        projection = open_projection(
-            spark, schema, config.select, config.alias, identifiers, unreadable=table.unreadable
-        )
+        projection = open_projection(spark, schema, config.select, config.alias, identifiers, table.unreadable)
         columns = [name for name in schema.names if name in projection.used_columns]
     elif missing := [name for name in identifiers if name not in columns]:
         raise IdentifierColumnsError(
@@ -304,27 +291,20 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         row_filter=config.row_filter,
         branch=config.branch,
         chosen_columns=list(config.columns),
-        filter_columns=condition.names,
+        condition=condition,
         projection=projection,
-        filter_computed_from=condition.computed_from,
     )
 
 
 def _require_columns(parameter: str, names: Sequence[str], schema: StructType, error: type[Any]) -> None:
     missing = [name for name in names if name not in schema.names]
-    if not missing:
-        return
-    nested = [name for name in missing if "." in name and name.split(".")[0] in schema.names]
-    close = difflib.get_close_matches(missing[0], schema.names, 1, cutoff=0.6)
-    hint = "nested fields cannot be used; add a top-level column" if nested else "the table has: "
-    if not nested:
-        hint = (f"did you mean '{close[0]}'? " if close else "") + hint + ", ".join(schema.names)
-    raise error(
-        f"The table has no column {', '.join(repr(name) for name in missing)}",
-        subject=parameter,
-        value=list(names),
-        remedy=hint,
-    )
+    if missing:
+        raise error(
+            f"The table has no column {', '.join(map(repr, missing))}",
+            subject=parameter,
+            value=list(names),
+            remedy=f"choose among its top-level columns: {', '.join(schema.names)}",
+        )
 
 
 def _require_branch(metadata: TableMetadata, name: str) -> None:

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.errors import IcecdcError, OpenSearchUnreachableError
+from icecdc_core.errors import IcecdcError
 from tests.faults.killing import rows_as_documents
 from tests.faults.test_opensearch_faults import change
 from tests.loopback_proxy import Act, loopback_proxy
@@ -62,19 +62,6 @@ class DescribeARunThatIsCutOff:
         reached = [outcome for outcome in outcomes if outcome[2]]
         print(f"{job}: cut off {len(reached)} times, {sum(outcome[3] for outcome in reached)} ended equal")
         assert [outcome for outcome in outcomes if not outcome[3]] == []
-
-    def it_names_the_server_when_it_is_away_while_the_alias_is_read(self, spark, sql, make_config, opensearch_url):
-        config = make_config(retry_timeout_seconds=0)
-        sql(CREATE)
-        looks = []
-
-        def trouble(method, path, body):
-            looks.extend([path] if path == f"/{config.index}" and method == "GET" else [])
-            return Act.RESET if len(looks) > 1 else None  # the first look is the check of the alias's owner
-
-        typed = pytest.raises(OpenSearchUnreachableError, match="reading the alias")
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy, typed:
-            export_table(spark, config.replace(opensearch_url=proxy.url))
 
     def cut_off(self, spark, config, job, number, after, url):
         """Run until the n-th request; returns which one that was, empty when the run ended before."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 import threading
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -183,21 +181,6 @@ class DescribeWaiting:
         seconds = time.monotonic() - begin
         sync_changes(spark, exported)
         assert (seconds < 120, equal(exported)) == (True, True)
-
-    def it_is_logged_with_the_request_that_is_retried(self, spark, exported, opensearch_url):
-        left = [1, 2]
-
-        def trouble(method, path, body):
-            if "_refresh" not in path or not left:
-                return None
-            left.pop()
-            return 503, BUSY
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        entries = [json.loads(line) for line in Path(exported.log_path).read_text().splitlines()]
-        waits = [entry for entry in entries if entry["level"] == "warning"]
-        assert [(wait["status"], wait["request"].split("/")[-1]) for wait in waits] == [(503, "_refresh")] * 2
 
     def it_fails_at_once_when_there_is_no_server_at_the_start(self, spark, exported):
         begin = time.monotonic()

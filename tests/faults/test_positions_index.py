@@ -7,7 +7,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.position import FORMAT
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, OpenSearchUnreachableError, PositionError
+from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError, PositionError
 from icecdc_core.jobs.status import status
 from tests.loopback_proxy import loopback_proxy
 
@@ -64,30 +64,15 @@ class DescribeAPositionsIndexThatIsDeletedUnderARun:
             sync_changes(spark, exported.replace(opensearch_url=proxy.url))
 
 
-class DescribeAPositionsIndexThatIcecdcDidNotCreate:
-    def it_is_refused_when_a_write_created_it(self, spark, exported, opensearch):
-        opensearch.indices.delete(index=exported.positions_index)
-        opensearch.index(index=exported.positions_index, id="x", body={"type": "commit", "index": exported.index})
-        with pytest.raises(PositionError, match="icecdc did not create the positions index"):
-            export_table(spark, exported)
-
-    def it_is_refused_when_it_stores_no_sources(self, spark, exported, opensearch):
-        mapping = opensearch.indices.get_mapping(index=exported.positions_index)[exported.positions_index]["mappings"]
-        opensearch.indices.delete(index=exported.positions_index)
-        body = {"mappings": {**mapping, "_source": {"enabled": False}}}
-        opensearch.indices.create(index=exported.positions_index, body=body)
-        with pytest.raises(PositionError, match="icecdc did not create the positions index"):
-            export_table(spark, exported)
-
-    def it_is_refused_when_its_name_means_several_indexes(self, spark, exported, opensearch):
-        opensearch.indices.delete(index=exported.positions_index)
-        for number in (1, 2):
-            alias = {"aliases": {exported.positions_index: {"is_write_index": number == 1}}}
-            opensearch.indices.create(index=f"{exported.positions_index}-{number}", body=alias)
-        with pytest.raises(OpenSearchRequestError, match="more than one index"):
-            export_table(spark, exported)
-        with pytest.raises(PositionError, match="is not one index"):
-            PositionStore(opensearch, exported).lock(exported.table, "", "the-run")
+@pytest.mark.parametrize("mapping", [{}, {"_source": {"enabled": False}}], ids=["guessed", "no sources"])
+def it_refuses_a_positions_index_that_icecdc_did_not_create(spark, exported, opensearch, mapping):
+    index = exported.positions_index
+    ours = opensearch.indices.get_mapping(index=index)[index]["mappings"] if mapping else {}
+    opensearch.indices.delete(index=index)
+    opensearch.indices.create(index=index, body={"mappings": {**ours, **mapping}})
+    opensearch.index(index=index, id="x", body={"type": "commit", "index": exported.index})
+    with pytest.raises(PositionError, match="icecdc did not create the positions index"):
+        export_table(spark, exported)
 
 
 class DescribeAPositionOfAnotherRelease:

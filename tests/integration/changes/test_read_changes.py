@@ -79,37 +79,24 @@ def difference(before, after):
 
 
 class DescribeReadChanges:
-    def it_gives_the_columns_of_the_table_and_three_of_its_own(self, spark, commit, name):
-        commit(FILL)
-        frame = read_changes(spark, f"lake.ns.{name}")
-        assert frame.dtypes == [("id", "bigint"), ("name", "string"), ("region", "string"), *CHANGE_COLUMNS]
-
-    def it_has_the_same_columns_when_nothing_changed(self, spark, commit, name):
-        (first,) = commit(FILL)
-        frame = read_changes(spark, f"lake.ns.{name}", first, first)
-        assert (frame.dtypes[3:], frame.count()) == (CHANGE_COLUMNS, 0)
-
-    def it_has_the_same_columns_for_a_table_without_snapshots(self, spark, commit, name):
+    def it_gives_the_columns_of_the_table_and_three_of_its_own_also_without_changes(self, spark, commit, name):
         commit()
-        frame = read_changes(spark, f"lake.ns.{name}")
-        assert (frame.dtypes[3:], frame.count()) == (CHANGE_COLUMNS, 0)
+        empty = read_changes(spark, f"lake.ns.{name}")
+        (first,) = commit(FILL, create=False)
+        frames = [empty, read_changes(spark, f"lake.ns.{name}", first, first), read_changes(spark, f"lake.ns.{name}")]
+        expected = [("id", "bigint"), ("name", "string"), ("region", "string"), *CHANGE_COLUMNS]
+        assert [frame.dtypes for frame in frames] == [expected] * 3
+        assert [frame.count() for frame in frames[:2]] == [0, 0]
 
-    def it_starts_before_the_first_snapshot_and_ends_at_the_current_one_by_default(self, commit, changes):
-        _, last = commit(FILL, "DELETE FROM {t} WHERE id = 3")
-        assert sorted(changes()) == [(1, "a", "north", "INSERT", 0, last), (2, "b", "north", "INSERT", 0, last)]
-
-    def it_excludes_the_start_and_includes_the_end(self, commit, changes):
-        snapshots = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "INSERT INTO {t} VALUES (5, 'e', 'x')")
-        assert changes(snapshots[0], snapshots[1]) == [(4, "d", "x", "INSERT", 0, snapshots[1])]
-
-    def it_compares_the_two_ends_in_net_mode(self, commit, changes):
-        first, *_, last = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id IN (1, 4)")
-        assert changes(first) == [(1, "a", "north", "DELETE", 0, last)]
-
-    def it_makes_one_step_for_each_snapshot_in_snapshot_mode(self, commit, changes):
+    def it_reads_from_a_start_that_is_excluded_to_an_end_that_is_included(self, commit, changes):
         first, second, third = commit(
             FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id IN (1, 4)"
         )
+        # By default before the first snapshot, and the current one.
+        whole = [(row[0], *row[3:]) for row in changes()]
+        assert sorted(whole) == [(id, "INSERT", 0, third) for id in (2, 3, 3)]
+        assert changes(first, second) == [(4, "d", "x", "INSERT", 0, second)]
+        assert changes(first) == [(1, "a", "north", "DELETE", 0, third)]
         assert sorted(changes(first, mode="snapshot"), key=lambda row: (row[4], row[0])) == [
             (4, "d", "x", "INSERT", 0, second),
             (1, "a", "north", "DELETE", 1, third),
@@ -146,14 +133,14 @@ class DescribeReadChanges:
         rows = read_changes(spark, f"lake.ns.{name}", mode="snapshot").select("title").collect()
         assert sorted(row.title for row in rows) == ["a", "b", "c", "c", "d"]
 
-    def it_refuses_an_unknown_mode(self, spark, commit, name):
-        commit()
+    def it_refuses_what_is_not_there(self, spark, commit, name):
+        commit(FILL)
         with pytest.raises(ConfigError, match=r"mode='fast'.*use one of net, snapshot"):
             read_changes(spark, f"lake.ns.{name}", mode="fast")
-
-    def it_refuses_an_unknown_table(self, spark):
         with pytest.raises(TableNotFoundError, match=r"table='lake\.ns\.nowhere'"):
             read_changes(spark, "lake.ns.nowhere")
+        with pytest.raises(HistoryGapError, match="snapshot=42"):
+            read_changes(spark, f"lake.ns.{name}", 42, 42)
 
     @pytest.mark.parametrize("mode", ["net", "snapshot"])
     def it_refuses_a_start_that_has_expired(self, spark, commit, name, mode):
@@ -161,11 +148,6 @@ class DescribeReadChanges:
         spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
         with pytest.raises(HistoryGapError, match=f"{first}.*on_history_gap=reexport"):
             read_changes(spark, f"lake.ns.{name}", first, mode=mode)
-
-    def it_refuses_an_end_that_is_no_snapshot_of_the_table(self, spark, commit, name):
-        commit(FILL)
-        with pytest.raises(HistoryGapError, match="snapshot=42"):
-            read_changes(spark, f"lake.ns.{name}", 42, 42)
 
     def it_reads_the_state_at_the_end_when_the_beginning_has_expired(self, spark, commit, changes, name):
         first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 3")

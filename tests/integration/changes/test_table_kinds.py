@@ -24,10 +24,14 @@ from tests.colliding_texts import colliding_texts
 from tests.equality_deletes import EqualityWriter
 
 FORMATS = ("parquet", "orc", "avro")
+# Every pair of version and mode, of version and format, and of mode and format.
 KINDS = [
     *((1, "copy-on-write", file) for file in FORMATS),
-    *((version, mode, file) for version in (2, 3) for mode in ("copy-on-write", "merge-on-read") for file in FORMATS),
+    *((2, "copy-on-write", "parquet"), (2, "merge-on-read", "orc"), (2, "merge-on-read", "avro")),
+    *((3, "merge-on-read", "parquet"), (3, "copy-on-write", "orc"), (3, "merge-on-read", "avro")),
 ]
+# One kind for each strategy that changes are found by.
+FEW = [(1, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")]
 
 
 @pytest.fixture
@@ -142,18 +146,11 @@ class DescribeMergeOnRead:
         sql("DELETE FROM {t} WHERE id IN (0, 11)")
         assert raw(start) == [(0, "a", "DELETE"), (11, "b", "DELETE")]
 
-    @pytest.mark.parametrize("granularity", ["file", "partition"])
-    def it_opens_only_the_files_whose_deletes_changed(self, table, insert, sql, snapshots, spark, name, granularity):
-        table(2, **{"write.delete.granularity": granularity})
-        for n in range(4):
-            insert((n, "a", "x"), (n + 10, "b", "x"))
-        sql("DELETE FROM {t} WHERE id = 10")
-        start = snapshots()[-1]
-        sql("DELETE FROM {t} WHERE id = 1")
-        assert opened(spark, name, start, snapshots()[-1]) == [[1, 1]]
-
-    def it_opens_only_the_files_whose_deletion_vectors_changed(self, table, insert, sql, snapshots, spark, name):
-        table(3)
+    @pytest.mark.parametrize(("version", "granularity"), [(2, "file"), (2, "partition"), (3, "file")])
+    def it_opens_only_the_files_whose_deletes_changed(
+        self, table, insert, sql, snapshots, spark, name, version, granularity
+    ):
+        table(version, **{"write.delete.granularity": granularity})
         for n in range(4):
             insert((n, "a", "x"), (n + 10, "b", "x"))
         sql("DELETE FROM {t} WHERE id = 10")
@@ -202,8 +199,7 @@ class DescribeMergeOnRead:
 
 
 class DescribeEqualityDeletes:
-    @pytest.mark.parametrize("file", FORMATS)
-    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize(("version", "file"), [(2, "parquet"), (2, "orc"), (2, "avro"), (3, "parquet"), (3, "orc")])
     def it_gives_the_old_rows_that_an_equality_delete_really_hit(
         self, spark, name, table, insert, snapshots, equality, version, file
     ):
@@ -282,9 +278,8 @@ class DescribeRowsWithoutIdentifierColumns:
         assert (actual, validate_table(spark, config).ok) == ([1, 1, 2, 3], True)
 
 
-LINEAGE_HISTORY = {
+HISTORIES = {
     "an update": ["UPDATE {t} SET name = 'new' WHERE id IN (2, 70)"],
-    "a delete": ["DELETE FROM {t} WHERE id IN (2, 70)"],
     "a merge": [
         """MERGE INTO {t} t USING (SELECT 5 AS id UNION ALL SELECT 900) s ON t.id = s.id
         WHEN MATCHED THEN UPDATE SET name = 'merged'
@@ -299,39 +294,35 @@ LINEAGE_HISTORY = {
         "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))",
         "UPDATE {t} SET name = 'later' WHERE id = 7",
     ],
+    "a delete": ["DELETE FROM {t} WHERE id IN (2, 70)"],
     "everything deleted": ["DELETE FROM {t} WHERE id < 60", "DELETE FROM {t}"],
-    "an upgrade": ["UPDATE {t} SET name = 'new' WHERE id = 2"],
 }
+
+
+@pytest.fixture
+def by(spark, name):
+    """The changes of a range with lineage and without, carryovers removed, and what was read in both ways."""
+
+    def read(start, end):
+        table = IcebergTable(spark, f"lake.ns.{name}")
+        scans = plan_scans(table, table.metadata(), start, end, "net")
+        by_value = [replace(scan, unchanged_until=None) for scan in scans]
+        frames = [changes_frame(table, way) for way in (scans, by_value)]
+        counts = [Counter(tuple(row) for row in remove_carryovers(frame).collect()) for frame in frames]
+        return *counts, [frame.count() for frame in frames], any(scan.unchanged_until is not None for scan in scans)
+
+    return read
 
 
 class DescribeRowLineage:
     """On format version 3 the changes found by row lineage are those found by values."""
 
-    @pytest.fixture
-    def by(self, spark, name):
-        """The changes of a range with lineage and without, carryovers removed, and what was read in both ways."""
-
-        def read(start, end):
-            table = IcebergTable(spark, f"lake.ns.{name}")
-            scans = plan_scans(table, table.metadata(), start, end, "net")
-            by_value = [replace(scan, unchanged_until=None) for scan in scans]
-            frames = [changes_frame(table, way) for way in (scans, by_value)]
-            counts = [Counter(tuple(row) for row in remove_carryovers(frame).collect()) for frame in frames]
-            return *counts, [frame.count() for frame in frames], any(scan.unchanged_until is not None for scan in scans)
-
-        return read
-
-    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-    @pytest.mark.parametrize("history", LINEAGE_HISTORY)
-    def it_gives_what_comparing_values_gives(self, table, sql, insert, snapshots, by, name, mode, history):
-        table(2 if history == "an upgrade" else 3, mode)
+    def it_gives_what_comparing_values_gives_after_an_upgrade(self, table, sql, insert, snapshots, by):
+        table(2, "copy-on-write")
         insert(*((n, "a", "x") for n in range(100)))
-        if history == "an upgrade":
-            sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
-        start = snapshots()[-1]
-        for statement in LINEAGE_HISTORY[history]:
-            sql(statement.replace("{n}", f"ns.{name}"))
-        lineage, value, _, _ = by(start, snapshots()[-1])
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+        sql("UPDATE {t} SET name = 'new' WHERE id = 2")
+        lineage, value, _, _ = by(*snapshots())
         assert lineage == value
 
     def it_drops_the_unchanged_rows_while_it_reads(self, table, sql, insert, snapshots, by):
@@ -390,23 +381,32 @@ def state(spark, name):
     }
 
 
+class DescribeEveryHistory:
+    @pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "merge-on-read"), (3, "copy-on-write")])
+    def it_leads_from_one_state_to_the_other_by_lineage_and_by_values(
+        self, table, sql, insert, snapshots, by, merged, state, name, version, mode
+    ):
+        table(version, mode)
+        insert(*((n, "a", "x") for n in range(100)))
+        strategies = {}
+        for history, statements in HISTORIES.items():
+            start = snapshots()[-1]
+            for statement in statements:
+                sql(statement.replace("{n}", f"ns.{name}"))
+            end = snapshots()[-1]
+            rows, _, strategies[history] = merged(start, end)
+            followed = {key: row for key, row in {**state(start), **rows}.items() if row is not None}
+            assert followed == state(end), history
+            lineage, value, _, _ = by(start, end)
+            assert lineage == value, history
+        if (version, mode) == (3, "copy-on-write"):
+            only_deletes = ("delete and insert again", "everything deleted")
+            others = {strategy for history, strategy in strategies.items() if history not in only_deletes}
+            assert others == {"row-ids"}, strategies
+
+
 class DescribeRowIdsAlone:
     """What is left to do is found by the newer state's row ids."""
-
-    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-    @pytest.mark.parametrize("history", sorted(set(LINEAGE_HISTORY) - {"an upgrade"}))
-    def it_leads_from_one_state_to_the_other(self, table, sql, insert, snapshots, merged, state, name, mode, history):
-        table(3, mode)
-        insert(*((n, "a", "x") for n in range(100)))
-        start = snapshots()[-1]
-        for statement in LINEAGE_HISTORY[history]:
-            sql(statement.replace("{n}", f"ns.{name}"))
-        end = snapshots()[-1]
-        rows, _, strategy = merged(start, end)
-        followed = {key: row for key, row in {**state(start), **rows}.items() if row is not None}
-        assert followed == state(end)
-        only_deletes = history in ("delete and insert again", "everything deleted")
-        assert strategy == "row-ids" or mode == "merge-on-read" or only_deletes
 
     def it_reads_nothing_but_ids_of_the_older_rows(self, table, sql, insert, snapshots, spark, name):
         table(3, "copy-on-write")
@@ -488,18 +488,6 @@ class DescribeRowIdsAlone:
 class DescribeDeletedRows:
     """If delete files say which rows are deleted, only the identifiers of these are read."""
 
-    @pytest.mark.parametrize("history", sorted(set(LINEAGE_HISTORY) - {"an upgrade"}))
-    def it_leads_from_one_state_to_the_other(self, table, sql, insert, snapshots, merged, state, name, history):
-        table(2, "merge-on-read")
-        insert(*((n, "a", "x") for n in range(100)))
-        start = snapshots()[-1]
-        for statement in LINEAGE_HISTORY[history]:
-            sql(statement.replace("{n}", f"ns.{name}"))
-        end = snapshots()[-1]
-        rows, *_ = merged(start, end)
-        followed = {key: row for key, row in {**state(start), **rows}.items() if row is not None}
-        assert followed == state(end)
-
     @pytest.mark.parametrize(
         ("delete_columns", "columns"), [(("id",), {"id"}), ((), {"id", "name", "region"})], ids=["id", "all"]
     )
@@ -533,23 +521,23 @@ class DescribeUpdatesToEqualValues:
             (3, "merge-on-read", False),
         ],
     )
-    @pytest.mark.parametrize("updated", ["id IN (2, 3)", "true"], ids=["few", "all"])
     def it_skips_them_only_where_values_are_compared(
-        self, table, sql, insert, snapshots, merged, version, mode, skipped, updated
+        self, table, sql, insert, snapshots, merged, version, mode, skipped
     ):
         table(version, mode)
         insert(*((n, "a", "x") for n in range(20)))
-        sql(f"UPDATE {{t}} SET name = if(id = 2, 'new', name) WHERE {updated}")
-        upserts = {2} if skipped else {2, 3} if updated != "true" else set(range(20))
-        rows, carryovers, _ = merged(*snapshots())
-        assert rows == {key: (key, "new" if key == 2 else "a", "x") for key in upserts}
-        assert carryovers == (19 if skipped else 0)
+        for updated, name in (("id IN (2, 3)", "few"), ("true", "all")):
+            sql(f"UPDATE {{t}} SET name = if(id = 2, '{name}', name) WHERE {updated}")
+            upserts = {2} if skipped else {2, 3} if updated != "true" else set(range(20))
+            rows, carryovers, _ = merged(*snapshots()[-2:])
+            assert rows == {key: (key, name if key == 2 else "a", "x") for key in upserts}
+            assert carryovers == (19 if skipped else 0)
 
 
 class DescribeRowsOfOneIdentifier:
     """Two rows of one identifier are duplicates, equal or not, however changes are found."""
 
-    @pytest.mark.parametrize(("version", "mode"), sorted({kind[:2] for kind in KINDS}))
+    @pytest.mark.parametrize(("version", "mode"), FEW)
     def it_refuses_equal_ones_before_one_is_deleted_and_the_document_with_it(
         self, table, sql, insert, spark, make_config, indexed, version, mode
     ):
@@ -570,7 +558,7 @@ class DescribeRowsOfOneIdentifier:
         with pytest.raises(DuplicateIdentifierError, match=r"2 rows share \{'id': 7\}"):
             export_table(spark, config)
 
-    @pytest.mark.parametrize(("version", "mode"), [(1, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")])
+    @pytest.mark.parametrize(("version", "mode"), FEW)
     def it_refuses_equal_ones_that_become_one(self, table, sql, insert, spark, make_config, version, mode):
         table(version, mode)
         insert((7, "twin", "x"), (7, "twin", "x"), (8, "b", "x"))
@@ -583,8 +571,13 @@ class DescribeRowsOfOneIdentifier:
         sync_changes(spark, last)
         assert validate_table(spark, config).ok
 
-    @pytest.mark.parametrize("compacted", [False, True], ids=["a step for each snapshot", "a compaction between"])
-    @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")])
+    @pytest.mark.parametrize(
+        ("version", "mode", "compacted"),
+        [
+            *((1, "copy-on-write", False), (2, "copy-on-write", True)),
+            *((2, "merge-on-read", False), (3, "copy-on-write", True)),
+        ],
+    )
     def it_refuses_equal_ones_that_two_steps_insert(
         self, table, sql, insert, spark, make_config, indexed, name, version, mode, compacted
     ):
@@ -618,8 +611,13 @@ class DescribeRowsOfOneIdentifier:
         with pytest.raises(DuplicateIdentifierError, match=r'"id":"7"'):
             sync_changes(spark, config)
 
-    @pytest.mark.parametrize("change_mode", ["net", "snapshot"])
-    @pytest.mark.parametrize(("version", "mode"), sorted({kind[:2] for kind in KINDS}))
+    @pytest.mark.parametrize(
+        ("version", "mode", "change_mode"),
+        [
+            *((1, "copy-on-write", "net"), (2, "copy-on-write", "snapshot"), (2, "merge-on-read", "net")),
+            *((3, "merge-on-read", "snapshot"), (3, "copy-on-write", "net")),
+        ],
+    )
     def it_accepts_one_row_that_is_deleted_and_comes_back(
         self, table, sql, insert, spark, make_config, indexed, name, version, mode, change_mode
     ):
@@ -659,8 +657,7 @@ class DescribeRowsOfOneIdentifier:
 class DescribeCraftedUpdates:
     """An UPDATE from one text to another with the same xxhash64."""
 
-    @pytest.mark.parametrize("version", [1, 2])
-    @pytest.mark.parametrize("policy", ["fail", "last"])
+    @pytest.mark.parametrize(("version", "policy"), [(1, "fail"), (2, "last")])
     def it_sees_them_only_when_keyed(self, table, sql, insert, spark, make_config, indexed, version, policy):
         old, new = colliding_texts(spark.sql("SELECT xxhash64(7)").first()[0])
         table(version, "copy-on-write")

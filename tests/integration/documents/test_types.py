@@ -338,8 +338,7 @@ class DescribeNamesInARealTable:
         create([field(1, "id"), field(2, "_file")])
         sql("INSERT INTO {t} VALUES (1, 1)")
         for select in (["*"], ["hash(id, *) AS h"]):
-            remedy = "'_file' has the name of a metadata column.*EXCEPT \\(`_file`\\)"
-            with pytest.raises(UnsupportedTypeError, match=remedy):
+            with pytest.raises(UnsupportedTypeError, match=r"'_file' has the name of a metadata column.*leave it out"):
                 export_table(spark, make_config(select=select))
         export_table(spark, make_config(select=["* EXCEPT (`_file`)", "'* EXCEPT (_file)' AS text"]))
         assert indexed() == {"1": {"id": 1, "text": "* EXCEPT (_file)"}}

@@ -108,16 +108,18 @@ class DescribeTheTable:
 class DescribeColumns:
     @JOBS
     def it_refuses_an_unknown_column(self, spark, table, make_config, refused, job):
-        with refused(ColumnNotFoundError, "[columns=['id', 'nmae']]", "did you mean 'name'?"):
+        with refused(ColumnNotFoundError, "[columns=['id', 'nmae']]", "columns: id, name, ratio, place"):
             job(spark, make_config(table=table, columns=["id", "nmae"]))
 
     @JOBS
     def it_refuses_an_unknown_identifier_column(self, spark, table, make_config, refused, job):
-        with refused(IdentifierColumnsError, "[identifier_columns=['key']]", "the table has: id, name, ratio, place"):
+        with refused(
+            IdentifierColumnsError, "[identifier_columns=['key']]", "top-level columns: id, name, ratio, place"
+        ):
             job(spark, make_config(table=table, identifier_columns="key"))
 
     def it_refuses_a_field_of_a_struct_as_identifier(self, spark, table, make_config, refused):
-        with refused(IdentifierColumnsError, "[identifier_columns=['place.city']]", "nested fields cannot be used"):
+        with refused(IdentifierColumnsError, "[identifier_columns=['place.city']]", "top-level columns"):
             export_table(spark, make_config(table=table, identifier_columns=["place.city"]))
 
     @pytest.mark.parametrize(("column", "kind"), [("ratio", "double"), ("place", "struct<city:string>")])

@@ -267,10 +267,11 @@ class DescribeTheConsoleCommand:
         content = yaml.safe_load(file.read_text())
         content["indexes"]["last"]["table"] = f"pond.ns.{name}"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
-        register_catalog(spark, SyncConfig.load(file, "last"))
-        spark.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
-        spark.sql(CREATE.format(f"pond.ns.{name}"))
-        spark.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        pond = spark.newSession()
+        register_catalog(pond, SyncConfig.load(file, "last"))
+        pond.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
+        pond.sql(CREATE.format(f"pond.ns.{name}"))
+        pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
         options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
         process = start("sync", *options)

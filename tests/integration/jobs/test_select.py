@@ -307,7 +307,8 @@ class DescribeAMaskedValue:
         [
             (["* EXCEPT (email)", "sha2(email, 256) AS owner"], True),
             (["name"], True),
-            (["upper(email) AS mail"], False),
+            (["upper(email) AS mail"], True),
+            (["cast(email AS string) AS mail"], False),
         ],
     )
     def it_is_noted_when_the_ids_of_documents_show_it(self, spark, sql, make_config, select, hidden):

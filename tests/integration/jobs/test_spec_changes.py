@@ -106,7 +106,7 @@ class DescribeAChangeThatNeedsANewIndex:
         [
             (
                 {"mapping": {"title": {**TITLE, "fields": {"raw": {"type": "keyword"}}}}},
-                "mapping.title.fields.raw.type",
+                "mapping.title.raw.type",
             ),
             ({"mapping": {"title": {**TITLE, "analyzer": "english"}}}, 'was "standard", is "english"'),
             ({"mapping": {}}, "mapping.title.analyzer was .*, is not set"),

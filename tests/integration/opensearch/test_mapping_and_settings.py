@@ -307,39 +307,8 @@ class DescribePipelines:
         with pytest.raises(ConfigError, match="no ingest pipeline 'gone'"):
             job(spark, config)
 
-    def it_continues_an_export_with_the_same_mapping_and_settings(self, spark, sql, make_config, indexed, pipeline):
-        made = pipeline({"set": {"field": "tag", "value": "x"}})
-        sql(self.TABLE)
-        sql("INSERT INTO {t} VALUES (1, 'a', null, null)")
-        sql("INSERT INTO {t} VALUES (2, repeat('b', 10), double('nan'), null)")
-        config = make_config(
-            mapping={"tag": {"type": "keyword"}, "v": {"type": "keyword"}},
-            settings={"default_pipeline": made, "refresh_interval": "5s"},
-            pipeline_fields=["tag"],
-            export_group_bytes=1,
-        )
-        with pytest.raises(Exception, match="rejected"):
-            export_table(spark, config)
-        report = export_table(spark, config.replace(max_rejected_documents=1))
-        assert (report.rejected, indexed()["1"]["tag"]) == (1, "x")
-
 
 class DescribeTheSetupCheck:
-    def it_shows_each_field_with_a_query_that_finds_it(self, spark, sql, make_config, name):
-        sql("CREATE TABLE {t} (id BIGINT NOT NULL, title STRING, people ARRAY<STRUCT<name: STRING>>) USING iceberg")
-        mapping = {"people": {"type": "nested"}, "people.name": {"type": "keyword"}, "title": {"copy_to": "all"}}
-        report = check_setup(spark, make_config(mapping={**mapping, "all": {"type": "text"}}))
-        nested = {"nested": {"path": "people", "query": {"term": {"people.name": "exact text"}}}}
-        both = '{"match": {"title": "some words"}}\n{"term": {"title.keyword": "exact text"}}'
-        found = [(row["column"], row["type"], row["OpenSearch field"], row["example query"]) for row in report.columns]
-        assert found == [
-            ("id", "bigint", "long", '{"range": {"id": {"gte": 1, "lt": 100}}}'),
-            ("title", "string", "text", both),
-            ("people", "array<struct<name:string>>", "nested", json.dumps(nested)),
-            ("all", "", "text", '{"match": {"all": "some words"}}'),
-        ]
-        assert (report.ok, list(report.mapping_table()["example query"])) == (True, [row[3] for row in found])
-
     def it_shows_queries_that_find_documents_of_the_index(self, spark, sql, make_config, opensearch, name):
         sql(
             "CREATE TABLE {t} (id BIGINT NOT NULL, title STRING, day DATE, at TIMESTAMP, f DOUBLE, ok BOOLEAN,"

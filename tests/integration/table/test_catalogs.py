@@ -266,14 +266,14 @@ class DescribeAws:
 
     def it_says_that_credentials_are_missing(self, results):
         error, text = results["refused"]["error"], results["refused"]["text"]
-        named = [part for part in ("[catalog_properties]", "the credentials are refused") if part in text]
+        named = [part for part in ("[catalog_properties]", "address and credentials") if part in text]
         assert (error, len(named)) == ("CatalogError", 2), text
 
     def it_says_that_the_store_refuses_what_the_catalog_shows(self, results, nessie_url):
         _present(nessie_url)
         error, text = results["refused_files"]["error"], results["refused_files"]["text"]
-        named = [part for part in ("403", "[catalog_properties]", "Remedy: check the store's") if part in text]
-        assert (error, len(named), "guessed-wrong" in text) == ("DataReadError", 3, False), text
+        named = [part for part in ("403", "check its credentials in catalog_properties") if part in text]
+        assert (error, len(named), "guessed-wrong" in text) == ("DataReadError", 2, False), text
 
     def it_names_nessies_rest_endpoint_which_hides_history(self, results, nessie_url):
         _present(nessie_url)
@@ -309,27 +309,24 @@ class DescribeWhatIsMissing:
         assert [part for part in wanted if part not in str(caught.value)] == []
 
     @pytest.mark.parametrize(
-        ("properties", "hint"),
+        ("properties", "cause"),
         [
-            ({"type": "warehouse-of-dreams"}, "the type is one of hadoop, hive, jdbc, rest, glue, nessie"),
-            ({"catalog-impl": "org.example.Nothing"}, "the type is one of"),
-            ({"type": "rest", "uri": "http://127.0.0.1:9"}, "nothing answers there: catalog_properties.uri"),
-            ({"type": "hive", "uri": "thrift://127.0.0.1:9"}, "nothing answers there: catalog_properties.uri"),
-            ({"type": "nessie", "uri": "http://127.0.0.1:9/api/v2", "warehouse": "/tmp"}, "nothing answers there"),
-            ({"type": "jdbc", "uri": "jdbc:nothing:x", "warehouse": "/tmp"}, "spark_conf under spark.jars.packages"),
+            ({"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
+            ({"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
+            ({"type": "rest", "uri": "http://127.0.0.1:9"}, "ConnectException"),
+            ({"type": "jdbc", "uri": "jdbc:nothing:x", "warehouse": "/tmp"}, "No suitable driver"),
         ],
-        ids=["type", "class", "rest", "hive", "nessie", "driver"],
+        ids=["type", "class", "rest", "driver"],
     )
-    def it_says_what_to_check(self, spark, config_for, properties, hint):
+    def it_quotes_the_cause(self, spark, config_for, properties, cause):
         config = config_for(properties)
-        with pytest.raises(CatalogError) as caught:
+        with pytest.raises(CatalogError, match=rf"{cause}.*\[catalog_properties"):
             export_table(get_spark(config), config)
-        assert [part for part in (hint, "[catalog_properties") if part not in str(caught.value)] == []
 
     def it_says_that_a_token_is_refused(self, spark, config_for, rest, monkeypatch):
         monkeypatch.setenv("LAKE_TOKEN", "wrong")
         refusal = {"error": {"message": "Not yours", "type": "NotAuthorizedException", "code": 401}}
         with loopback_proxy(rest, trouble=lambda *_: (401, refusal)) as proxy:
             config = config_for({"type": "rest", "uri": proxy.url, "token": "env:LAKE_TOKEN"})
-            with pytest.raises(CatalogError, match=r"Not yours.*catalog_properties.*the credentials are refused"):
+            with pytest.raises(CatalogError, match=r"Not yours.*catalog_properties.*address and credentials"):
                 export_table(get_spark(config), config)

@@ -13,11 +13,10 @@ from pyiceberg.types import StructType as NestedType
 from pyspark.sql.types import StructType
 
 from icecdc_core.commits.position import Batch, Position
-from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.select import Projection
 from icecdc_core.table.source import Source
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -152,9 +151,9 @@ class DescribeCheckPreconditions:
     )
     def it_names_the_problem_the_policy_and_the_remedy(self, position, source, policy, error, message):
         refusal = check_preconditions(position, source)
-        text = str(refusal.error)
+        text = str(refusal)
         keeps = "identifier_columns" not in message  # another identity: the remedy keeps the index as it is
-        found = (refusal.policy, type(refusal.error), message in text, f"{policy}=reexport" in text)
+        found = (policy_of(refusal), type(refusal), message in text, f"{policy}=reexport" in text)
         assert found == (policy, error, True, keeps)
 
     @pytest.mark.parametrize(
@@ -167,17 +166,7 @@ class DescribeCheckPreconditions:
     )
     def it_names_a_part_of_the_selection_that_only_one_side_has(self, known, message):
         refusal = check_preconditions(replace(POSITION, selection=known), source())
-        assert (refusal.policy, message in str(refusal.error)) == ("on_schema_change", True)
-
-    @pytest.mark.parametrize(("has_row_lineage", "fails"), [(False, True), (True, False)])
-    def it_exports_again_when_ids_with_paths_of_files_become_digests(self, has_row_lineage, fails):
-        projection = Projection(lambda rows: rows, StructType(), (), frozenset(), ("name",))
-        stored = {**SELECTION, "identifier_columns": [], "select": ["name"]}
-        now = replace(source(identifier_columns=()), projection=projection)
-        now.table.has_row_lineage = has_row_lineage
-        refusal = check_preconditions(replace(POSITION, selection=stored), now)
-        assert (refusal is not None and "another document_ids" in str(refusal.error)) is fails
-        assert check_preconditions(replace(POSITION, selection=now.stored_selection), now) is None
+        assert (policy_of(refusal), message in str(refusal)) == ("on_schema_change", True)
 
     def it_lets_the_mapping_of_a_new_field_inside_a_struct_be_added(self):
         fields = {each: NestedField(key, each, StringType()) for key, each in enumerate(("city", "zip"), 4)}
@@ -188,17 +177,17 @@ class DescribeCheckPreconditions:
             name: check_preconditions(known, replace(source(fields=[ID, place[1]]), spec=spec))
             for name, spec in now.items()
         }
-        assert (found["zip"], found["city"].policy) == (None, "on_schema_change")
+        assert (found["zip"], policy_of(found["city"])) == (None, "on_schema_change")
 
     @pytest.mark.parametrize(("shards", "policies"), [(3, []), (1, ["on_schema_change"])])
     def it_knows_the_shards_that_a_parameter_sets_now(self, shards, policies):
         known = replace(POSITION, selection={**SELECTION, **stored_spec({}, {"number_of_shards": 3})})
         found = check_preconditions(known, replace(source(), number_of_shards=shards))
-        assert [each.policy for each in [found] if each] == policies
+        assert [policy_of(each) for each in [found] if each] == policies
 
     def it_treats_a_missing_part_like_an_empty_one(self):
         assert check_preconditions(replace(POSITION, selection={**SELECTION, "sample": None}), source()) is None
 
     def it_reports_the_worst_problem_first(self):
         refusal = check_preconditions(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID]))
-        assert type(refusal.error) is TableReplacedError
+        assert type(refusal) is TableReplacedError

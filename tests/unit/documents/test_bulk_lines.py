@@ -15,7 +15,6 @@ from icecdc_core.documents.bulk_lines import (
     to_actions,
     upsert_version,
 )
-from icecdc_core.errors import IdentifierColumnsError
 
 
 def row(spark, **expressions):
@@ -25,10 +24,6 @@ def row(spark, **expressions):
 
 def document(df):
     return df.select(document_json(df.schema)).first()[0]
-
-
-def identifier(df, *columns):
-    return df.select(document_id(df.schema, columns)).first()[0]
 
 
 @pytest.fixture(params=[("Europe/Berlin", "true"), ("America/Los_Angeles", "false")], ids=["ansi", "no-ansi"])
@@ -131,95 +126,67 @@ class DescribeDocumentJson:
         assert document(df) == '{"v":"a\ufffdb"}'
 
 
+SINGLE = {
+    "7": "7",
+    "-9223372036854775808": "-9223372036854775808",
+    "'a|b\\\\c'": "a|b\\c",
+    "true": "true",
+    "cast(1.50 as decimal(5,2))": "1.50",
+    "cast(0 as decimal(20,10))": "0.0000000000",
+    "date'2026-01-31'": "2026-01-31",
+    "timestamp_micros(1616889600123456)": "2021-03-28T00:00:00.123456Z",
+    "timestamp_ntz'2021-03-28 02:30:00'": "2021-03-28T02:30:00.000000",
+    "X'00FF'": "AP8=",
+    # Ids that OpenSearch accepts.
+    "repeat('x', 512)": "x" * 512,
+    "repeat('é', 256)": "é" * 256,
+    "' '": " ",
+    "repeat('ab', 31)": "ab" * 31,
+    "upper(sha2('', 256))": hashlib.sha256(b"").hexdigest().upper(),
+    "sha2('', 256) || '0'": hashlib.sha256(b"").hexdigest() + "0",
+}
+HASHED = {
+    "repeat('x', 513)": b"x" * 513,
+    "repeat('é', 257)": "é".encode() * 257,
+    "''": b"",
+    "cast(X'61FF' as string)": b"a\xff",
+    # Looks like the digest of another id.
+    "sha2('', 256)": hashlib.sha256(b"").hexdigest().encode(),
+    "unbase64(repeat('ab', 32))": b"ab" * 32,
+}
+
+
 class DescribeDocumentId:
-    @pytest.mark.parametrize(
-        ("expression", "expected"),
-        [
-            ("7", "7"),
-            ("-9223372036854775808", "-9223372036854775808"),
-            ("'a|b\\\\c'", "a|b\\c"),
-            ("true", "true"),
-            ("cast(1.50 as decimal(5,2))", "1.50"),
-            ("cast(0 as decimal(20,10))", "0.0000000000"),
-            ("date'2026-01-31'", "2026-01-31"),
-            ("timestamp_micros(1616889600123456)", "2021-03-28T00:00:00.123456Z"),
-            ("timestamp_ntz'2021-03-28 02:30:00'", "2021-03-28T02:30:00.000000"),
-            ("X'00FF'", "AP8="),
-        ],
-    )
-    def it_is_the_text_a_single_column_has_in_the_document(self, any_session, expression, expected):
-        assert identifier(row(any_session, k=expression), "k") == expected
+    def it_is_the_text_a_single_column_has_in_the_document_or_its_hash_where_opensearch_refuses_that(self, any_session):
+        expected = {**SINGLE, **{each: hashlib.sha256(raw).hexdigest() for each, raw in HASHED.items()}}
+        df = row(any_session, **{f"k{number}": expression for number, expression in enumerate(expected)})
+        found = df.select(*(document_id(df.schema, [name]) for name in df.columns)).first()
+        assert dict(zip(expected, found, strict=True)) == expected
 
-    @pytest.mark.parametrize(
-        ("a", "b", "expected"),
-        [
-            ("'x'", "1", "x|1"),
-            ("'x|y'", "1", "x\\|y|1"),
-            ("'x\\\\'", "1", "x\\\\|1"),
-            ("''", "1", "|1"),
-            ("'x'", "date'2026-01-31'", "x|2026-01-31"),
-            ("repeat('0', 31)", "repeat('a', 32)", f"{'0' * 31}|{'a' * 32}"),
-        ],
-    )
-    def it_joins_several_columns_unambiguously(self, spark, a, b, expected):
-        assert identifier(row(spark, a=a, b=b), "a", "b") == expected
-
-    def it_follows_the_order_of_the_identifier_columns(self, spark):
-        assert identifier(row(spark, a="1", b="2"), "b", "a") == "2|1"
-
-    @pytest.mark.parametrize(
-        ("expression", "raw"),
-        [
-            ("repeat('x', 513)", b"x" * 513),
-            ("repeat('é', 257)", "é".encode() * 257),
-            ("''", b""),
-            ("cast(X'61FF' as string)", b"a\xff"),
-            # Looks like the digest of another id.
-            ("sha2('', 256)", hashlib.sha256(b"").hexdigest().encode()),
-            ("unbase64(repeat('ab', 32))", b"ab" * 32),
-        ],
-    )
-    def it_hashes_ids_that_opensearch_refuses_or_that_look_like_a_digest(self, spark, expression, raw):
-        assert identifier(row(spark, k=expression), "k") == hashlib.sha256(raw).hexdigest()
-
-    @pytest.mark.parametrize(
-        "expression",
-        [
-            "repeat('x', 512)",
-            "repeat('é', 256)",
-            "' '",
-            "repeat('ab', 31)",
-            "upper(sha2('', 256))",
-            "sha2('', 256) || '0'",
-        ],
-    )
-    def it_does_not_change_ids_that_opensearch_accepts(self, spark, expression):
-        df = row(spark, k=expression)
-        assert identifier(df, "k") == df.first().k
+    def it_joins_several_columns_unambiguously_in_their_order(self, spark):
+        columns = {"x": "'x'", "p": "'x|y'", "s": "'x\\\\'", "e": "''", "one": "1", "day": "date'2026-01-31'"}
+        df = row(spark, **columns, zeros="repeat('0', 31)", letters="repeat('a', 32)")
+        expected = {
+            ("x", "one"): "x|1",
+            ("one", "x"): "1|x",
+            ("p", "one"): "x\\|y|1",
+            ("s", "one"): "x\\\\|1",
+            ("e", "one"): "|1",
+            ("x", "day"): "x|2026-01-31",
+            ("zeros", "letters"): f"{'0' * 31}|{'a' * 32}",
+        }
+        found = df.select(*(document_id(df.schema, names) for names in expected)).first()
+        assert dict(zip(expected, found, strict=True)) == expected
 
     def it_is_the_position_of_the_row_without_identifier_columns(self, spark):
         df = row(spark, a="1", _row_position="'file.parquet#3'")
-        assert identifier(df) == "file.parquet#3"
+        assert df.select(document_id(df.schema, [])).first()[0] == "file.parquet#3"
 
     @pytest.mark.parametrize("columns", [["k"], ["a", "k"]])
     def it_fails_on_a_null_when_the_query_runs(self, spark, columns):
         lazy = to_actions(row(spark, a="1", k="cast(null as string)", _change_type="'INSERT'"), columns, 1)
         with pytest.raises(Exception, match="null identifier in column k"):
             lazy.collect()
-
-    @pytest.mark.parametrize(
-        "data_type", ["float", "double", "array<int>", "map<int,int>", "struct<a:int>", "variant", "void"]
-    )
-    def it_refuses_types_whose_equal_values_are_not_equal_strings(self, spark, data_type):
-        with pytest.raises(IdentifierColumnsError, match="cannot be an identifier column"):
-            document_id(row(spark, k=f"cast(null as {data_type})").schema, ["k"])
-
-    @pytest.mark.parametrize(
-        ("name", "words"), [("x", "no such column"), ("k.a", "nested"), ("_change_type", "no such")]
-    )
-    def it_refuses_missing_columns(self, spark, name, words):
-        with pytest.raises(IdentifierColumnsError, match=words):
-            document_id(row(spark, k="struct(1 as a)", _change_type="'INSERT'").schema, [name])
 
 
 class DescribeToActions:

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.documents.mapping import index_mapping
+from icecdc_core.documents.mapping import index_mapping, sample_document
 from icecdc_core.errors import ConfigError
 
 KEYWORD = {"keyword": {"type": "keyword", "ignore_above": 8191}}
@@ -126,96 +126,39 @@ class DescribeMerging:
 
 
 class DescribeRefusals:
+    """What no server would refuse; tests/integration/documents/test_mapping_check.py has the rest."""
+
     @pytest.mark.parametrize(
         ("mapping", "message"),
         [
-            ({"titel": {"type": "keyword"}}, r"'titel', which no document has.*did you mean 'title'"),
+            ({"titel": {"type": "keyword"}}, r"'titel', which no document has"),
             ({"place.town": {"type": "keyword"}}, r"'place\.town', which no document has"),
             ({"title.raw": {"type": "keyword"}}, r"'title\.raw', which no document has.*with `fields`"),
-            ({"properties": {"title": {"type": "keyword"}}}, "give the fields directly"),
-            ({"_source": {"enabled": False}}, "the whole document in `_source`"),
-            ({"dynamic": True}, "set `dynamic` on an object"),
-            ({"dynamic_templates": []}, "no template is needed"),
-            ({"_routing": {"required": True}}, "documents have no routing"),
-            ({"title": "keyword"}, "mapping of 'title' is not an object"),
-            ({"place": {"properties": []}}, "mapping of 'place' is not an object"),
-            ({"place..city": {"type": "keyword"}}, "empty part"),
+            ({"properties": {"title": {"type": "keyword"}}}, "'properties', which no document has"),
+            ({"_source": {"enabled": False}}, "'_source', which no document has"),
+            ({"dynamic": True}, "of 'dynamic' is not an object"),
+            ({"title": "keyword"}, "of 'title' is not an object"),
+            ({"place": {"properties": []}}, "of 'place' is not an object"),
             ({"place.city": {}, "place": {"properties": {"city": {}}}}, r"'place\.city' twice"),
-            ({"title": {"copy_to": "all"}}, r"copied to 'all', which has no mapping.*\"type\": \"text\""),
-            ({"title": {"copy_to": "all"}, "all": {"analyzer": "english"}}, "'all' has no type"),
-            ({"nick": {"type": "alias", "path": "titel"}}, "alias 'nick' is for 'titel', which is no field"),
-            ({"title": {"type": "alias", "path": "id"}}, "'title' of the type string cannot be .* alias"),
-            ({"scores.x": {"type": "long"}}, "inside 'scores', which is a field of the type flat_object"),
-            ({"any.x": {"type": "long"}}, "inside 'any'"),
-            ({"id": {"type": "geo_point"}}, r"'id' of the type bigint cannot be a field of the type geo_point"),
-            ({"place": {"type": "geo_point"}}, "needs the fields lat and lon"),
-            ({"place.pin": {"type": "integer_range"}}, "gte, gt, lte and lt"),
-            ({"flag": {"type": "long"}}, "'flag' of the type boolean"),
-            ({"title": {"type": "nested"}}, "'title' of the type string"),
-            ({"place": {"type": "keyword"}}, "'place' of the type struct"),
-            ({"people.age": {"type": "ip"}}, r"'people\.age' of the type int"),
-            ({"id": {"type": "knn_vector", "dimension": 3}}, "array of number"),
-            ({"vector": {"type": "knn_vector"}}, "no valid dimension"),
-            ({"vector": {"type": "knn_vector", "dimension": 0}}, "no valid dimension"),
-            ({"vector": {"type": "knn_vector", "dimension": "three"}}, "no valid dimension"),
-            ({"vector": {"type": "knn_vector", "dimension": True}}, "no valid dimension"),
-            ({"matrix": {"type": "knn_vector", "dimension": 3}}, r"'matrix' of the type array<array<float>>"),
-            ({"vector": {"fields": {"v": {"type": "knn_vector", "dimension": 3}}}}, r"'vector\.v' is a multi-field"),
-            ({"high": {"type": "geo_point"}}, "the fields lat and lon, and no others"),
-            ({"scores": {"type": "object"}}, "'scores' of the type map.*keys have no mapping"),
-            ({"scores": {"type": "nested", "dynamic": "strict"}}, "'scores' of the type map.*keys have no mapping"),
-            ({"place.tags": {"type": "object"}}, r"'place\.tags' of the type map"),
-            ({"vector": {"type": "geo_shape"}}, "'vector' of the type array<float>"),
-            ({"day": {"format": "epoch_millis"}}, r"cannot read strings such as 2026-01-31.*date_format\(\)"),
-            ({"at": {"type": "date", "format": "yyyy-MM-dd"}}, r"cannot read strings such as 2026-01-31T12"),
         ],
-    )  # fmt: skip
-    def it_names_the_field_and_the_remedy(self, mapping, message):
+    )
+    def it_names_the_field(self, mapping, message):
         with pytest.raises(ConfigError, match=message) as raised:
             merged(mapping)
         assert (raised.value.subject, bool(raised.value.remedy)) == ("mapping", True)
 
-    @pytest.mark.parametrize(
-        ("mapping", "field", "message"),
-        [
-            ({}, "embedding", "'embedding' has no mapping"),
-            ({"tags.other": {"type": "keyword"}}, "tags.source", "'tags.other', which no document has"),
-            ({}, "title", "'title' is a column"),
-            ({}, "place.city", "'place.city' is a column"),
-            ({}, "a", "'a' is a column"),
-            ({}, "scores.x", "'scores.x' is inside the column 'scores'"),
-            ({}, "any.x", "'any.x' is inside the column 'any'"),
-        ],
-    )
-    def it_refuses_pipeline_fields_that_no_mapping_accepts_or_that_are_columns(self, mapping, field, message):
-        with pytest.raises(ConfigError, match=message):
-            merged(mapping, field)
+    @pytest.mark.parametrize("field", ["title", "place", "place.city", "a", "scores.x", "any.x"])
+    def it_refuses_pipeline_fields_that_are_columns_or_inside_one(self, field):
+        with pytest.raises(ConfigError, match=f"'{field}' is a column"):
+            merged({}, field)
 
 
-class DescribeFieldsThatFit:
-    @pytest.mark.parametrize(
-        "mapping",
-        [
-            {"title": {"type": "geo_point"}},
-            {"vector": {"type": "geo_point"}},
-            {"title": {"type": "geo_shape"}},
-            {"title": {"type": "date", "format": "dd/MM/yyyy"}},
-            {"at": {"type": "date_nanos"}},
-            {"at": {"format": "strict_date_optional_time||epoch_millis"}},
-            {"at": {"format": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"}},
-            {"day": {"format": "yyyy-MM-dd"}},
-            {"price": {"type": "keyword"}},
-            {"vector": {"type": "knn_vector", "model_id": "m"}},
-            {"vector": {"type": "knn_vector", "dimension": "384"}},
-            {"matrix": {"type": "geo_point"}},
-            {"scores": {"type": "object", "dynamic": False}},
-            {"scores": {"type": "object", "properties": {"red": {"type": "float"}}}},
-            {"place": {"dynamic": True}, "place.tags": {"type": "object"}},
-            {"scores": {"type": "object", "enabled": False}},
-            {"title": {"type": "a_type_of_a_plugin", "option": 1}},
-            {"people": {"type": "flat_object"}},
-            {"any": {"type": "geo_shape"}},
-        ],
-    )
-    def it_leaves_the_rest_to_the_server(self, mapping):
-        merged(mapping)
+def it_makes_a_document_of_the_types_with_texts_only_where_any_text_fits():
+    fields = merged({"vector": {"type": "knn_vector", "dimension": "3"}, "place.city": {"type": "ip"}})
+    point = {"lat": 1, "lon": 1}
+    assert sample_document(SCHEMA, fields) == {
+        **{"id": 1, "title": "a", "day": "2026-01-31", "at": "2026-01-31T12:00:00.500000Z", "price": "1.5"},
+        **{"flag": True, "place": {"city": None, "pin": point, "tags": {"key": None}}},
+        **{"people": [{"name": "a", "age": 1}], "vector": [1, 1, 1], "matrix": [[1]], "high": {**point, "alt": 1}},
+        **{"scores": {"key": 1}, "any": None, "a.b": 1},
+    }

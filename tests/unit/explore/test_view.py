@@ -65,7 +65,7 @@ class DescribeNotes:
         assert expected in note
 
     def it_does_not_count_snapshots_since_one_that_expired(self, monkeypatch):
-        failed = SimpleNamespace(error="expired")
+        failed = "expired"
         monkeypatch.setattr(module, "check_preconditions", lambda *_: failed)
         source = SimpleNamespace(
             identifier_columns=["id"], metadata=TABLE, head=12, snapshot_ids=frozenset({11, 12, 13})

@@ -84,16 +84,6 @@ class DescribeCreatePhysical:
         meta = {"table": "lake.ns.t", "index": "t", "run": "the-run", "spec": spec_digest({}, {})}
         assert found["mappings"]["_meta"]["icecdc"] == meta
 
-    def it_creates_an_index_with_the_mapping_and_the_settings_of_the_user(self, server, client, config):
-        given = config.replace(mapping={"name": {"type": "keyword"}}, settings={"index": {"gc_deletes": "2h"}})
-        create_physical(client, given, ONE, SCHEMA, "the-run")
-        found = server.indexes[ONE]
-        settings = {name: found["settings"]["index"][name] for name in ("gc_deletes", "translog.durability")}
-        assert (found["mappings"]["properties"]["name"], settings) == (
-            {"type": "keyword"},
-            {"gc_deletes": "2h", "translog.durability": "request"},
-        )
-
     def it_accepts_an_index_that_the_same_run_created_when_the_answer_was_lost(self, client, config):
         first = create_physical(client, config, ONE, SCHEMA, "the-run")
         assert create_physical(client, config, ONE, SCHEMA, "the-run") == first
@@ -150,15 +140,6 @@ class DescribePublish:
         publish_index(client, config, ONE)
         assert "t" in server.indexes[ONE]["aliases"]
 
-    def it_moves_the_aliases_of_users_with_their_filters(self, server, client, config, published):
-        mine = {"filter": {"term": {"id": 1}}, "search_routing": "x"}
-        server.indexes[ONE]["aliases"] |= {"mine": mine, "plain": {}}
-        create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish_index(client, config, TWO)
-        found = {name: entry["aliases"] for name, entry in server.indexes.items()}
-        expected = {ONE: {}, TWO: {write_alias(TWO): {}, "t": {}, "mine": mine, "plain": {}}}
-        assert found == expected
-
     def it_leaves_an_alias_alone_that_another_run_has_moved(self, server, client, config, published):
         for name in (TWO, "t--000003"):
             create_physical(client, config, name, SCHEMA, "the-run")
@@ -179,16 +160,6 @@ class DescribePublish:
         ):
             publish_index(client, config, ONE)
         assert indexes_behind(client, config.index).keys() == {TWO}
-
-    def it_sets_what_the_user_wants_after_the_export(self, server, client, config):
-        settings = {"refresh_interval": "5s", "index": {"number_of_replicas": 0}}
-        given = SyncConfig(table=config.table, index="t", opensearch_url=server.url, settings=settings)
-        create_physical(client, given, ONE, SCHEMA, "the-run")
-        loading = dict(server.indexes[ONE]["settings"]["index"])
-        publish_index(client, given, ONE)
-        settings = server.indexes[ONE]["settings"]["index"]
-        names = ("refresh_interval", "number_of_replicas")
-        assert ([loading[name] for name in names], [settings[name] for name in names]) == (["-1", 0], ["5s", 0])
 
 
 class DescribeRefusalsOfTheServer:

@@ -10,7 +10,7 @@ from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 from pyspark.sql import types as T
 
 from icecdc_core.table.schema import schema_change
-from icecdc_core.table.select import Projection
+from icecdc_core.table.select import Projection, UsedColumns
 from icecdc_core.table.source import Source
 
 
@@ -40,10 +40,10 @@ class DescribeRecomputes:
         if where == "select":
             source = replace(source, projection=projection)
         else:
-            source = replace(source, row_filter="x", filter_computed_from=paths)
+            source = replace(source, row_filter="x", condition=UsedColumns(computed_from=paths))
         assert source.recomputes(ADDED_INSIDE) is expected
 
     def it_is_not_so_for_a_condition_on_a_decimal_that_gets_wider(self):
         wider = of_schema(DecimalType(5, 2), DecimalType(7, 2))
         source = Source(None, None, None, ["s"], ["id"], T.StructType(), "s > 1", "main", [])
-        assert not replace(source, filter_computed_from=frozenset({"s"})).recomputes(wider)
+        assert not replace(source, condition=UsedColumns(computed_from=frozenset({"s"}))).recomputes(wider)

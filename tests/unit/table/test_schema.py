@@ -74,8 +74,7 @@ class DescribeSchemaChange:
                 False,
             ),
             ([A], [field(1, "a", "string")], ["column 'a' changed from long to string"], False),
-            ([field(1, "a", required=True)], [A], ["column 'a' became optional"], True),
-            ([A], [field(1, "a", required=True)], ["column 'a' became required"], True),
+            ([field(1, "a", required=True)], [A], [], True),
             ([A], [field(1, "a", doc="words")], [], True),
             (
                 [field(1, "s", struct(field(2, "x")))],
@@ -103,11 +102,6 @@ class DescribeSchemaChange:
         changes = schema_change(schema(*old), schema(*new))
         assert ([str(change) for change in changes], is_additive(changes)) == (expected, additive)
 
-    @pytest.mark.parametrize(("columns", "expected"), [(["a"], []), (["a", "b"], ["column 'b' was dropped"])])
-    def it_looks_at_the_selected_columns_only(self, columns, expected):
-        changes = schema_change(schema(A, B), schema(A), columns)
-        assert [str(change) for change in changes] == expected
-
     def it_reads_schemas_as_pyiceberg_writes_them(self):
         def nested(inner):
             return Schema(
@@ -115,11 +109,10 @@ class DescribeSchemaChange:
                 NestedField(3, "m", MapType(4, StringType(), 5, inner, value_required=False), required=False),
             )
 
-        before = nested(StructType(NestedField(6, "x", LongType(), required=True)))
-        after = nested(StructType(NestedField(6, "x", LongType(), required=False)))
+        before, after = (nested(StructType(NestedField(6, "x", kind))) for kind in (LongType(), StringType()))
         changes = schema_change(before.model_dump_json(), after.model_dump_json())
         assert {str(change) for change in changes} <= {
-            "column 'l.element.x' became optional",
-            "column 'm.value.x' became optional",
+            "column 'l.element.x' changed from long to string",
+            "column 'm.value.x' changed from long to string",
         }
         assert changes

@@ -1,0 +1,195 @@
+"""Which error a failure of Spark becomes, by the exceptions behind it, and which values it shows; pure."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import (
+    DUPLICATE_MESSAGE,
+    NULL_MESSAGE,
+    ConfigError,
+    DataReadError,
+    DiskFullError,
+    DuplicateIdentifierError,
+    IcecdcError,
+    IdentifierColumnsError,
+    RejectedDocumentsError,
+    SparkJobError,
+)
+from icecdc_core.table import failures
+from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.iceberg_table import IcebergTable
+
+TABLE = "lake.ns.t"
+PLAIN = SyncConfig(table=TABLE)
+FILTER = SyncConfig(table=TABLE, row_filter="cast(note AS int) > 0")
+SELECT = SyncConfig(table=TABLE, select=["cast(note AS int) AS n"])
+FILE = "s3a://b/t/data/email=planted%40x.org/00000-1-a.parquet"
+
+HADOOP, PARQUET = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.parquet.hadoop.ParquetFileReader"
+ICEBERG, SPARK = "org.apache.iceberg.hadoop.HadoopInputFile", "org.apache.spark.sql.errors.QueryExecutionErrors"
+MISSING = ("java.io.FileNotFoundException", f"File {FILE} does not exist", HADOOP)
+DAMAGED = ("java.lang.RuntimeException", f"{FILE} is not a Parquet file", PARQUET)
+REFUSED = ("java.nio.file.AccessDeniedException", FILE, HADOOP)
+NETWORK = ("java.net.SocketTimeoutException", "Read timed out", PARQUET)
+INVALID = ("org.apache.iceberg.exceptions.ValidationException", "DV", "org.apache.iceberg.DeleteFileIndex")
+MEMORY = ("java.lang.OutOfMemoryError", "Java heap space", PARQUET)
+OPENED = ("org.apache.iceberg.exceptions.NotFoundException", f"Failed to open {FILE}", ICEBERG)
+TOO_MANY = ("java.io.FileNotFoundException", f"{FILE} (Too many open files)", HADOOP)
+SPILL = ("java.nio.file.AccessDeniedException", "/mnt/spill", "org.apache.spark.storage.DiskBlockManager")
+DIVISION = ("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] Division by zero.", SPARK, "22012")
+PATTERN = ("java.util.regex.PatternSyntaxException", "Unclosed group near index 1", "scala.util.matching.Regex")
+
+
+def cast_of(value: str) -> tuple[str, ...]:
+    text = f'[CAST_INVALID_INPUT] The value \'{value}\' of the type "STRING" cannot be cast to "INT".'
+    return "org.apache.spark.SparkNumberFormatException", text, SPARK, "22018"
+
+
+def raised(message: str) -> tuple[str, ...]:
+    """What an expression of the jobs raises."""
+    return "org.apache.spark.SparkRuntimeException", f"[USER_RAISED_EXCEPTION] {message}", SPARK, "P0001"
+
+
+class JavaException:
+    """One of Java's exceptions, as the gateway shows it."""
+
+    def __init__(self, chain):
+        (name, self._text, self._thrower, *state), self._rest = chain[0], chain[1:]
+        self._kind = name.rpartition(".")[2]
+        self._name, self._state = name, state
+        self.getMessage = lambda: self._text
+        self.getClass = lambda: SimpleNamespace(getSimpleName=lambda: self._kind)
+        self.getStackTrace = lambda: [SimpleNamespace(getClassName=lambda: self._thrower)]
+        self.getCause = lambda: JavaException(self._rest) if self._rest else None
+
+    def getCondition(self):
+        if not self._state:
+            raise Py4JError("Method getCondition([]) does not exist")
+        return self._text.partition("]")[0].removeprefix("[")
+
+    def getSqlState(self):
+        return self._state[0]
+
+
+def typed(config: SyncConfig, *chain: tuple[str, ...], text: str = "") -> IcecdcError:
+    """The typed error of a job that failed with these exceptions, outermost first."""
+    error = PySparkException(text or "\n".join(f"Caused by: {name}: {text}" for name, text, *_ in chain))
+    error._origin = JavaException(chain) if chain else None
+    with pytest.raises(IcecdcError) as caught, spark_errors(config):
+        raise error
+    return caught.value
+
+
+class DescribeAFailureOfSpark:
+    @pytest.mark.parametrize(
+        ("config", "chain", "expected", "says"),
+        [
+            (PLAIN, [MISSING], DataReadError, "cannot be read: FileNotFoundException"),
+            (PLAIN, [OPENED, MISSING], DataReadError, "cannot be read: FileNotFoundException"),
+            (PLAIN, [DAMAGED], DataReadError, "cannot be read: RuntimeException"),
+            (PLAIN, [REFUSED], DataReadError, "cannot be read: AccessDeniedException"),
+            (PLAIN, [INVALID], DataReadError, "Iceberg refuses"),
+            # No file is to blame.
+            (PLAIN, [DAMAGED, NETWORK], SparkJobError, "SocketTimeoutException"),
+            (PLAIN, [OPENED, TOO_MANY], SparkJobError, "Too many open files"),
+            (PLAIN, [SPILL], SparkJobError, "/mnt/spill"),
+            (PLAIN, [MEMORY], SparkJobError, "Java heap space"),
+            (PLAIN, [DIVISION], SparkJobError, "DIVIDE_BY_ZERO"),
+            (FILTER, [DIVISION], ConfigError, "row_filter fails"),
+            (FILTER, [PATTERN], ConfigError, "row_filter fails"),
+            (SELECT, [DIVISION], ConfigError, "select or row_filter fails for a row of 'lake.ns.t': DIVIDE_BY_ZERO"),
+        ],
+    )  # fmt: skip
+    def it_is_named_by_what_it_follows_from(self, config, chain, expected, says):
+        error = typed(config, *chain)
+        assert (type(error), says in str(error)) == (expected, True), error
+
+    @pytest.mark.parametrize(
+        ("text", "expected", "says"),
+        [
+            ("write failed: No space left on device", DiskFullError, "disk space"),
+            ("icecdc_core.errors.RejectedDocumentsError: 3 were rejected", RejectedDocumentsError, "3 were rejected"),
+            ("Python worker exited unexpectedly (crashed)", SparkJobError, "spark.executor.memoryOverhead"),
+        ],
+    )
+    def it_is_recognized_by_its_text(self, text, expected, says):
+        error = typed(PLAIN, text=text)
+        assert (type(error), says in str(error)) == (expected, True)
+
+    @pytest.mark.parametrize("config", [PLAIN, FILTER, SELECT])
+    @pytest.mark.parametrize(
+        ("message", "expected"),
+        [
+            (f'{DUPLICATE_MESSAGE}: two rows have {{"id":"7"}}', DuplicateIdentifierError),
+            (f'{DUPLICATE_MESSAGE}: two rows have {{"id":"7","\\"x\\":null":"null"}}', DuplicateIdentifierError),
+            (f'{DUPLICATE_MESSAGE}: two rows have {{"id":"7","x":null}}', IdentifierColumnsError),
+            (f"{NULL_MESSAGE} in column id", IdentifierColumnsError),
+        ],
+    )
+    def it_names_an_identifier_that_is_null_or_there_twice(self, config, message, expected):
+        error = typed(config, raised(message))
+        assert (type(error), message in str(error)) == (expected, True)
+
+    def it_leaves_typed_errors_as_they_are(self):
+        error = ConfigError("as it was")
+        with pytest.raises(ConfigError) as caught, spark_errors(PLAIN):
+            raise error
+        assert caught.value is error
+
+
+class DescribeAValueThatASelectMasks:
+    @pytest.mark.parametrize(
+        "value",
+        [
+            *("null identifier in column 4111", "duplicate identifier: 4111", "No space left on device 4111"),
+            *("[USER_RAISED_EXCEPTION] duplicate identifier: 4111", "icecdc_core.errors.DiskFullError: 4111"),
+        ],
+    )
+    def it_is_not_shown_and_not_taken_for_another_failure(self, value):
+        error, condition = typed(SELECT, cast_of(value)), typed(FILTER, cast_of(value))
+        assert [type(each) for each in (error, condition)] == [ConfigError] * 2
+        assert ("4111" in str(error), error.subject, condition.subject) == (False, "select", "row_filter")
+
+    @pytest.mark.parametrize(
+        "chain",
+        [
+            [("java.lang.IllegalStateException", "Python worker failed for planted", SPARK)],
+            *([MISSING], [DAMAGED], [OPENED, ("java.net.SocketException", "Reset", HADOOP)]),
+        ],
+    )
+    def it_is_in_no_other_error_either_nor_in_what_is_behind_it(self, chain):
+        error = typed(SELECT, *chain)
+        assert ("planted" in str(error), error.__cause__) == (False, None)
+        assert "planted" in str(typed(FILTER, *chain)) or "Reset" in str(error)
+
+
+class DescribeAJavaProcessThatEnded:
+    def it_is_named_with_what_to_do(self):
+        expected = r"Java process ended .*ConnectionRefusedError.*spark\.driver\.memory"
+        with pytest.raises(SparkJobError, match=expected), spark_errors(FILTER):
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    def it_is_not_asked_for_the_table_again(self, monkeypatch):
+        def refused(*_):
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        monkeypatch.setattr(failures, "IcebergTable", refused)
+        table = SimpleNamespace(spark=None, name=TABLE)
+        with pytest.raises(SparkJobError, match=r"Java process ended .*Py4JNetworkError"), spark_errors(FILTER, table):
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    @pytest.mark.parametrize("has_table_cache", [False, True])
+    def it_needs_no_release_of_what_was_staged(self, has_table_cache):
+        class Ended:
+            def taskSets(self):
+                raise ConnectionRefusedError(111, "Connection refused")
+
+        table = SimpleNamespace(_lists=Ended(), _has_table_cache=has_table_cache, _staged=["key"])
+        IcebergTable.release(table)
+        assert table._staged == []
