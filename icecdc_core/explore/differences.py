@@ -161,7 +161,8 @@ class Differences(Part):
             yield f"From {start} to snapshot {self.to_snapshot_id}."
         yield " ".join(self.notes)
         if not self.changes:
-            yield f"No changes. {self.carryovers_removed:,} rewritten rows are the same."
+            same = f" {self.carryovers_removed:,} rewritten rows are the same." if self.carryovers_removed else ""
+            yield f"No changes.{same}"
             return
         counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
         yield f"{counts}, {self.carryovers_removed:,} carryovers removed."

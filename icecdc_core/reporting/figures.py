@@ -7,16 +7,12 @@ from datetime import datetime
 from html import escape
 from io import BytesIO
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from icecdc_core.dependencies import required
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 with required("matplotlib", "notebook"):
     from matplotlib import rc_context

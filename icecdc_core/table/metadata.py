@@ -21,7 +21,6 @@ class Snapshot:
     sequence_number: int = 0
     operation: str = "unknown"
     summary: Mapping[str, str] = field(default_factory=dict)
-    schema_id: int | None = None
     has_manifest_list: bool = True
 
     @classmethod
@@ -35,7 +34,6 @@ class Snapshot:
             content.get("sequence-number") or 0,
             summary.get("operation") or "unknown",
             summary,
-            content.get("schema-id"),
             bool(content.get("manifest-list")),
         )
 
@@ -50,13 +48,11 @@ class Ref:
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """A table's metadata; schemas and partition fields are JSON as Iceberg's specification defines it."""
+    """A table's metadata; the current schema is JSON as Iceberg's specification defines it."""
 
     table_uuid: str
     location: str
     schema: Mapping[str, Any]
-    schemas: tuple[Mapping[str, Any], ...]
-    partition_fields: tuple[Mapping[str, Any], ...]
     snapshots: tuple[Snapshot, ...]
     refs: Mapping[str, Ref]
     current_snapshot_id: int | None
@@ -66,13 +62,10 @@ class TableMetadata:
     def from_json(cls, content: Mapping[str, Any]) -> TableMetadata:
         """Read the metadata as ``TableMetadataParser.toJson`` writes them."""
         current = content.get("current-snapshot-id")
-        schemas, specs = content["schemas"], content["partition-specs"]
         return cls(
             str(content["table-uuid"]),
             content["location"],
-            next(each for each in schemas if each["schema-id"] == content["current-schema-id"]),
-            tuple(schemas),
-            tuple(next(each["fields"] for each in specs if each["spec-id"] == content["default-spec-id"])),
+            next(each for each in content["schemas"] if each["schema-id"] == content["current-schema-id"]),
             tuple(map(Snapshot.from_json, content.get("snapshots", ()))),
             {name: Ref(ref["snapshot-id"], ref["type"] == "branch") for name, ref in content.get("refs", {}).items()},
             None if current == -1 else current,
@@ -87,11 +80,6 @@ class TableMetadata:
 def column_name(schema: Mapping[str, Any], field_id: int) -> str | None:
     """Return the path of a field of a schema that is in no list or map; None if there is no such field."""
     return _paths(schema["fields"], "").get(field_id)
-
-
-def column_id(schema: Mapping[str, Any], name: str) -> int | None:
-    """Return the id of a field of a schema that is in no list or map; None if there is no such field."""
-    return next((key for key, path in _paths(schema["fields"], "").items() if path == name), None)
 
 
 def _paths(fields: list[dict[str, Any]], prefix: str) -> dict[int, str]:

@@ -127,7 +127,7 @@ class DescribeAQueryResult:
     ("part", "expected"),
     [
         (TimeLine((), 3, ("It is up to date.",)), "0 of 3 snapshots; max_snapshots shows more. It is up to date."),
-        (Differences(11, 12), "From snapshot 11 to snapshot 12. No changes. 0 rewritten rows are the same."),
+        (Differences(11, 12), "From snapshot 11 to snapshot 12. No changes."),
         (DocumentView("1", "They differ."), "Document 1 They differ."),
         (QueryResult({}, problem="There is no index."), "There is no index."),
     ],

@@ -36,12 +36,10 @@ class DescribeRunMetrics:
         found = samples_of(RunMetrics({**FACTS, "state": state, "dry_run": dry_run, "lag_snapshots": 4}, 100.0))
         assert (found["icecdc_lag_snapshots", 'at="start"'], found["icecdc_lag_snapshots", 'at="end"']) == (4, at_end)
 
-    def it_escapes_labels(self):
-        assert r'table="lake.\"a\\b\"\n.t"' in text_of(RunMetrics({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0))
-
-    def it_repeats_the_job_in_a_label_that_no_scrape_overwrites(self):
-        text = text_of(RunMetrics(FACTS, 100.0))
-        assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("lake.ns.t")
+    def it_escapes_labels_and_repeats_the_job_in_one_that_no_scrape_overwrites(self):
+        text = text_of(RunMetrics({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0))
+        assert r'table="lake.\"a\\b\"\n.t"' in text
+        assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("table=")
 
 
 class DescribePlainMetrics:

@@ -54,15 +54,6 @@ class DescribeTheFile:
         found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
         assert (found["icecdc_run_seconds", ""], found["icecdc_lag_achieved_seconds", ""]) == (2.5, 2.5)
 
-    @pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])
-    def it_is_left_alone_by_a_dry_run(self, tmp_path, dry_run, succeeded):
-        write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
-        publish_run_metrics(
-            RunMetrics(FACTS, 200.0), SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), dry_run=dry_run)
-        )
-        found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
-        assert found["icecdc_success_timestamp_seconds", ""] == succeeded
-
     def it_says_when_it_cannot_be_written(self, tmp_path):
         (tmp_path / "icecdc-t-sync.prom").mkdir()
         assert "icecdc-t-sync.prom" in write_metrics(RunMetrics(FACTS, 1.0), str(tmp_path), "sync", "t")
@@ -74,12 +65,6 @@ class DescribeTheFile:
 
 
 class DescribeThePush:
-    def it_is_left_out_by_a_dry_run(self, gateway):
-        publish_run_metrics(
-            RunMetrics(FACTS, 100.0), SyncConfig(table="lake.ns.t", metrics_url=gateway[0], dry_run=True)
-        )
-        assert gateway[1] == []
-
     def it_posts_under_the_index_and_the_job(self, gateway):
         url, got = gateway
         metrics = RunMetrics(FACTS, 1.0)
@@ -88,3 +73,13 @@ class DescribeThePush:
 
     def it_says_what_went_wrong(self):
         assert "URLError" in push_metrics(RunMetrics(FACTS, 1.0), "http://127.0.0.1:1", "sync", "t")
+
+
+@pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])
+def it_is_neither_written_nor_pushed_by_a_dry_run(tmp_path, gateway, dry_run, succeeded):
+    url, got = gateway
+    write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
+    config = SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), metrics_url=url, dry_run=dry_run)
+    publish_run_metrics(RunMetrics(FACTS, 200.0), config)
+    found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
+    assert (found["icecdc_success_timestamp_seconds", ""], len(got)) == (succeeded, 0 if dry_run else 1)
