@@ -84,7 +84,12 @@ def logging_to(path: str) -> Iterator[None]:
         yield
         return
     try:
-        handler: logging.Handler = logging.StreamHandler(sys.stderr) if path == "-" else _file_handler(path)
+        if path == "-":
+            handler: logging.Handler = logging.StreamHandler(sys.stderr)
+        else:
+            target = Path(path).expanduser()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(target, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"The log cannot be written: {error.strerror or error}",
@@ -96,33 +101,19 @@ def logging_to(path: str) -> Iterator[None]:
     # A thread that got no context (a pool of the application) belongs to no log, so its records go to all of them.
     handler.addFilter(lambda record: handler in (_logs.get() or (handler,)))
     token = _logs.set((*_logs.get(), handler))
-    _open(handler)
-    try:
-        yield
-    finally:
-        _logs.reset(token)
-        _close(handler)
-
-
-def _open(handler: logging.Handler) -> None:
     with _lock:
         if not _open_logs:
             _levels[:] = [LOGGER.level]
             LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
         _open_logs.add(handler)
         LOGGER.addHandler(handler)
-
-
-def _close(handler: logging.Handler) -> None:
-    with _lock:
-        LOGGER.removeHandler(handler)
-        _open_logs.discard(handler)
-        if not _open_logs:
-            LOGGER.setLevel(_levels.pop())
-    handler.close()
-
-
-def _file_handler(path: str) -> logging.FileHandler:
-    target = Path(path).expanduser()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return logging.FileHandler(target, encoding="utf-8")
+    try:
+        yield
+    finally:
+        _logs.reset(token)
+        with _lock:
+            LOGGER.removeHandler(handler)
+            _open_logs.discard(handler)
+            if not _open_logs:
+                LOGGER.setLevel(_levels.pop())
+        handler.close()
