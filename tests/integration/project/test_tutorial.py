@@ -43,12 +43,13 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def it_shows_what_happens(spark, opensearch, opensearch_url, folder, capsys):
+def it_shows_what_happens(spark, warehouse, opensearch, opensearch_url, folder, capsys):
     """In this process and on this test's OpenSearch, which takes seconds; the commands are the same."""
     differences, names = [], {block.title for block in PARTS if block.title}
     for what, text in parts():
         if what in names:
             own = text.replace(PRINTED, f"{opensearch_url}\n  positions_index: positions-tutorial")
+            own = own.replace("warehouse: warehouse", f"warehouse: {warehouse}")  # the catalog of this session
             Path(what).write_text(own, encoding="utf-8")
             continue
         words = words_of(what)
@@ -67,6 +68,7 @@ def it_shows_what_happens(spark, opensearch, opensearch_url, folder, capsys):
             assert main(words[1:], "icecdc") == 0
             actual = capsys.readouterr().out
         differences += [] if plain(actual) == plain(text) else [(what, actual, text)]
+    spark.sql("DROP TABLE lake.shop.books")
     opensearch.indices.delete(index="books-*,positions-tutorial", params={"expand_wildcards": "all"})
     assert differences == []
 
