@@ -21,7 +21,7 @@ from icecdc_core.commits.lock import IndexLock, active_runs, is_gone
 from icecdc_core.commits.position import LeaseHolder, Position, parse_position, position_document
 from icecdc_core.errors import IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.opensearch.indexes import write_alias
+from icecdc_core.opensearch.indexes import indexes_behind, write_alias
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -50,7 +50,7 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
     All writes go through the write alias, which disappears with the index. So no write creates the index by accident,
     with a mapping that OpenSearch guesses.
     """
-    alias, found = write_alias(positions_index), _indexes_of(client, positions_index)
+    alias, found = write_alias(positions_index), indexes_behind(client, positions_index)
     if not found:
         settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
         body = {"mappings": MAPPING, "settings": settings, "aliases": {alias: {}}}
@@ -59,7 +59,7 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
         except RequestError as error:
             if error.error != "resource_already_exists_exception":
                 raise
-        found = _indexes_of(client, positions_index)
+        found = indexes_behind(client, positions_index)
     if len(found) != 1:
         raise PositionError(
             f"'{positions_index}' is not one index but {sorted(found)}",
@@ -75,9 +75,11 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
 
 def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
     """Check that a positions index has the mapping it was created with."""
-    found = {field: mapped.get("type") for field, mapped in (mappings.get("properties") or {}).items()}
-    wrong = {field: kind for field, kind in found.items() if MAPPING["properties"].get(field, {}).get("type") != kind}
-    if wrong or str(mappings.get("dynamic")).lower() != "false" or mappings.get("_source"):
+    found = mappings.get("properties") or {}
+    is_other = any(
+        found[name].get("type") != ours["type"] for name, ours in MAPPING["properties"].items() if name in found
+    )
+    if is_other or str(mappings.get("dynamic")).lower() != "false" or mappings.get("_source"):
         raise PositionError(
             f"icecdc did not create the positions index '{name}': its mapping is another one",
             subject="positions_index",
@@ -85,13 +87,6 @@ def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
             remedy="restore it from a snapshot of the cluster, or delete it and run the exports; make sure that no "
             "index template changes its mapping",
         )
-
-
-def _indexes_of(client: OpenSearch, name: str) -> dict[str, Any]:
-    try:
-        return dict(client.indices.get(index=name))
-    except NotFoundError:
-        return {}
 
 
 def committed_batches(

@@ -295,7 +295,7 @@ class Batches:
     def _write_one_table(self, decoded: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         name = quoted_table(self.config.table)
         spark = decoded.sparkSession
-        if not (self.config.evolve_schema or self.config.column_case != "sensitive"):
+        if needs_no_inference(self.config):
             # Read and written in one pass.
             return self._write_each(spark, {name: TableRecords(lambda: decoded)}, batch)
         with persisted(decoded) as cached:

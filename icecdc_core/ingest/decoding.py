@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.columns import OWN_PREFIX
-from icecdc_core.ingest.formats import debezium, dms
-from icecdc_core.ingest.formats.confluent_wire import WireFormat
+from icecdc_core.ingest.formats.change_events import decode_debezium_envelope, decode_debezium_json, decode_dms
 from icecdc_core.ingest.formats.decode_results import (
     LONE_SURROGATE,
-    NOT_ONE_OBJECT,
     FormatSettings,
+    decode_by_schema,
     decode_result,
     evaluate_once,
     expand_results,
     has_lone_surrogate,
     has_too_big_number,
-    is_one_object,
     json_field,
     parse_operation,
-    quoted_start,
 )
-from icecdc_core.ingest.formats.record_keys import delete_by_key
-from icecdc_core.ingest.formats.registry import RegisteredSchema
-from icecdc_core.ingest.rows import check_records
-
-__all__ = ["FormatSettings", "decode_records"]
+from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, payload_json
+from icecdc_core.ingest.formats.record_keys import delete_by_key, delete_by_typed_key
+from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
+from icecdc_core.ingest.formats.writer_schemas import AvroSchema, json_schema_struct, require_avro
+from icecdc_core.ingest.rows import schema_problem
 
 _RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
-_SCHEMA_ID = f"{OWN_PREFIX}schema_id"
 _NOT_UTF8 = "the value is not valid UTF-8"
 _NO_VALUE = "the record has no value"
 
@@ -48,77 +43,119 @@ def decode_records(
     columns = [name for name in _RECORD_COLUMNS if name in records.columns]
     if settings.tombstones == "ignore":
         records = records.where(F.col("value").isNotNull())
-    tombstone = F.col("value").isNull()
+    body, tombstone = F.coalesce(F.col("value"), F.col("key")), F.col("value").isNull()
     if settings.tombstones == "reject":
         body, tombstone = F.col("value"), F.lit(False)
-    else:
-        body = F.coalesce(F.col("value"), F.col("key"))
     if settings.format == "json":
-        return _decode_plain(records, columns, body.cast("string"), tombstone, settings)
-    missing = decode_result(problem=F.lit(_NO_VALUE), op=F.when(tombstone, F.lit("delete")))
+        return records.select(*columns, *_decode_plain(body.cast("string"), tombstone, settings))
     if settings.format in ("debezium_json", "dms"):
-        result = F.when(body.isNull(), missing).otherwise(_decode_json(records, body, tombstone, settings))
-        return expand_results(records, result, columns)
-
-    def check_json(kind: T.StructType) -> None:
-        check_records(expand_results(records, decode_result(), columns), kind, F.lit(True))
-
-    wire = WireFormat(records, body, tombstone, settings, {} if known_schemas is None else known_schemas, check_json)
-    result = F.when(body.isNull(), missing).otherwise(wire.decode())
-    if settings.format != "json_schema":
-        return expand_results(records, result, columns)
-    rows = expand_results(records.withColumn(_SCHEMA_ID, wire.schema_id), result, [*columns, _SCHEMA_ID])
-    lone = F.when(has_lone_surrogate(F.col("payload")), F.lit(LONE_SURROGATE))
-    rows = rows.withColumn("problem", F.coalesce("problem", lone))
-    for schema_id, kind in wire.json_types.items():
-        rows = check_records(rows, kind, (F.col(_SCHEMA_ID) == schema_id) & ~F.col("op").eqNullSafe("delete"))
-    return rows.drop(_SCHEMA_ID)
+        result = _decode_changes(records, body.cast("string"), tombstone, settings)
+    else:
+        schemas = {} if known_schemas is None else known_schemas
+        result = _WireFormat(records, body, tombstone, settings).decode(schemas)
+    missing = decode_result(problem=_NO_VALUE, op=F.when(tombstone, F.lit("delete")))
+    return expand_results(records, F.when(body.isNull(), missing).otherwise(result), columns)
 
 
-def _decode_plain(
-    records: DataFrame, columns: Sequence[str], text: Column, tombstone: Column, settings: FormatSettings
-) -> DataFrame:
+def _decode_plain(text: Column, tombstone: Column, settings: FormatSettings) -> list[Column]:
     key = delete_by_key(text, settings)
     problem = F.when(text.isNull(), F.lit(_NO_VALUE)).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
     payload = F.when(tombstone, key["payload"]).otherwise(text)
     problem = problem.when(has_lone_surrogate(payload), F.lit(LONE_SURROGATE)).when(tombstone, key["problem"])
     op = F.when(tombstone, F.lit("delete"))
     if settings.op_field:
-        row_op, unknown = parse_operation(
-            json_field(text, settings.op_field), f"the operation (field {settings.op_field})"
-        )
-        op = op.otherwise(row_op)
-        problem = problem.when(~tombstone, unknown)
-    result = {
-        "payload": payload,
-        "payload_type": F.when(tombstone, key["payload_type"]),
-        "op": op,
-        "problem": problem,
-        "before": F.lit(None).cast("string"),
-    }
-    return records.select(*columns, *(column.alias(name) for name, column in result.items()))
+        code = json_field(text, settings.op_field)
+        row_op, unknown = parse_operation(code, f"the operation (field {settings.op_field})")
+        op, problem = op.otherwise(row_op), problem.when(~tombstone, unknown)
+    payload_type, before = F.when(tombstone, key["payload_type"]), F.lit(None).cast("string")
+    columns = {"payload": payload, "payload_type": payload_type, "op": op, "problem": problem, "before": before}
+    return [column.alias(name) for name, column in columns.items()]
 
 
-def _decode_json(records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> Column:
-    text = body.cast("string")
-    if settings.format == "dms":
-        result = dms.decode_json(text, tombstone, settings)
-    else:
-        result = debezium.decode_json(records, text, tombstone, settings)
-    result = evaluate_once(result, lambda decoded: _with_lost_values(decoded, text, tombstone))
-    return F.when(~F.is_valid_utf8(text), decode_result(problem=F.lit(_NOT_UTF8))).otherwise(result)
+def _decode_changes(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
+    decode = partial(decode_debezium_json, records) if settings.format == "debezium_json" else decode_dms
+    result = evaluate_once(
+        decode(text, tombstone, settings), lambda decoded: _with_lost_values(decoded, text, tombstone)
+    )
+    return F.when(~F.is_valid_utf8(text), decode_result(problem=_NOT_UTF8)).otherwise(result)
 
 
 def _with_lost_values(decoded: Column, text: Column, tombstone: Column) -> Column:
-    """The decode result, with a problem if the text has more than the payload that was made of it."""
+    """The decode result, with a problem if the text has a value that the payload made of it has not."""
     payload = decoded["payload"]
     # A key without a schema is the payload, or plain text.
     is_parsed = ~tombstone | F.coalesce(decoded["payload_type"].startswith("{"), F.lit(False))
     infinite = payload.contains('Infinity"') & has_too_big_number(text, T.DoubleType())
-    problem = (
-        F.when(has_lone_surrogate(F.when(is_parsed, text).otherwise(payload)), F.lit(LONE_SURROGATE))
-        .when(is_parsed & ~is_one_object(text), F.concat(F.lit(NOT_ONE_OBJECT), quoted_start(text)))
-        .when(is_parsed & infinite, F.lit("a number in it is too big for double"))
+    problem = F.when(has_lone_surrogate(F.when(is_parsed, text).otherwise(payload)), F.lit(LONE_SURROGATE)).when(
+        is_parsed & infinite, F.lit("a number in it is too big for double")
     )
     is_usable = decoded["problem"].isNotNull() | problem.isNull()
     return F.when(is_usable, decoded).otherwise(decode_result(problem=problem))
+
+
+class _WireFormat:
+    """Decodes records in Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data.
+
+    The format is described in Confluent's Schema Registry documentation, "Wire format".
+    """
+
+    def __init__(self, records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> None:
+        self._records, self._body, self._tombstone, self._settings = records, body, tombstone, settings
+        self._kind = "JSON" if settings.format == "json_schema" else "AVRO"
+
+    def decode(self, known_schemas: dict[int, RegisteredSchema]) -> Column:
+        """Return the decode result of every record, with the schemas that the registry has."""
+        if self._kind == "AVRO":
+            require_avro(self._records.sparkSession)
+        settings, body = self._settings, self._body
+        registry = SchemaRegistry(settings.schema_registry_url, settings.schema_registry_auth, known_schemas)
+        has_header = (F.octet_length(body) >= 5) & (F.substring(body, 1, 1) == F.lit(b"\0"))
+        schema_id = F.when(has_header, F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
+        ids = self._records.select(schema_id).where(schema_id.isNotNull()).distinct().collect()
+        result = F.when(~has_header, self._decode_without_header())
+        for number in sorted(int(row[0]) for row in ids):
+            schema = registry.schema(number)
+            text = schema if isinstance(schema, str) else schema.text
+            decode = partial(self._decode_by_schema, number, schema)
+            result = result.when(schema_id == number, decode_by_schema(self._records, f"schema {number}", text, decode))
+        return result
+
+    def _decode_without_header(self) -> Column:
+        head = F.concat(F.lit("0x"), F.hex(F.substring(self._body, 1, 5)))
+        problem = F.concat(F.lit("does not start with a zero byte and a four-byte schema ID, but with "), head)
+        # Keys are often plain texts or numbers, whatever the format of the values.
+        text = self._body.cast("string")
+        deleted = delete_by_key(F.when(F.is_valid_utf8(text), text), self._settings)
+        return F.when(self._tombstone, deleted).otherwise(decode_result(problem=problem))
+
+    def _decode_by_schema(self, number: int, schema: RegisteredSchema | str) -> Column:
+        if isinstance(schema, str):
+            return decode_result(problem=schema)
+        if schema.kind != self._kind:
+            return decode_result(problem=f"schema {number} is {schema.kind}, not {self._kind}")
+        data = F.substring(self._body, 6, (1 << 31) - 1)
+        if self._kind == "JSON":
+            return self._decode_json(number, schema, data.cast("string"))
+        avro = AvroSchema(self._records.sparkSession, schema)
+        return evaluate_once(avro.read(data), lambda row: self._decode_avro(number, row, avro.logical_type))
+
+    def _decode_avro(self, number: int, row: Column, logical_type: LogicalType) -> Column:
+        what, result = "a record", None
+        if self._settings.format == "debezium_avro":
+            what, result = "a change event", decode_debezium_envelope(row, logical_type)
+        elif logical_type.fields:
+            result = decode_result(payload_json(row, logical_type), column_type(logical_type).json())
+        if result is None:
+            result = decode_result(problem=f"schema {number} does not describe {what}")
+        result = F.when(self._tombstone, delete_by_typed_key(row, logical_type, self._settings)).otherwise(result)
+        unreadable = decode_result(problem=f"the bytes do not fit schema {number}")
+        return F.when(row.isNull(), unreadable).otherwise(result)
+
+    def _decode_json(self, number: int, schema: RegisteredSchema, text: Column) -> Column:
+        kind = json_schema_struct(schema)
+        if kind is None:
+            other = decode_result(problem=f"schema {number} does not describe an object")
+            return F.when(self._tombstone, delete_by_key(text, self._settings, is_json=True)).otherwise(other)
+        problem = F.when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8)).when(has_lone_surrogate(text), F.lit(LONE_SURROGATE))
+        problem = problem.when(~self._tombstone, schema_problem(text, kind))
+        return decode_result(text, kind.json(), F.when(self._tombstone, F.lit("delete")), problem)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus, urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -18,8 +19,10 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DateType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -29,13 +32,12 @@ from pyspark.sql.types import (
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
-from icecdc_core.ingest.column_types import Path, fold_case
+from icecdc_core.ingest.column_types import fold_case
 from icecdc_core.ingest.config import METADATA, parse_transform
 from icecdc_core.ingest.evolution import evolve, new_columns, plan_evolution
 from icecdc_core.ingest.inference import infer_schema
 from icecdc_core.ingest.publish import WAP_ENABLED
-from icecdc_core.ingest.readers import FOLDERS, partition_folder_violation, with_checks
-from icecdc_core.ingest.rows import find_refused_fields, infer_first_schema, order_by_frequency, reject_fields
+from icecdc_core.ingest.readers import DEFAULT, FOLDERS, WRITTEN_AS, is_too_long_for_folder
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 
 
 METADATA_PREFIX = "_kafka_"
+_FOLDER_BYTES = 255
+_OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
+_KEY_BYTES = 1024
+_FILE_NAME_BYTES = 150
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 METADATA_TYPES: dict[str, DataType] = dict(
     zip(
@@ -72,26 +78,21 @@ def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> Str
 
 def metadata_checks(spark: SparkSession, table: Any, config: IngestConfig) -> dict[str, list[dict[str, Any]]]:
     """Which metadata columns are partition columns whose values can be too long for the names of partition folders."""
-    texts = [name for name in config.metadata_columns if isinstance(METADATA_TYPES[name], (StringType, BinaryType))]
-    if not texts:
-        return {}
     schema = with_checks(spark, table, spark_schema(spark, table))
-    columns = {name: schema[f"{METADATA_PREFIX}{name}"] for name in texts if f"{METADATA_PREFIX}{name}" in schema.names}
-    return {name: json.loads(col.metadata[FOLDERS]) for name, col in columns.items() if FOLDERS in col.metadata}
+    columns = {name: f"{METADATA_PREFIX}{name}" for name in config.metadata_columns}
+    found = {name: schema[each].metadata.get(FOLDERS) for name, each in columns.items() if each in schema.names}
+    return {name: json.loads(folders) for name, folders in found.items() if folders}
 
 
 def with_metadata_problems(decoded: DataFrame, checks: dict[str, list[dict[str, Any]]]) -> DataFrame:
     """Fill in the `problem` of records whose metadata makes the name of a partition folder too long."""
-    problem = F.col("problem")
     for name, folders in checks.items():
         for folder in folders:
-            violation = partition_folder_violation(F.col(name), (name,), METADATA_TYPES[name], folder)
-            assert violation.value is not None
-            reason = F.format_string(
-                f"field {METADATA_PREFIX}{name}: '%.100s' {violation.description}", violation.value
-            )
-            problem = F.coalesce(problem, F.when(violation.condition, reason))
-    return decoded.withColumn("problem", problem) if checks else decoded
+            is_long = is_too_long_for_folder(F.col(name), METADATA_TYPES[name], folder)
+            text = f"field {METADATA_PREFIX}{name} makes the name of a partition folder too long"
+            problem = F.coalesce("problem", F.when(is_long & ~F.col("op").eqNullSafe("delete"), F.lit(text)))
+            decoded = decoded.withColumn("problem", problem)
+    return decoded
 
 
 def metadata_names(config: IngestConfig) -> list[str]:
@@ -223,10 +224,10 @@ def _exists(spark: SparkSession, namespace: str) -> bool:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table as `open_or_create_table` loaded or created it."""
+    """A table as `open_or_create_table` loaded or created it; None if no record can be a row of a new one."""
 
     table: Any
-    refused: dict[Path, str] = field(default_factory=dict)
+    is_new: bool = False
 
 
 def open_or_create_table(
@@ -243,19 +244,22 @@ def open_or_create_table(
                 value=name,
                 remedy="create it, or set auto_create=true; the next run reads its records again",
             ) from error
-    seen, columns, refused = _first_columns(records, config)
-    if not columns.fields:
-        return OpenedTable(None, refused)
+    seen = infer_schema(records().where(~F.col("op").eqNullSafe("delete")))
+    columns = new_columns(seen, config, [*metadata_names(config), *partition_names(config)])
+    # A record without an identifier cannot be a row.
+    known = {fold_case(column) for column in columns.names}
+    identifiers = [{fold_case(column), fold_case(column).split(".")[0]} for column in config.identifier_columns]
+    if not known or not all(known & names for names in identifiers):
+        return OpenedTable(None)
     create_table(spark, name, seen, columns, config)
-    return OpenedTable(load_table(spark, name), refused)
+    return OpenedTable(load_table(spark, name), is_new=True)
 
 
 def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
     """Change a table's schema in one commit so that it fits the records."""
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
-    any_case = config.column_case != "sensitive"
-    seen = order_by_frequency(records, infer_schema(records, current, any_case=any_case), config)
+    seen = infer_schema(records, current, any_case=config.column_case != "sensitive")
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
     identifiers = [str(identifier) for identifier in table.schema().identifierFieldNames()]
@@ -265,32 +269,72 @@ def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, confi
     return seen
 
 
-def _first_columns(
-    records: Callable[[], DataFrame], config: IngestConfig
-) -> tuple[StructType, StructType, dict[Path, str]]:
-    """Choose the columns of a new table, from the records that can be rows of it.
+Folders = dict[int, list[dict[str, Any]]]
+"""By the ID of a column: an entry for each partition folder whose name its values become."""
 
-    A record with a field that cannot become a column is a dead letter, so its other fields make no columns either.
+
+def with_checks(spark: SparkSession, table: Any, schema: StructType) -> StructType:
+    """Return a table's columns; their metadata has what readers must know of them that Spark does not show."""
+    types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
+    return _with_field_checks(schema, types, _folders(spark, table))
+
+
+def _with_field_checks(schema: StructType, types: dict[str, Any], folders: Folders) -> StructType:
+    fields = []
+    for column, field in zip(schema.fields, types["fields"], strict=True):
+        kind, written_as = _with_nested_checks(column.dataType, field["type"], folders)
+        metadata = dict(column.metadata or {})
+        if written_as:
+            metadata[WRITTEN_AS] = json.dumps(written_as)
+        if field.get("write-default") is not None and isinstance(field["type"], str):
+            metadata[DEFAULT] = _default_text(column.dataType, field["write-default"])
+        if field["id"] in folders and isinstance(kind, (StringType, BinaryType)):
+            metadata[FOLDERS] = json.dumps(folders[field["id"]])
+        fields.append(StructField(column.name, kind, column.nullable, metadata))
+    return StructType(fields)
+
+
+def _default_text(kind: DataType, value: Any) -> str:
+    """A default, as Iceberg's JSON has it, as Spark SQL of the type with which records are read."""
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    if isinstance(kind, BinaryType):
+        return f"X'{text}'"
+    # Dates and times are read as text.
+    is_text = isinstance(kind, (StringType, DateType, TimestampType))
+    return f"'{text}'" if is_text else f"CAST('{text}' AS {kind.simpleString()})"
+
+
+def _with_nested_checks(kind: DataType, wanted: Any, folders: Folders) -> tuple[DataType, Any]:
+    """The type with the checks of its fields, and the type of its values if Spark does not show it."""
+    if isinstance(kind, StructType):
+        return _with_field_checks(kind, wanted, folders), ""
+    # A partition field cannot have its source in an array or a map.
+    if isinstance(kind, ArrayType):
+        element, written_as = _with_nested_checks(kind.elementType, wanted["element"], {})
+        return ArrayType(element, kind.containsNull), written_as
+    if isinstance(kind, MapType):
+        _, key = _with_nested_checks(kind.keyType, wanted["key"], {})
+        value, written_as = _with_nested_checks(kind.valueType, wanted["value"], {})
+        checks = {"key": key, "value": written_as} if key or written_as else ""
+        return MapType(kind.keyType, value, kind.valueContainsNull), checks
+    return kind, wanted if wanted == "uuid" or str(wanted).startswith("fixed[") else ""
+
+
+def _folders(spark: SparkSession, table: Any) -> Folders:
+    """How values become the names of partition folders, by the ID of the column.
+
+    A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
     """
-    refused: dict[Path, str] = {}
-    other_names = [*metadata_names(config), *partition_names(config)]
-    while True:
-        seen = infer_first_schema(reject_fields(records(), refused) if refused else records(), config)
-        columns = new_columns(seen, config, other_names)
-        new = {path: why for path, why in find_refused_fields(columns, seen, config).items() if path not in refused}
-        if not new:
-            return seen, columns, refused
-        # Names that are refused for themselves come first: until their records are out, they count as spellings of
-        # other names.
-        refused |= {path: why for path, why in new.items() if not _differs_in_case(columns, path)} or new
-
-
-def _differs_in_case(columns: StructType, path: Path) -> bool:
-    """Whether a field has no column because another spelling of its name has one."""
-    kind: DataType = columns
-    for name in path:
-        by_name = {fold_case(field.name): field for field in kind.fields} if isinstance(kind, StructType) else {}
-        if fold_case(name) not in by_name:
-            return False
-        kind = by_name[fold_case(name)].dataType
-    return True
+    fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
+    location = table.properties().get("write.data.path") or f"{table.location()}/data"
+    limit = _FOLDER_BYTES
+    if fields and urlsplit(location).scheme in _OBJECT_STORES:
+        limit = (_KEY_BYTES - _FILE_NAME_BYTES - len(location.encode())) // len(fields) - len("/")
+    folders: Folders = {}
+    for field in fields:
+        transform, _, width = field["transform"].partition("[")
+        if transform in ("identity", "truncate"):  # the others have short values
+            left = max(0, limit - len(f"{quote_plus(field['name'])}="))
+            folder = {"width": int(width.removesuffix("]") or 0), "limit": left}
+            folders.setdefault(field["source-id"], []).append(folder)
+    return folders

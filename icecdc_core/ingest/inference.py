@@ -3,333 +3,228 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.column_types import Path, map_value_type, merge_schemas, promote_type
-from icecdc_core.ingest.formats.decode_results import JSON_READ_OPTIONS, MALFORMED, text_at
+from icecdc_core.ingest.column_types import Path, map_value_type, merge_schemas, merge_types, promote_type
+from icecdc_core.ingest.formats.decode_results import (
+    JSON_READ_OPTIONS,
+    MALFORMED,
+    SECRET,
+    wrap_object,
+    wrapped_record,
+)
 from icecdc_core.ingest.formats.record_keys import TEXT_KEY
-from icecdc_core.session.jvm import SPARK_HAS_ENDED
+from icecdc_core.ingest.readers import ColumnMatching, Reader, StructReader
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_class
 
 GUESSED = "icecdc.guessed"
 """Metadata key of a field whose type was guessed from values, so that nobody knows whether it is optional."""
 
-_TOKEN = re.compile(r"`((?:[^`]|``)*)`|(\w+)(?:\((\d+),\s*(\d+)\))?|([<>:,])|\s+")
-_SCALARS: dict[str, T.DataType] = {
-    "BOOLEAN": T.BooleanType(),
-    "BIGINT": T.LongType(),
-    "DOUBLE": T.DoubleType(),
-    "FLOAT": T.DoubleType(),
-}
-_LONG_DIGITS = 18
-
-
-def variant_schema(text: str) -> T.StructType:
-    """Return the schema that Spark's ``schema_of_variant`` functions wrote, by the rules of `infer_schema`.
-
-    Example:
-        >>> variant_schema("OBJECT<a: BIGINT, `b c`: ARRAY<DECIMAL(2,1)>, d: VOID>").simpleString()
-        'struct<a:bigint,b c:array<double>>'
-    """
-    kind = _Parser(text).kind()
-    return kind if isinstance(kind, T.StructType) else T.StructType()
-
-
-class _Parser:
-    """A recursive descent parser for Spark's text; an unknown type is None."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = [match for match in _TOKEN.finditer(text) if not match[0].isspace()]
-        self._position = 0
-
-    def kind(self) -> T.DataType | None:
-        token = self._next()
-        name = token[2].upper()
-        if name == "OBJECT":
-            return self._object()
-        if name == "ARRAY":
-            self._next()
-            element = self.kind()
-            self._next()
-            return None if element is None else T.ArrayType(element)
-        if name == "DECIMAL":
-            whole = token[4] == "0" and int(token[3]) > _LONG_DIGITS
-            return T.DecimalType(38, 0) if whole else T.DoubleType()
-        return None if name == "VOID" else _SCALARS.get(name, T.StringType())
-
-    def _object(self) -> T.DataType | None:
-        fields = []
-        self._next()
-        while self._tokens[self._position][0] != ">":
-            token = self._next()
-            name = token[2] if token[1] is None else token[1].replace("``", "`")
-            self._next()
-            kind = self.kind()
-            if kind is not None:
-                fields.append(T.StructField(name, kind, True, {GUESSED: True}))
-            if self._tokens[self._position][0] == ",":
-                self._next()
-        self._next()
-        return T.StructType(fields) if fields else None
-
-    def _next(self) -> re.Match[str]:
-        self._position += 1
-        return self._tokens[self._position - 1]
-
-
-_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_NO_NUMBER = (T.StringType, T.BooleanType, T.StructType, T.ArrayType, T.MapType)
-
-
-class TypeConflicts:
-    """Compares the columns of a table with the fields of records."""
-
-    def __init__(self, columns: T.StructType, any_case: bool) -> None:
-        self._columns, self._any_case = columns, any_case
-
-    def exist(self, seen: T.StructType) -> bool:
-        """Whether some values are of another kind than their column, which hides the types of the other values."""
-        return self._conflict(self._columns, seen, False)
-
-    def merge_without_conflicts(self, schemas: Sequence[T.StructType]) -> T.StructType:
-        """Merge schemas; a field that a writer gives a conflicting type gets the type of its column."""
-        return merge_schemas([self._without_struct(self._columns, schema) for schema in schemas])
-
-    def lenient_schema(self, seen: T.StructType) -> T.StructType:
-        """Return the schema that reads exactly the values that the columns can store, perhaps after a promotion."""
-        schema = _lenient(self._own(self._columns, seen))
-        assert isinstance(schema, T.StructType)
-        return schema
-
-    def with_spellings(self, seen: T.StructType, earlier: T.StructType) -> T.StructType:
-        """Add the fields of columns that only records left out since then have, with the type of the column.
-
-        A field that is missing in the schema counts as missing in its record too, so its record would seem to fit.
-        """
-        schema = _with_missing(seen, self._own(self._columns, earlier))
-        assert isinstance(schema, T.StructType)
-        return schema
-
-    def _conflict(self, column: T.DataType, seen: T.DataType, guessed: bool) -> bool:
-        if isinstance(column, T.StructType):
-            if not isinstance(seen, T.StructType):
-                return True
-            return any(
-                kind is not None and self._conflict(kind, field.dataType, GUESSED in field.metadata)
-                for kind, field in self._pairs(column, seen)
-            )
-        if isinstance(column, T.ArrayType):
-            return not isinstance(seen, T.ArrayType) or self._conflict(column.elementType, seen.elementType, guessed)
-        if isinstance(column, T.MapType):
-            if isinstance(seen, T.StructType):
-                return any(
-                    self._conflict(column.valueType, field.dataType, GUESSED in field.metadata) for field in seen.fields
-                )
-            return not isinstance(seen, T.MapType) or self._conflict(column.valueType, seen.valueType, guessed)
-        if isinstance(column, T.IntegerType):
-            return not isinstance(seen, _WHOLE)
-        if isinstance(column, T.DecimalType):
-            # A guessed type never widens a decimal column, so there is nothing to hide.
-            return not guessed and not isinstance(seen, (T.DecimalType, *_WHOLE))
-        return isinstance(column, T.FloatType) and isinstance(seen, _NO_NUMBER)
-
-    def _without(self, column: T.DataType, seen: T.DataType) -> T.DataType:
-        if isinstance(column, T.StructType) and isinstance(seen, T.StructType):
-            return self._without_struct(column, seen)
-        if isinstance(column, T.ArrayType) and isinstance(seen, T.ArrayType):
-            return T.ArrayType(self._without(column.elementType, seen.elementType), seen.containsNull)
-        if isinstance(column, T.MapType) and isinstance(seen, T.MapType):
-            return T.MapType(seen.keyType, self._without(column.valueType, seen.valueType), seen.valueContainsNull)
-        # Iceberg gives a decimal column no larger scale.
-        larger = isinstance(column, T.DecimalType) and isinstance(seen, T.DecimalType) and seen.scale > column.scale
-        return column if larger or self._conflict(column, seen, False) else seen
-
-    def _without_struct(self, columns: T.StructType, seen: T.StructType) -> T.StructType:
-        fields = []
-        for column, field in self._pairs(columns, seen):
-            if column is None or GUESSED in field.metadata:
-                fields.append(field)
-            else:
-                fields.append(_with_type(field, self._without(column, field.dataType)))
-        return T.StructType(fields)
-
-    def _own(self, column: T.DataType, seen: T.DataType | None) -> T.DataType:
-        """The column's type with the names in the records, and only with those fields that the records have."""
-        if isinstance(column, T.StructType) and isinstance(seen, T.StructType):
-            return T.StructType(
-                [
-                    T.StructField(field.name, self._own(kind, field.dataType), True, {GUESSED: True})
-                    for kind, field in self._pairs(column, seen)
-                    if kind is not None
-                ]
-            )
-        if isinstance(column, T.ArrayType) and isinstance(seen, T.ArrayType):
-            return T.ArrayType(self._own(column.elementType, seen.elementType))
-        if isinstance(column, T.MapType):
-            return T.MapType(T.StringType(), self._own(column.valueType, map_value_type(seen)))
-        return column
-
-    def _pairs(self, columns: T.StructType, seen: T.StructType) -> Iterator[tuple[T.DataType | None, T.StructField]]:
-        """Each field with the type of its column; None for a field without a column."""
-        types = {self._folded(column.name): column.dataType for column in columns.fields}
-        for field in seen.fields:
-            yield types.get(self._folded(field.name)), field
-
-    def _folded(self, name: str) -> str:
-        return name.lower() if self._any_case else name
-
-
-def _with_missing(seen: T.DataType, own: T.DataType) -> T.DataType:
-    if isinstance(seen, T.StructType) and isinstance(own, T.StructType):
-        others = {field.name: field for field in own.fields}
-        fields = []
-        for field in seen.fields:
-            other = others.pop(field.name, None)
-            fields.append(field if other is None else _with_type(field, _with_missing(field.dataType, other.dataType)))
-        return T.StructType([*fields, *others.values()])
-    if isinstance(seen, T.StructType) and isinstance(own, T.MapType):
-        # Spark guesses a struct from the JSON of a map.
-        return T.StructType([_with_type(field, _with_missing(field.dataType, own.valueType)) for field in seen.fields])
-    if isinstance(seen, T.ArrayType) and isinstance(own, T.ArrayType):
-        return T.ArrayType(_with_missing(seen.elementType, own.elementType), seen.containsNull)
-    if isinstance(seen, T.MapType) and isinstance(own, T.MapType):
-        return T.MapType(seen.keyType, _with_missing(seen.valueType, own.valueType), seen.valueContainsNull)
-    return seen
-
-
-def _lenient(kind: T.DataType) -> T.DataType:
-    if isinstance(kind, T.StructType):
-        # Sorted, so that `infer_schema` recognizes a schema that it has tried.
-        fields = sorted(kind.fields, key=lambda field: field.name)
-        return T.StructType([T.StructField(field.name, _lenient(field.dataType)) for field in fields])
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_lenient(kind.elementType))
-    if isinstance(kind, T.MapType):
-        return T.MapType(T.StringType(), _lenient(kind.valueType))
-    if isinstance(kind, T.IntegerType):
-        return T.LongType()
-    if isinstance(kind, T.DecimalType):
-        return T.DecimalType(38, kind.scale)
-    return T.DoubleType() if isinstance(kind, T.FloatType) else T.StringType()
-
-
-def _with_type(field: T.StructField, kind: T.DataType) -> T.StructField:
-    return T.StructField(field.name, kind, field.nullable, field.metadata)
+_NO_NAME = f"{SECRET}."
+_PARSED = "_icecdc_inferred"
+# The largest value of the type from which Iceberg can promote a column to this one.
+_LIMITS: dict[type[T.DataType], float] = {T.LongType: 2**31 - 1, T.DoubleType: 3.4028234663852886e38}
 
 
 def infer_schema(
     decoded: DataFrame, current: T.StructType | None = None, widen: bool = True, any_case: bool = False
 ) -> T.StructType:
-    """Return the schema of all payloads of a frame, found in one distributed aggregation.
+    """Return the schema of all payloads of a frame.
 
     Records with a writer schema (Avro, JSON Schema, Debezium with its ``schema`` part) count with that schema; of two
-    versions the wider type counts. For plain JSON the values decide (Spark's ``schema_of_variant_agg``):
-
-    - whole numbers are ``bigint``, or ``decimal(38,0)`` where one is too long for it; other numbers are ``double``
-    - texts stay ``string``: no date or time is guessed
-    - a field with texts and other values is ``string``; fields come in alphabetical order
-    - a field that is always null, ``[]`` or ``{}`` has no type, so it is not in the result yet
+    versions the wider type counts. For plain JSON the values decide, by Spark's inference.
 
     With ``current``, a record whose value has another kind than its column is left out, as it fits the table neither
     before nor after a change, and must not hide what other records need. A writer schema whose field cannot widen its
     column counts with the column's own type.
     """
-    schemas = _schemas(decoded)
+    decoded = decoded.where(F.col("problem").isNull())
+    is_plain = F.col("payload_type").isNull()
+    written = decoded.where(~is_plain & (F.col("payload_type") != TEXT_KEY)).select("payload_type").distinct().collect()
+    schemas = [T.StructType.fromJson(json.loads(text)) for (text,) in sorted(written)]
+    plain = decoded.where(is_plain)
+    seen = _guess(plain)
     if current is None:
-        return merge_schemas(schemas)
-    conflicts = TypeConflicts(current, any_case)
-    seen = conflicts.merge_without_conflicts(schemas)
-    tried: list[T.StructType] = []
-    # Each pass may show names that bad values hid in the pass before.
-    while conflicts.exist(merge_schemas(schemas)) and (lenient := conflicts.lenient_schema(seen)) not in tried:
-        tried.append(lenient)
-        read_as = T.StructType([*lenient.fields, T.StructField(MALFORMED, T.StringType())])
-        bad = F.from_json("payload", read_as, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
-        decoded = decoded.where(F.col("problem").isNull() & ~bad)
-        schemas = _schemas(decoded)
-        seen = conflicts.with_spellings(conflicts.merge_without_conflicts(schemas), seen)
-    return _confirm_widening(decoded.where("problem is null"), seen, current) if widen else seen
+        return merge_schemas([seen, *schemas])
+    matching = ColumnMatching(any_case)
+    promoted = [cast(T.StructType, _promoted(matching.struct_reader(current, each), each)) for each in schemas]
+    return merge_schemas([_leave_out_misfits(plain, matching, current, seen, widen), *promoted])
 
 
-def begins_object(column: str) -> Column:
-    """Whether a well-formed JSON text is an object. By default, Spark's `ltrim` does not remove line breaks."""
-    return F.ltrim(F.col(column), F.lit(" \t\r\n")).startswith("{")
-
-
-def _schemas(decoded: DataFrame) -> list[T.StructType]:
-    """The schema guessed from JSON values, and those of the writers; without those that have no field."""
-    good = F.col("problem").isNull() & begins_object("payload")
-    value = F.when(good & F.col("payload_type").isNull(), F.try_parse_json(F.col("payload")))
-    written = F.col("problem").isNull() & (F.col("payload_type") != TEXT_KEY)
-    aggregated = decoded.agg(
-        F.schema_of_variant_agg(value).alias("guessed"),
-        F.collect_set(F.when(written, F.col("payload_type"))).alias("written"),
-    )
-    with _case_sensitive_names(decoded.sparkSession):
-        schemas = aggregated.first()
-    assert schemas is not None
-    written_schemas = [T.StructType.fromJson(json.loads(text)) for text in sorted(schemas["written"])]
-    # A field that a schema lacks becomes optional; an empty schema must not make any field so.
-    return [schema for schema in (variant_schema(schemas["guessed"]), *written_schemas) if schema.fields]
+def _guess(plain: DataFrame) -> T.StructType:
+    """The schema that Spark infers from JSON values."""
+    payload = F.col("payload")
+    # For Spark's inference an empty text is null, and a field without a name is none.
+    named = F.regexp_replace(payload, r'(?<!\\)""(?=\s*:)', f'"{_NO_NAME}"')
+    filled = F.regexp_replace(named, r'""(?!\s*:)', '"?"')
+    text = F.when(F.contains(payload, F.lit('""')), filled).otherwise(payload)
+    # By default, Spark's `ltrim` does not remove line breaks.
+    is_object = F.ltrim(payload, F.lit(" \t\r\n")).startswith("{")
+    texts = plain.where(is_object).select(wrap_object(text).alias("value"))
+    spark = plain.sparkSession
+    reader = spark.read.options(**{**JSON_READ_OPTIONS, "mode": "DROPMALFORMED", "dropFieldIfAllNull": "true"})
+    # PySpark offers this reader only for RDDs of Python texts.
+    encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
+    with _case_sensitive_names(spark):
+        found = reader._jreader.json(getattr(texts._jdf, "as")(encoder)).schema().json()
+    wrapped = {field.name: field.dataType for field in T.StructType.fromJson(json.loads(found))}
+    records = wrapped.get(SECRET, T.ArrayType(T.StructType()))
+    assert isinstance(records, T.ArrayType)
+    guessed = cast(T.StructType, _guessed(records.elementType))
+    return T.StructType([field for field in guessed if field.name != SECRET])
 
 
 @contextmanager
 def _case_sensitive_names(spark: SparkSession) -> Iterator[None]:
-    """Let the tasks of this thread distinguish names by case.
+    """Let Spark distinguish names by case in the tasks of this thread, and where it merges their results.
 
-    Otherwise, Spark's aggregation drops one of two objects whose names differ only in case.
+    Otherwise, its inference drops one of two objects whose names differ only in case.
     """
     context, key = spark.sparkContext, "spark.sql.caseSensitive"
-    before = context.getLocalProperty(key)
-    context.setLocalProperty(key, "true")
+    sessions = java_class(spark, "org.apache.spark.sql.SparkSession")
+    before, active = context.getLocalProperty(key), sessions.getActiveSession()
+    sensitive = spark._jsparkSession.newSession()
+    sensitive.conf().set(key, "true")
     try:
+        context.setLocalProperty(key, "true")
+        sessions.setActiveSession(sensitive)
         yield
     finally:
         with suppress(*SPARK_HAS_ENDED):
             context.setLocalProperty(key, before)  # type: ignore[arg-type]
+            sessions.setActiveSession(active.get() if active.isDefined() else None)
 
 
-def _confirm_widening(decoded: DataFrame, seen: T.StructType, current: T.StructType) -> T.StructType:
-    """Remove the mark of a guess from the fields with a value that is too big for their column."""
-    candidates = list(_widening_candidates(seen, current, ()))
-    if not candidates:
-        return seen
-    limits: dict[type[T.DataType], float] = {T.IntegerType: 2**31 - 1, T.FloatType: 3.4028234663852886e38}
-    tests = [
-        F.max(F.abs(text_at(F.col("payload"), path).try_cast(wide)) > F.lit(limits[type(narrow)])).alias(str(index))
-        for index, (path, narrow, wide) in enumerate(candidates)
-    ]
-    results = decoded.agg(*tests).first()
+def _guessed(kind: T.DataType) -> T.DataType:
+    """A type of Spark's inference by our rules."""
+    if isinstance(kind, T.StructType):
+        fields: dict[str, T.DataType] = {}
+        # Of names that differ only in case, the first becomes a column: the one in lower case.
+        for field in sorted(kind.fields, key=lambda each: each.name.swapcase()):
+            name, inner = field.name.replace(_NO_NAME, ""), _guessed(field.dataType)
+            fields[name] = merge_types(fields[name], inner) if name in fields else inner
+        return T.StructType([T.StructField(name, inner, True, {GUESSED: True}) for name, inner in fields.items()])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_guessed(kind.elementType))
+    return T.DecimalType(38, 0) if isinstance(kind, T.DecimalType) else kind
+
+
+def _leave_out_misfits(
+    plain: DataFrame, matching: ColumnMatching, current: T.StructType, seen: T.StructType, widen: bool
+) -> T.StructType:
+    """The fields of the records whose values could be stored in their columns, perhaps after a promotion."""
+    lenient, names = cast(T.StructType, _lenient(current, widen)), seen
+    reader, tried = matching.struct_reader(lenient, names), None
+    # Each pass may show names that bad values hid in the pass before.
+    while not _fits(reader, seen) and names != tried:
+        plain = plain.where(reader.parse(F.col("payload"))[MALFORMED].isNull())
+        seen, tried = _guess(plain), names
+        names = cast(T.StructType, _with_names(seen, _guessed(reader.json_type)))
+        reader = matching.struct_reader(lenient, names)
+    parsed = plain.select(reader.parse(F.col("payload")).alias(_PARSED))
+    tests = dict(_widening_tests(reader, wrapped_record(F.col(_PARSED)), seen, ())) if widen else {}
+    if not tests:
+        return names
+    results = parsed.agg(*(F.max(test).alias(str(place)) for place, test in enumerate(tests.values()))).first()
     assert results is not None
-    confirmed = {path for (path, _, _), too_big in zip(candidates, results, strict=True) if too_big}
-    return _without_guess_mark(seen, confirmed)
+    return _without_mark(names, {path for path, too_big in zip(tests, results, strict=True) if too_big}, ())
 
 
-def _widening_candidates(
-    seen: T.StructType, current: T.StructType, parent: Path
-) -> Iterator[tuple[Path, T.DataType, T.DataType]]:
-    """The guessed fields that could widen their column: path, type of the column, type of the field."""
-    columns = {column.name.lower(): column.dataType for column in current.fields}
-    for field in seen.fields:
-        path, kind = (*parent, field.name), columns.get(field.name.lower())
-        if isinstance(field.dataType, T.StructType) and isinstance(kind, T.StructType):
-            yield from _widening_candidates(field.dataType, kind, path)
-            continue
-        is_narrow = GUESSED in field.metadata and isinstance(kind, (T.IntegerType, T.FloatType))
-        if is_narrow and kind is not None and promote_type(kind, field.dataType) is not None:
-            yield path, kind, field.dataType
+def _lenient(kind: T.DataType, widen: bool) -> T.DataType:
+    """The type that reads what a column can store, perhaps after a promotion. What can hide nothing is a string."""
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _lenient(field.dataType, widen)) for field in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_lenient(kind.elementType, widen))
+    if isinstance(kind, T.MapType):
+        return T.MapType(T.StringType(), _lenient(kind.valueType, widen))
+    if widen and isinstance(kind, (T.IntegerType, T.FloatType)):
+        return T.LongType() if isinstance(kind, T.IntegerType) else T.DoubleType()
+    return T.StringType()
 
 
-def _without_guess_mark(seen: T.StructType, paths: set[Path], parent: Path = ()) -> T.StructType:
+def _fits(reader: Reader | None, seen: T.DataType) -> bool:
+    """Whether no value is of another kind than its column, which would hide the types of the other values."""
+    if isinstance(reader, StructReader):
+        types = {field.name: field.dataType for field in seen.fields} if isinstance(seen, T.StructType) else None
+        pairs = [(field.reader, name) for field in reader.fields for name in field.spellings]
+        return types is not None and all(_fits(each, types[name]) for each, name in pairs if name in types)
+    if reader is not None and isinstance(reader.kind, T.ArrayType):
+        return isinstance(seen, T.ArrayType) and _fits(reader.item, seen.elementType)
+    if reader is not None and isinstance(reader.kind, T.MapType):
+        value = map_value_type(seen)
+        return isinstance(seen, T.StructType) and (value is None or _fits(reader.item, value))
+    if reader is not None and isinstance(reader.kind, T.DoubleType):
+        return isinstance(seen, T.NumericType)
+    return reader is None or isinstance(reader.kind, T.StringType) or seen == reader.kind
+
+
+def _with_names(seen: T.DataType, names: T.DataType) -> T.DataType:
+    """The type with the fields of columns that only records left out since then have.
+
+    A field that is missing in the schema counts as missing in its record too, so its record would seem to fit.
+    """
+    if isinstance(names, T.StructType) and isinstance(seen, T.StructType):
+        others = {field.name: field for field in names.fields}
+        fields = []
+        for field in seen.fields:
+            other = others.pop(field.name, field)
+            kind = _with_names(field.dataType, other.dataType)
+            fields.append(T.StructField(field.name, kind, True, field.metadata))
+        return T.StructType([*fields, *others.values()])
+    if isinstance(names, T.MapType) and isinstance(seen, T.StructType):
+        # Spark guesses a struct from the JSON of a map.
+        kinds = [_with_names(field.dataType, names.valueType) for field in seen.fields]
+        pairs = zip(seen.fields, kinds, strict=True)
+        return T.StructType([T.StructField(field.name, kind, True, field.metadata) for field, kind in pairs])
+    if isinstance(names, T.ArrayType) and isinstance(seen, T.ArrayType):
+        return T.ArrayType(_with_names(seen.elementType, names.elementType))
+    return names if isinstance(names, (T.StructType, T.ArrayType, T.MapType)) else seen
+
+
+def _widening_tests(
+    reader: StructReader, parsed: Column, seen: T.StructType, parent: Path
+) -> Iterator[tuple[Path, Column]]:
+    """The guessed fields that could widen their column, and whether a value does not fit the narrow type."""
+    types = {field.name: field.dataType for field in seen.fields}
+    for field, columns in reader.parsed_fields(parsed):
+        for name, column in zip(field.spellings, columns, strict=True):
+            path, kind = (*parent, name), types.get(name)
+            if isinstance(field.reader, StructReader) and isinstance(kind, T.StructType):
+                yield from _widening_tests(field.reader, column, kind, path)
+            elif field.reader is not None and field.reader.kind == kind and type(kind) in _LIMITS:
+                yield path, F.abs(column) > _LIMITS[type(kind)]
+
+
+def _without_mark(seen: T.StructType, paths: set[Path], parent: Path) -> T.StructType:
+    """The schema, in which some fields count as if a writer's schema had them."""
     fields = []
     for field in seen.fields:
         path, kind = (*parent, field.name), field.dataType
         if isinstance(kind, T.StructType):
-            kind = _without_guess_mark(kind, paths, path)
+            kind = _without_mark(kind, paths, path)
         fields.append(T.StructField(field.name, kind, field.nullable, {} if path in paths else field.metadata))
     return T.StructType(fields)
+
+
+def _promoted(reader: Reader, seen: T.DataType) -> T.DataType:
+    """A type in a writer's schema, which cannot give a column another type than one to which Iceberg promotes it."""
+    if isinstance(reader, StructReader) and isinstance(seen, T.StructType):
+        readers = {name: field.reader for field in reader.fields for name in field.spellings}
+        fields = []
+        for field in seen.fields:
+            column = readers.get(field.name)
+            kind = field.dataType if column is None else _promoted(column, field.dataType)
+            fields.append(T.StructField(field.name, kind, field.nullable, field.metadata))
+        return T.StructType(fields)
+    if reader.item is not None and isinstance(seen, T.ArrayType) and isinstance(reader.kind, T.ArrayType):
+        return T.ArrayType(_promoted(reader.item, seen.elementType), seen.containsNull)
+    if reader.item is not None and isinstance(seen, T.MapType) and isinstance(reader.kind, T.MapType):
+        return T.MapType(seen.keyType, _promoted(reader.item, seen.valueType), seen.valueContainsNull)
+    return promote_type(reader.kind, seen) or reader.kind

@@ -1,128 +1,23 @@
-"""How arrays, maps and structs are read from JSON: through the readers of their values."""
+"""How each value of a record is read: the type with which `from_json` reads it, and when it does not fit its column."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
-from urllib.parse import quote_plus, urlsplit
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.column_types import Path, path_text
-from icecdc_core.ingest.formats.decode_results import has_too_big_number, text_at
-from icecdc_core.session.jvm import iceberg_class
-
-_INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Infinity", "INF"))
-_NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A reason why a record may not fit."""
-
-    condition: Column
-    path: Path
-    description: str
-    value: Column | None = None
-
-
-@dataclass(frozen=True)
-class ValueReader:
-    """Reads a value whose type and range `from_json` checks itself."""
-
-    kind: T.DataType
-
-    @property
-    def json_type(self) -> T.DataType:
-        """The type with which `from_json` reads the value."""
-        return self.kind
-
-    def parsed_type(self) -> T.DataType:
-        """The `json_type` with the field names that `value` and `violations` use."""
-        return self.json_type
-
-    def value(self, parsed: Column) -> Column:
-        """Convert what was parsed to the type of the column; null if it does not fit."""
-        return parsed
-
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """Return what may be wrong with the value."""
-        yield from ()
-
-
-class FloatReader(ValueReader):
-    """Reads a float or double; the texts that `from_json` reads as infinity are allowed."""
-
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """A number that is too big for the type: Jackson reads it as infinity."""
-        payload = F.col("payload")
-        # Inside arrays and maps, an infinity is accepted if no number of the record is too big.
-        is_word = F.coalesce(text_at(payload, path).isin(*_INFINITIES), F.lit(False)) if path else F.lit(False)
-        wrong = (F.abs(parsed) == F.lit(float("inf"))) & ~is_word & has_too_big_number(payload, self.kind)
-        yield Violation(wrong, path, f"is too big for {self.kind.simpleString()}")
-
-
-class TimeReader(ValueReader):
-    """Reads a date or timestamp as text, because `from_json` reads any number as seconds, and digits as days.
-
-    The text must be ISO 8601 with a four-digit year. A timestamp without a zone is in UTC, whatever the zone of the
-    session, digits after the microseconds are cut off, and a date must not have a time.
-    """
-
-    @property
-    def json_type(self) -> T.DataType:
-        """Text."""
-        return T.StringType()
-
-    def value(self, parsed: Column) -> Column:
-        """Convert the text to a date or timestamp; null if it is neither."""
-        is_iso = F.substr(parsed, F.lit(5), F.lit(1)) == "-"
-        if isinstance(self.kind, T.DateType):
-            return F.when(is_iso & (F.length(parsed) == len("2026-01-31")), parsed.try_cast(self.kind))
-        no_zone = parsed.rlike(_NO_ZONE)
-        if isinstance(self.kind, T.TimestampNTZType):
-            return F.when(is_iso & no_zone, parsed.try_cast(self.kind))
-        epoch, local = F.lit("1970-01-01").cast("timestamp_ntz"), parsed.try_cast("timestamp_ntz")
-        in_utc = F.timestamp_micros(F.timestamp_diff("MICROSECOND", epoch, local))
-        return F.when(is_iso, F.when(no_zone, in_utc).otherwise(parsed.try_cast(self.kind)))
-
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """A text that is not a date or timestamp."""
-        time = self.value(parsed) if value is None else value
-        wrong = parsed.isNotNull() & time.isNull()
-        yield Violation(wrong, path, f"is not of type {self.kind.simpleString()}", parsed)
-
-
-class KeyReader(ValueReader):
-    """Reads a key of a map, which is text in JSON, as the type of the keys."""
-
-    @property
-    def json_type(self) -> T.DataType:
-        """Text."""
-        return T.StringType()
-
-    def value(self, parsed: Column) -> Column:
-        """Convert the key; null if it is not of its type."""
-        if isinstance(self.kind, T.StringType):
-            return parsed
-        if isinstance(self.kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
-            return TimeReader(self.kind).value(parsed)
-        if isinstance(self.kind, T.BinaryType):
-            return F.try_to_binary(parsed, F.lit("base64"))
-        if not isinstance(self.kind, (T.NumericType, T.BooleanType)):
-            return F.lit(None).cast(self.kind)
-        key = parsed.try_cast(self.kind)
-        if isinstance(self.kind, (T.FloatType, T.DoubleType)):
-            return F.when((F.abs(key) != F.lit(float("inf"))) | parsed.isin(*_INFINITIES), key)
-        return key if isinstance(self.kind, T.DecimalType) else F.when(key.cast("string") == parsed, key)
-
+from icecdc_core.ingest.column_types import Path, map_value_type, merge_all_types
+from icecdc_core.ingest.formats.decode_results import has_too_big_number, parse_object, wrapped_type
 
 WRITTEN_AS = "icecdc.written_as"
-"""Metadata key: the Iceberg type that Spark does not show, as JSON (see `hidden_type_reader`)."""
+"""Metadata key: the Iceberg type that Spark does not show (uuid or fixed), as JSON."""
 
 FOLDERS = "icecdc.folders"
 """Metadata key: how the value becomes the name of partition folders, as JSON (`width` to cut to, `limit` in bytes)."""
@@ -130,340 +25,318 @@ FOLDERS = "icecdc.folders"
 DEFAULT = "icecdc.default"
 """Metadata key: the value that the table's `write-default` gives to a record without the field, as Spark SQL."""
 
-Folders = dict[int, list[dict[str, Any]]]
-"""By the ID of a column: an entry for each partition folder whose name its values become."""
-
+_FLOATS, _TIMES = (T.FloatType, T.DoubleType), (T.DateType, T.TimestampType, T.TimestampNTZType)
+_INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Infinity", "INF"))
 # In Java, "$" also matches before a final line break.
+_NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
-_FOLDER_BYTES = 255
-_OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
-_KEY_BYTES = 1024
-_FILE_NAME_BYTES = 150
-# A timestamp, URL-encoded, is the longest value that is neither text nor bytes.
-_SHORT_VALUE_BYTES = 50
-
-
-class UuidReader(ValueReader):
-    """Reads a UUID, which Spark shows as text in lower case, however it was written."""
-
-    def value(self, parsed: Column) -> Column:
-        """The text as the table will show it, because a merge compares texts."""
-        return F.lower(parsed)
-
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """A text that is not a UUID in its usual form; Java accepts shorter ones, and writes another UUID."""
-        yield Violation(~parsed.rlike(_UUID), path, "is not of type uuid", parsed)
 
 
 @dataclass(frozen=True)
-class FixedReader(ValueReader):
-    """Reads bytes of a fixed length, which Spark shows as binary."""
+class Record:
+    """What is known of the record around a value."""
 
-    length: int
-
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """Another number of bytes."""
-        wrong = F.octet_length(parsed) != self.length
-        yield Violation(wrong, path, f"does not have {self.length} bytes", F.base64(parsed))
+    payload: Column
+    is_delete: Column
 
 
-def hidden_type_reader(kind: T.DataType, written_as: Any) -> ValueReader | None:
-    """Return the reader of a value whose Iceberg type Spark does not show; None for all other values."""
-    if written_as == "uuid":
-        return UuidReader(kind)
-    is_fixed = isinstance(written_as, str) and written_as.startswith("fixed[")
-    return FixedReader(kind, int(written_as[6:-1])) if is_fixed else None
+Misfits = Callable[[Column, Column | None, Record], list[Column]]
+"""The conditions under which what was parsed does not fit, given it, its converted value if known, and its record."""
 
 
-def partition_folder_violation(parsed: Column, path: Path, kind: T.DataType, folder: dict[str, Any]) -> Violation:
-    """Return the violation of a value whose partition folder would have a longer name than the file system accepts."""
-    text = F.base64(parsed) if isinstance(kind, T.BinaryType) else parsed
-    if folder["width"]:
-        cut = F.substring(parsed, 1, folder["width"])
-        text = F.base64(cut) if isinstance(kind, T.BinaryType) else cut
-    limit = folder["limit"]
-    # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
-    is_long = (F.octet_length(text) > limit // 3) & (F.octet_length(F.url_encode(text)) > limit)
-    is_written = ~F.col("op").eqNullSafe("delete")
-    return Violation(
-        is_written & is_long, path, f"makes the name of a partition folder too long: {limit} bytes are allowed", text
-    )
+@dataclass
+class Reader:
+    """How a value is read: `from_json` reads the `json_type`; `convert` makes the column's type of it, or null.
 
+    The `parsed_type` is the `json_type` with the field names that `convert` and `misfits` use. `item` reads the
+    elements of an array or the values of a map.
+    """
 
-def with_checks(spark: SparkSession, table: Any, schema: T.StructType) -> T.StructType:
-    """Return a table's columns, with the writer's checks in their metadata."""
-    types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
-    return _with_field_checks(schema, types, _folders(spark, table, types))
-
-
-def _with_field_checks(schema: T.StructType, types: dict[str, Any], folders: Folders) -> T.StructType:
-    fields = []
-    for column, field in zip(schema.fields, types["fields"], strict=True):
-        kind, written_as = _with_nested_checks(column.dataType, field["type"], folders)
-        metadata = dict(column.metadata or {})
-        if written_as:
-            metadata[WRITTEN_AS] = json.dumps(written_as)
-        if field.get("write-default") is not None and isinstance(field["type"], str):
-            metadata[DEFAULT] = _default_text(column.dataType, field["write-default"])
-        if field["id"] in folders:
-            metadata[FOLDERS] = json.dumps(folders[field["id"]])
-        fields.append(T.StructField(column.name, kind, column.nullable, metadata))
-    return T.StructType(fields)
-
-
-def _default_text(kind: T.DataType, value: Any) -> str:
-    """A default, as Iceberg's JSON has it, as Spark SQL of the type with which records are read."""
-    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    if isinstance(kind, T.BinaryType):
-        return f"X'{text}'"
-    # Dates and times are read as text.
-    is_text = isinstance(kind, (T.StringType, T.DateType, T.TimestampType))
-    return f"'{text}'" if is_text else f"CAST('{text}' AS {kind.simpleString()})"
-
-
-def _with_nested_checks(kind: T.DataType, wanted: Any, folders: Folders) -> tuple[T.DataType, Any]:
-    """The type with the checks of its fields, and the hidden type of its values (see `hidden_type_reader`)."""
-    if isinstance(kind, T.StructType):
-        return _with_field_checks(kind, wanted, folders), ""
-    # A partition field cannot have its source in an array or a map.
-    if isinstance(kind, T.ArrayType):
-        element, written_as = _with_nested_checks(kind.elementType, wanted["element"], {})
-        return T.ArrayType(element, kind.containsNull), written_as
-    if isinstance(kind, T.MapType):
-        _, key = _with_nested_checks(kind.keyType, wanted["key"], {})
-        value, written_as = _with_nested_checks(kind.valueType, wanted["value"], {})
-        checks = {"key": key, "value": written_as} if key or written_as else ""
-        return T.MapType(kind.keyType, value, kind.valueContainsNull), checks
-    return kind, wanted if isinstance(wanted, str) and (wanted == "uuid" or wanted.startswith("fixed[")) else ""
-
-
-def _folders(spark: SparkSession, table: Any, types: dict[str, Any]) -> Folders:
-    """How values become the names of partition folders, by the ID of the column."""
-    fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
-    columns = _text_columns(types)
-    # The other transforms have short values.
-    texts = [f for f in fields if f["source-id"] in columns and f["transform"].startswith(("identity", "truncate["))]
-    name_bytes = {field["field-id"]: len(quote_plus(field["name"]).encode()) + 1 for field in fields}
-    key_limit = _limit_in_key(table, sum(name_bytes.values()) + len(fields), len(fields) - len(texts), len(texts))
-    folders: Folders = {}
-    for field in texts:
-        width = 0 if field["transform"] == "identity" else int(field["transform"].removeprefix("truncate[")[:-1])
-        limit = _FOLDER_BYTES - name_bytes[field["field-id"]] if key_limit is None else key_limit
-        folders.setdefault(field["source-id"], []).append({"width": width, "limit": limit})
-    return folders
-
-
-def _text_columns(types: dict[str, Any]) -> set[int]:
-    """The IDs of the columns, nested ones included, with texts or bytes, which make folder names of any length."""
-    columns = set()
-    for field in types["fields"]:
-        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
-            columns |= _text_columns(field["type"])
-        elif field["type"] in ("string", "binary") or str(field["type"]).startswith("fixed["):
-            columns.add(field["id"])
-    return columns
-
-
-def _limit_in_key(table: Any, name_bytes: int, short_fields: int, text_fields: int) -> int | None:
-    """The bytes that each text may have in the key of an object, which all folders share; None for a file system."""
-    location = table.properties().get("write.data.path") or f"{table.location()}/data"
-    if not text_fields or urlsplit(location).scheme not in _OBJECT_STORES:
-        return None
-    left = _KEY_BYTES - _FILE_NAME_BYTES - len(location.encode()) - name_bytes - short_fields * _SHORT_VALUE_BYTES
-    return max(0, left // text_fields)
-
-
-@dataclass(frozen=True)
-class ArrayReader(ValueReader):
-    """Reads an array."""
-
-    element: ValueReader
-
-    @property
-    def json_type(self) -> T.DataType:
-        """An array of the elements' JSON type."""
-        return T.ArrayType(self.element.json_type)
-
-    def parsed_type(self) -> T.DataType:
-        """An array of the elements' parsed type."""
-        return T.ArrayType(self.element.parsed_type())
+    kind: T.DataType
+    json_type: T.DataType
+    parsed_type: T.DataType
+    convert: Callable[[Column], Column] | None = None
+    misfits: Misfits = lambda *_: []
+    item: Reader | None = None
 
     def value(self, parsed: Column) -> Column:
-        """Convert every element."""
-        return F.transform(parsed, self.element.value) if needs_conversion(self.element) else parsed
-
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """A null element where none is allowed, and the violations of an element."""
-        assert isinstance(self.kind, T.ArrayType)
-        yield from _item_violations(parsed, parsed, self.element, self.kind.containsNull, path)
-
-
-@dataclass(frozen=True)
-class MapReader(ValueReader):
-    """Reads a map, which is an object in JSON."""
-
-    item: ValueReader
-    key: ValueReader | None = None
-
-    @property
-    def json_type(self) -> T.DataType:
-        """A map from text to the values' JSON type."""
-        return T.MapType(T.StringType(), self.item.json_type)
-
-    def parsed_type(self) -> T.DataType:
-        """A map from text to the values' parsed type."""
-        return T.MapType(T.StringType(), self.item.parsed_type())
-
-    def value(self, parsed: Column) -> Column:
-        """Convert every key and value of the map; null if a key does not fit."""
-        if isinstance(self.key, KeyReader):
-            keys, items = F.transform(F.map_keys(parsed), self.key.value), F.map_values(parsed)
-            items = F.transform(items, self.item.value) if needs_conversion(self.item) else items
-            # Spark would fail for a null key, and for one that is there twice.
-            return F.when(_are_keys(keys), F.map_from_arrays(keys, items))
-        convert = needs_conversion(self.item)
-        return F.transform_values(parsed, lambda _, item: self.item.value(item)) if convert else parsed
-
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """A null value where none is allowed, and the violations of a key or a value."""
-        assert isinstance(self.kind, T.MapType)
-        if isinstance(self.key, KeyReader):
-            wrong = ~_are_keys(F.transform(F.map_keys(parsed), self.key.value))
-            yield Violation(wrong, path, f"has a key that is no {self.key.kind.simpleString()}, or is there twice")
-        elif self.key is not None:
-            yield from _item_violations(parsed, F.map_keys(parsed), self.key, True, path, "(a key) ")
-        yield from _item_violations(parsed, F.map_values(parsed), self.item, self.kind.valueContainsNull, path)
+        """Convert what was parsed; null if it does not fit."""
+        return parsed if self.convert is None else self.convert(parsed)
 
 
 @dataclass(frozen=True)
 class FieldReader:
-    """Reads a field of a struct."""
+    """Reads a field of a struct, under each of its spellings; a field without a reader has no column."""
 
     name: str
     spellings: Path
-    reader: ValueReader
-    has_column: bool
-    required: bool
-    refusal: str = ""
+    reader: Reader | None
+    type_name: str = "string"
+    required: bool = False
+    identifies: bool = False
     folders: tuple[dict[str, Any], ...] = ()
     default: str | None = None
 
     @property
     def json_fields(self) -> list[T.StructField]:
         """The field under each spelling; Spark's parser fills in the default of a missing one."""
+        kind = T.StringType() if self.reader is None else self.reader.json_type
         defaults = {"EXISTS_DEFAULT": self.default} if self.default and len(self.spellings) == 1 else {}
-        return [T.StructField(name, self.reader.json_type, True, defaults) for name in self.spellings]
+        return [T.StructField(name, kind, True, defaults) for name in self.spellings]
 
-    def parsed(self, spellings: Sequence[Column]) -> Column:
+    def parsed(self, spellings: list[Column]) -> Column:
         """Return what was parsed, given under each spelling."""
         if len(spellings) == 1:
             return spellings[0]
         # Which of several spellings is missing says nothing, so that here a null gets the default, too.
         return F.coalesce(*spellings, *([F.expr(self.default)] if self.default else []))
 
-    def value(self, spellings: Sequence[Column]) -> Column:
-        """Convert what was parsed, given under each spelling."""
-        return self.reader.value(self.parsed(spellings))
+    def problems(
+        self, parent: Column, spellings: list[Column], value: Column | None, record: Record
+    ) -> Iterator[tuple[Column, str]]:
+        """Each condition under which the field makes its record unusable, and the reason."""
+        parsed = self.parsed(spellings)
+        if self.reader is None:
+            yield parsed.isNotNull(), "has no column"
+            return
+        if self.identifies:
+            yield parsed.isNull(), "is missing or null, and identifies the row"
+        elif self.required:
+            # A delete often names only the identifier columns.
+            yield parent.isNotNull() & parsed.isNull() & ~record.is_delete, "is required, but missing or null"
+        if len(spellings) > 1:
+            times = reduce(lambda sum_, each: sum_ + each.isNotNull().cast("int"), spellings, F.lit(0))
+            yield times > 1, f"is there twice, as {' and '.join(self.spellings)}"
+        reason = "is too big for" if isinstance(self.reader.kind, _FLOATS) else "is not of type"
+        for condition in self.reader.misfits(parsed, None if value is None else value.getField(self.name), record):
+            yield condition, f"{reason} {self.type_name}"
+        for folder in self.folders:
+            is_long = is_too_long_for_folder(parsed, self.reader.kind, folder) & ~record.is_delete
+            yield is_long, f"makes the name of a partition folder longer than {folder['limit']} bytes"
 
 
-@dataclass(frozen=True)
-class StructReader(ValueReader):
-    """Reads a struct."""
+class StructReader(Reader):
+    """Reads a struct. Its fields are parsed with names by position if need be, as Spark finds fields in any case."""
 
-    fields: tuple[FieldReader, ...]
-    by_position: bool
+    json_type: T.StructType
+    parsed_type: T.StructType
 
-    @property
-    def json_type(self) -> T.StructType:
-        """A struct with the names in the records."""
-        return T.StructType([each for field in self.fields for each in field.json_fields])
-
-    def parsed_type(self) -> T.StructType:
-        """The same struct, with names by position if need be."""
-        fields = [(spelling, field.reader) for field in self.fields for spelling in field.spellings]
-        return T.StructType(
-            [
-                T.StructField(_position_name(position) if self.by_position else spelling, reader.parsed_type())
-                for position, (spelling, reader) in enumerate(fields)
-            ]
-        )
-
-    def value(self, parsed: Column) -> Column:
-        """Convert every field; null for a null struct."""
-        if not needs_conversion(self):
-            return parsed
-        columns = [
-            field.value(values).alias(field.name) for field, values in self.parsed_fields(parsed) if field.has_column
+    def __init__(self, kind: T.StructType, fields: list[FieldReader], by_position: bool) -> None:
+        json_fields = [each for field in fields for each in field.json_fields]
+        readers = [field.reader for field in fields for _ in field.spellings]
+        parsed = [
+            T.StructField(f"_{place}" if by_position else each.name, reader.parsed_type if reader else each.dataType)
+            for place, (each, reader) in enumerate(zip(json_fields, readers, strict=True))
         ]
-        return F.when(parsed.isNotNull(), F.struct(*columns))
+        super().__init__(kind, T.StructType(json_fields), T.StructType(parsed), None, self._misfits)
+        self.fields, self.by_position = fields, by_position
+        if by_position or any(reader is None or reader.convert for reader in readers):
+            self.convert = lambda parsed: F.when(parsed.isNotNull(), self.row(parsed))
 
-    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """Fields that are missing, have no column or two spellings, and the violations of their values."""
-        for field, values in self.parsed_fields(parsed):
-            if not field.has_column:
-                yield Violation(values[0].isNotNull(), (*path, field.name), field.refusal, values[0])
-                continue
-            if field.required:
-                # A delete often names only the identifier columns.
-                missing = parsed.isNotNull() & field.parsed(values).isNull() & ~F.col("op").eqNullSafe("delete")
-                yield Violation(missing, (*path, field.name), "is required, but missing or null")
-            for other in range(1, len(values)):
-                both = _first(values[:other]).isNotNull() & values[other].isNotNull()
-                yield Violation(both, (*path, field.name), f"is there twice, as {' and '.join(field.spellings)}")
-            field_path = (*path, field.spellings[0])
-            field_value = None if value is None else value.getField(field.name)
-            yield from field.reader.violations(field.parsed(values), field_path, field_value)
-            for folder in field.folders:
-                yield partition_folder_violation(field.parsed(values), field_path, field.reader.kind, folder)
+    def parse(self, payload: Column) -> Column:
+        """Parse a payload as a record, for `is_whole_object` and `wrapped_record`."""
+        parsed: Column = parse_object(payload, self.json_type)
+        if self.by_position:
+            parsed = parsed.cast(wrapped_type(self.parsed_type))
+        return parsed
+
+    def row(self, parsed: Column) -> Column:
+        """Convert every field; never null."""
+        fields = [(field, field.parsed(spellings)) for field, spellings in self.parsed_fields(parsed)]
+        return F.struct(*(field.reader.value(each).alias(field.name) for field, each in fields if field.reader))
+
+    def problems(
+        self, parsed: Column, value: Column | None, record: Record
+    ) -> Iterator[tuple[FieldReader, Column, str]]:
+        """What makes a field unusable, with the reason."""
+        for field, spellings in self.parsed_fields(parsed):
+            for condition, reason in field.problems(parsed, spellings, value, record):
+                yield field, condition, reason
 
     def parsed_fields(self, parsed: Column) -> Iterator[tuple[FieldReader, list[Column]]]:
         """Every field with what was parsed under each of its spellings."""
-        position = 0
+        names = iter(self.parsed_type.names)
         for field in self.fields:
-            columns = []
-            for spelling in field.spellings:
-                columns.append(parsed.getField(_position_name(position) if self.by_position else spelling))
-                position += 1
-            yield field, columns
+            yield field, [parsed.getField(next(names)) for _ in field.spellings]
+
+    def _misfits(self, parsed: Column, value: Column | None, record: Record) -> list[Column]:
+        return [condition for _, condition, _ in self.problems(parsed, value, record)]
 
 
-def needs_conversion(reader: ValueReader) -> bool:
-    """Whether the parsed value differs from the value that the column stores."""
-    if isinstance(reader, ArrayReader):
-        return needs_conversion(reader.element)
-    if isinstance(reader, MapReader):
-        return isinstance(reader.key, KeyReader) or needs_conversion(reader.item)
-    if isinstance(reader, StructReader):
-        return reader.by_position or any(
-            field.spellings != (field.name,) or not field.has_column or needs_conversion(field.reader)
-            for field in reader.fields
-        )
-    return isinstance(reader, (TimeReader, UuidReader))
+def is_too_long_for_folder(parsed: Column, kind: T.DataType, folder: dict[str, Any]) -> Column:
+    """Whether the partition folder of a value would have a longer name than the storage accepts."""
+    text = F.substring(parsed, 1, folder["width"]) if folder["width"] else parsed
+    text = F.base64(text) if isinstance(kind, T.BinaryType) else text
+    limit: int = folder["limit"]
+    # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
+    return (F.octet_length(text) > limit // 3) & (F.octet_length(F.url_encode(text)) > limit)
 
 
-def _are_keys(keys: Column) -> Column:
-    return ~F.exists(keys, lambda key: key.isNull()) & (F.size(F.array_distinct(keys)) == F.size(keys))
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Whether one of the conditions holds; false for null."""
+    return F.coalesce(reduce(or_, conditions), F.lit(False))
 
 
-def _position_name(position: int) -> str:
-    return f"_{position}"
+def _plain_reader(kind: T.DataType, misfits: Misfits = lambda *_: []) -> Reader:
+    """Type and range are checked by `from_json`."""
+    return Reader(kind, kind, kind, None, misfits)
 
 
-def _item_violations(
-    parsed: Column, items: Column, reader: ValueReader, nulls: bool, path: Path, prefix: str = ""
-) -> Iterator[Violation]:
-    # Names by position would mean nothing to a reader of the problem.
-    text = F.to_json(parsed) if reader.parsed_type() == reader.json_type else None
-    if not nulls:
-        yield Violation(F.exists(items, lambda item: item.isNull()), path, "contains null", text)
-    for index, violation in enumerate(reader.violations(F.lit(None), ())):
-        inner = f"(its {path_text(violation.path)}) " if violation.path else prefix
-        yield Violation(F.exists(items, _condition(reader, index)), path, inner + violation.description, text)
+def _float_reader(kind: T.DataType) -> Reader:
+    """The texts that `from_json` reads as infinity are allowed. A number that is too big, it reads as infinity, too."""
+    infinity = F.lit(float("inf"))
+    return _plain_reader(
+        kind, lambda parsed, _, record: [(F.abs(parsed) == infinity) & has_too_big_number(record.payload, kind)]
+    )
 
 
-def _condition(reader: ValueReader, index: int) -> Callable[[Column], Column]:
-    return lambda item: list(reader.violations(item, ()))[index].condition
+def _text_reader(kind: T.DataType, convert: Callable[[Column], Column]) -> Reader:
+    """A text that becomes a value of another kind."""
+
+    def misfits(parsed: Column, value: Column | None, _: Record) -> list[Column]:
+        return [parsed.isNotNull() & (convert(parsed) if value is None else value).isNull()]
+
+    return Reader(kind, T.StringType(), T.StringType(), convert, misfits)
 
 
-def _first(columns: Sequence[Column]) -> Column:
-    return columns[0] if len(columns) == 1 else F.coalesce(*columns)
+def _time_reader(kind: T.DataType) -> Reader:
+    """Reads a date or timestamp as text, because `from_json` reads any number as seconds, and digits as days.
+
+    The text must be ISO 8601 with a four-digit year. A timestamp without a zone is in UTC, whatever the zone of the
+    session, digits after the microseconds are cut off, and a date must not have a time.
+    """
+
+    def convert(parsed: Column) -> Column:
+        is_iso = F.substr(parsed, F.lit(5), F.lit(1)) == "-"
+        if isinstance(kind, T.DateType):
+            return F.when(is_iso & (F.length(parsed) == len("2026-01-31")), parsed.try_cast(kind))
+        no_zone = parsed.rlike(_NO_ZONE)
+        if isinstance(kind, T.TimestampNTZType):
+            return F.when(is_iso & no_zone, parsed.try_cast(kind))
+        epoch, local = F.lit("1970-01-01").cast("timestamp_ntz"), parsed.try_cast("timestamp_ntz")
+        in_utc = F.timestamp_micros(F.timestamp_diff("MICROSECOND", epoch, local))
+        return F.when(is_iso, F.when(no_zone, in_utc).otherwise(parsed.try_cast(kind)))
+
+    return _text_reader(kind, convert)
+
+
+def _uuid_reader(kind: T.DataType) -> Reader:
+    """A UUID in its usual form, as the table will show it; Java accepts shorter ones, and writes another UUID."""
+    return _text_reader(kind, lambda parsed: F.when(parsed.rlike(_UUID), F.lower(parsed)))
+
+
+def _key_reader(kind: T.DataType) -> Reader:
+    """A key of a map, which is text in JSON, as the type of the keys."""
+
+    def convert(parsed: Column) -> Column:
+        if isinstance(kind, T.BinaryType):
+            return F.try_to_binary(parsed, F.lit("base64"))
+        if not isinstance(kind, (T.NumericType, T.BooleanType)):
+            return F.lit(None).cast(kind)
+        key = parsed.try_cast(kind)
+        if isinstance(kind, _FLOATS):
+            return F.when((F.abs(key) != F.lit(float("inf"))) | parsed.isin(*_INFINITIES), key)
+        return key if isinstance(kind, T.DecimalType) else F.when(key.cast("string") == parsed, key)
+
+    return _time_reader(kind) if isinstance(kind, _TIMES) else _text_reader(kind, convert)
+
+
+def _array_reader(kind: T.ArrayType, item: Reader) -> Reader:
+    convert = None if item.convert is None else lambda parsed: F.transform(parsed, item.value)
+
+    def misfits(parsed: Column, _: Column | None, record: Record) -> list[Column]:
+        return _item_misfits(parsed, item, record, kind.containsNull)
+
+    return Reader(kind, T.ArrayType(item.json_type), T.ArrayType(item.parsed_type), convert, misfits, item)
+
+
+def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
+    """A map, which is an object in JSON. It is null if a key does not fit, or is there twice: Spark would fail."""
+
+    def are_keys(keys: Column) -> Column:
+        return ~F.exists(keys, lambda each: each.isNull()) & (F.size(F.array_distinct(keys)) == F.size(keys))
+
+    def convert(parsed: Column) -> Column:
+        if key.convert is None:
+            return F.transform_values(parsed, lambda _, value: item.value(value))
+        keys, items = F.transform(F.map_keys(parsed), key.value), F.map_values(parsed)
+        return F.when(are_keys(keys), F.map_from_arrays(keys, F.transform(items, item.value)))
+
+    def misfits(parsed: Column, _: Column | None, record: Record) -> list[Column]:
+        wrong = [] if key.convert is None else [~are_keys(F.transform(F.map_keys(parsed), key.value))]
+        return wrong + _item_misfits(F.map_values(parsed), item, record, kind.valueContainsNull)
+
+    json_type, parsed_type = (T.MapType(T.StringType(), each) for each in (item.json_type, item.parsed_type))
+    return Reader(kind, json_type, parsed_type, convert if key.convert or item.convert else None, misfits, item)
+
+
+def _item_misfits(items: Column, reader: Reader, record: Record, nulls: bool) -> list[Column]:
+    found = [] if nulls else [F.exists(items, lambda item: item.isNull())]
+    if reader.misfits(F.lit(None), None, record):
+        found.append(F.exists(items, lambda item: any_of(reader.misfits(item, None, record))))
+    return found
+
+
+@dataclass(frozen=True)
+class ColumnMatching:
+    """The rules for matching fields and columns."""
+
+    any_case: bool = False
+    report_unknown: bool = False
+    identifiers: tuple[str, ...] = ()
+    without_column: tuple[str, ...] = ()
+
+    def struct_reader(self, schema: T.StructType, seen: T.StructType | None, top: bool = True) -> StructReader:
+        """Return the reader of a record or a struct."""
+        types = {field.name: field.dataType for field in seen.fields} if seen is not None else {}
+        by_name: dict[str, Path] = {}
+        for name in types:
+            by_name[self._folded(name)] = (*by_name.get(self._folded(name), ()), name)
+        fields = []
+        for column in schema.fields:
+            spellings = by_name.pop(self._folded(column.name), None) or (column.name,)
+            column_seen = merge_all_types([types[name] for name in spellings if name in types])
+            metadata = column.metadata or {}
+            written_as = json.loads(metadata.get(WRITTEN_AS, '""'))
+            fields.append(
+                FieldReader(
+                    column.name,
+                    spellings,
+                    self.reader(column.dataType, column_seen, written_as),
+                    written_as if isinstance(written_as, str) and written_as else column.dataType.simpleString(),
+                    required=not column.nullable,
+                    identifies=top and column.name.lower() in [name.lower() for name in self.identifiers],
+                    folders=tuple(json.loads(metadata.get(FOLDERS, "[]"))),
+                    default=metadata.get(DEFAULT),
+                )
+            )
+        if self.report_unknown:
+            allowed = self.without_column if top else ()
+            unknown = sorted(name for names in by_name.values() for name in names if name not in allowed)
+            fields += [FieldReader(name, (name,), None) for name in unknown]
+        return StructReader(schema, fields, seen is not None)
+
+    def reader(self, kind: T.DataType, seen: T.DataType | None, written_as: Any = "") -> Reader:
+        """Return the reader of a value."""
+        if isinstance(kind, T.StructType):
+            return self.struct_reader(kind, seen if isinstance(seen, T.StructType) else None, False)
+        if isinstance(kind, T.ArrayType):
+            element = seen.elementType if isinstance(seen, T.ArrayType) else None
+            return _array_reader(kind, self.reader(kind.elementType, element, written_as))
+        if isinstance(kind, T.MapType):
+            hidden = written_as or {"key": "", "value": ""}
+            # JSON has keys as text, as Spark shows a UUID.
+            is_text = isinstance(kind.keyType, T.StringType)
+            key = self.reader(kind.keyType, None, hidden["key"]) if is_text else _key_reader(kind.keyType)
+            return _map_reader(kind, key, self.reader(kind.valueType, map_value_type(seen), hidden["value"]))
+        if isinstance(kind, (T.TimestampType, T.DateType)):
+            return _time_reader(kind)
+        if written_as == "uuid":
+            return _uuid_reader(kind)
+        if written_as:
+            length = int(written_as.removeprefix("fixed[").removesuffix("]"))
+            return _plain_reader(kind, lambda parsed, *_: [F.octet_length(parsed) != length])
+        return _float_reader(kind) if isinstance(kind, _FLOATS) else _plain_reader(kind)
+
+    def _folded(self, name: str) -> str:
+        return name.lower() if self.any_case else name

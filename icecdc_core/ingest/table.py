@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,7 +18,6 @@ from pyspark.sql.types import StructType
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest import offsets
-from icecdc_core.ingest.column_types import Path
 from icecdc_core.ingest.commit_log import TableEntry, TableOffsets, current_snapshot_id
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.destinations import (
@@ -40,7 +38,6 @@ from icecdc_core.ingest.rows import (
     needs_no_inference,
     parse_rows,
     parse_rows_only,
-    reject_fields,
     reject_without_table,
 )
 from icecdc_core.ingest.upserts import IDENTIFIER, ORDER, delete_old_identifiers, last_row_of_each, merge_rows
@@ -237,12 +234,11 @@ class Writer:
     def write(self, spark: SparkSession, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks."""
         # No library for this loop: an attempt does not repeat a call, it decides again from the table's new state.
-        dead_letters = 0
+        dead_letters, is_new = 0, False
         conflict: MovedError | None = None
         for _ in range(self.attempts):
             opened = open_or_create_table(spark, name, records.decoded, self.config)
-            if opened.refused:
-                records = replace(records, decoded=partial(_with_problems, records.decoded, opened.refused))
+            is_new |= opened.is_new
             table = opened.table
             if table is None:
                 return self._write_without_table(name, records, batch)
@@ -250,7 +246,7 @@ class Writer:
             if offsets.covers(recorded.offsets, batch.end):
                 return self._nothing_new(name, table, recorded), dead_letters
             try:
-                staged = self._stage(spark, name, table, recorded, records, batch)
+                staged = self._stage(spark, name, table, recorded, records, batch, is_new)
             except MovedError as moved:  # nothing was staged
                 conflict = moved
                 continue
@@ -304,6 +300,7 @@ class Writer:
         recorded: TableOffsets,
         records: TableRecords,
         batch: MicroBatch,
+        is_new: bool = False,
     ) -> StagedRecords:
         """Stage the records that the table lacks, on its current snapshot."""
         unread = offsets.unread(recorded.offsets, batch.start, batch.end)
@@ -325,9 +322,11 @@ class Writer:
         rows = records.rows if unread is None and records.schema == schema else None
         if rows is not None and records.rows_only:
             return staging.append_rows(rows, records)
-        if rows is None and needs_only_rows(self.config):
+        if rows is None and needs_only_rows(self.config) and not is_new:
             return staging.append_fast(decoded)
-        rows = parse_rows(decoded(), schema, self.config, seen) if rows is None else records.coalesced(rows)
+        # A field for which a new table has no column has a name that no column can have.
+        report = True if is_new else None
+        rows = parse_rows(decoded(), schema, self.config, seen, report) if rows is None else records.coalesced(rows)
         return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
 
     def _publish(
@@ -384,10 +383,6 @@ def _entry(name: str, table: Any, recorded: TableOffsets, written: StagedRecords
     if snapshot is None:
         return entry
     return replace(entry, sequence_number=int(snapshot.sequenceNumber()), snapshot_ms=int(snapshot.timestampMillis()))
-
-
-def _with_problems(decoded: Callable[[], DataFrame], refused: dict[Path, str]) -> DataFrame:
-    return reject_fields(decoded(), refused)
 
 
 def _too_many_writers_error(name: str) -> ConcurrentIngestError:

@@ -1,18 +1,9 @@
 """Upserts and deletes: merge the last record of each identifier into the table.
 
-The last record is the one with the highest ordering value. Without an ordering column, and for equal values, it is the
-one with the highest offset in one partition of a topic, and the one with the latest timestamp between partitions. The
-table's row stays if its ordering value is higher than that of the record.
-
-A delete without an ordering value, such as a tombstone, is newer than everything before it: the records of its
-identifier in the batch, and the table's row. So the result does not depend on how the records are cut into batches.
-There is one exception: an upsert after a delete, with a lower ordering value than a record before the delete. In the
-batch of the delete it is dropped. In a later batch it makes the row again, because a deleted row leaves no ordering
-value.
-
-    ts=10, ts=5, delete     -> no row
-    ts=10, delete, ts=15    -> the row of ts=15
-    ts=10, delete, ts=5     -> no row in one batch; the row of ts=5 if a batch ends after the delete
+docs/kafka.md ("Upserts and deletes") says which record is the last. A delete without an ordering value is newer than
+everything before it, so the result does not depend on how the records are cut into batches, but for one case: an
+upsert after the delete with a lower ordering value than a record before it is dropped in the batch of the delete, and
+makes the row again in a later batch.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,6 @@ from tests.loopback_proxy import Act, loopback_proxy
 
 KILLS = int(os.environ.get("ICECDC_FAULTS", "2"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
-LOG = os.environ.get("ICECDC_FAULTS_LOG", "")
 JOBS = ("sync", "sync", "export", "validate")
 
 
@@ -45,11 +43,6 @@ class KillPoint:
         if rng.random() < 1 / 3:
             return cls(seconds=round(rng.uniform(0.05, 6.0), 2))
         return cls(request=rng.randint(1, 24), after=rng.random() < 0.5)
-
-    def __str__(self) -> str:
-        if self.request:
-            return f"{'after' if self.after else 'before'} request {self.request}"
-        return f"{self.seconds} s after the start"
 
 
 class Victim:
@@ -122,27 +115,6 @@ class Victim:
             if line.startswith(word):
                 return
         raise AssertionError(f"the victim ended before it said {word}")
-
-
-class Trials:
-    """What came of each kill: counted, and written to the file named by ICECDC_FAULTS_LOG."""
-
-    def __init__(self) -> None:
-        self._outcomes: Counter[str] = Counter()
-        self.unequal: list[dict[str, Any]] = []
-
-    def record(self, outcome: str, *, equal: bool, **known: Any) -> None:
-        """Take down how a run ended, and whether all was equal after the next one."""
-        entry = {**known, "equal": equal}
-        self._outcomes[f"{outcome} and {'equal' if equal else 'UNEQUAL'}"] += 1
-        if not equal:
-            self.unequal.append(entry)
-        if LOG:
-            with Path(LOG).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**entry, "time": time.strftime("%H:%M:%S")}) + "\n")
-
-    def __str__(self) -> str:
-        return f"seed {SEED}: " + ", ".join(f"{count} {how}" for how, count in sorted(self._outcomes.items()))
 
 
 def of_one_core(config: ParameterModel) -> dict[str, Any]:

@@ -1,16 +1,19 @@
-"""The result of decoding one record: a struct that every format makes, and its expansion into columns."""
+"""How JSON is read exactly, and the result of decoding one record: a struct that every format makes."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX
+from icecdc_core.ingest.config import IngestConfig
+
+FormatSettings = IngestConfig
 
 MALFORMED = f"{OWN_PREFIX}bad"
 """The field of a `from_json` schema that gets the whole text if the text does not fit the schema."""
@@ -24,7 +27,6 @@ JSON_READ_OPTIONS = {
     # In Spark's default locale a decimal in a text loses its commas, so that "1,5" is 15. Here it is no number.
     "locale": "de-CH",
 }
-"""How `from_json` reads records."""
 
 PAYLOAD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "true"}
 """How `to_json` writes payloads. A null field is left out, which means the same."""
@@ -38,16 +40,14 @@ LONGEST_TEXT = 20_000_000
 SHOWN = 100
 """Characters of a value that a problem shows."""
 
-
 LONE_SURROGATE = "a text in it has half of a surrogate pair, which is no character"
-NOT_ONE_OBJECT = "not one JSON object: "
 
 # An escape with a surrogate behind an even number of backslashes; a pair of them is a character.
 _ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
 
 def wrap_object(text: Column) -> Column:
-    """Return a JSON object around a text, from which `whole_object` tells whether the text is exactly one object.
+    """Return a JSON object around a text, from which `is_whole_object` tells whether the text is exactly one object.
 
     `from_json` stops after the first value and ignores what follows. Here the text is the first of two elements of an
     array, and the second has a name that no record can know: whatever the text opens, closes or adds, the array is
@@ -62,8 +62,13 @@ def wrapped_type(record: T.StructType) -> T.StructType:
     return T.StructType([T.StructField(SECRET, T.ArrayType(element)), T.StructField(MALFORMED, T.StringType())])
 
 
+def parse_object(text: Column, record: T.StructType) -> Column:
+    """Parse a text that should be one object, for `is_whole_object` and `wrapped_record`."""
+    return F.from_json(wrap_object(text), wrapped_type(record), JSON_READ_OPTIONS)
+
+
 def wrapped_record(parsed: Column) -> Column:
-    """Return the object that `from_json` read from a text of `wrap_object`."""
+    """Return the object that `parse_object` read."""
     return F.get(parsed[SECRET], F.lit(0))
 
 
@@ -72,11 +77,6 @@ def is_whole_object(parsed: Column) -> Column:
     elements = parsed[SECRET]
     ends = (F.size(elements) == 2) & F.get(elements, F.lit(1))[SECRET].isNotNull()
     return F.coalesce(parsed[MALFORMED].isNull() & ends & wrapped_record(parsed).isNotNull(), F.lit(False))
-
-
-def is_one_object(text: Column) -> Column:
-    """Whether a text is exactly one JSON object."""
-    return is_whole_object(F.from_json(wrap_object(text), wrapped_type(T.StructType()), JSON_READ_OPTIONS))
 
 
 def has_lone_surrogate(text: Column) -> Column:
@@ -94,11 +94,17 @@ def has_too_big_number(text: Column, kind: T.DataType) -> Column:
     return F.exists(numbers, lambda number: F.coalesce(number.try_cast(kind) == F.lit(float("inf")), F.lit(False)))
 
 
+def is_one_object(text: Column) -> Column:
+    """Whether a text is exactly one JSON object."""
+    return is_whole_object(parse_object(text, T.StructType()))
+
+
 def unreadable_reason(text: Column, problem: Column) -> Column:
-    """Return why Spark could not read a JSON text: the exceeded limit if the text is longer, else the given problem."""
+    """Return why a JSON text could not be read: its length, that it is not one object, or the given problem."""
     limit = f"a string in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
     too_long = F.format_string(f"{limit}: '%.{SHOWN}s'", F.octet_length(text), text)
-    return F.when(F.length(text) > LONGEST_TEXT, too_long).otherwise(problem)
+    not_one_object = F.concat(F.lit("not one JSON object: "), quoted_start(text))
+    return F.when(F.length(text) > LONGEST_TEXT, too_long).when(~is_one_object(text), not_one_object).otherwise(problem)
 
 
 def quoted_start(text: Column) -> Column:
@@ -106,18 +112,13 @@ def quoted_start(text: Column) -> Column:
     return F.concat(F.lit("'"), F.left(F.coalesce(text, F.lit("null")), F.lit(SHOWN)), F.lit("'"))
 
 
-def json_field(payload: Column, name: str) -> Column:
-    """Return one field of a JSON object as text; null if it is missing."""
-    return text_at(payload, name.split("."))
-
-
-def text_at(payload: Column, path: Sequence[str]) -> Column:
-    """Return one field of a JSON object as text; null if it is missing."""
+def json_field(payload: Column, path: str | Sequence[str]) -> Column:
+    """Return one field of a JSON object, by its path or dotted name, as text; null if it is missing."""
+    path = path.split(".") if isinstance(path, str) else path
     kind: T.DataType = T.StringType()
     for part in reversed(path):
         kind = T.StructType([T.StructField(part, kind)])
-    assert isinstance(kind, T.StructType)
-    column: Column = F.from_json(payload, kind, JSON_READ_OPTIONS)
+    column: Column = F.from_json(payload, cast(T.StructType, kind), JSON_READ_OPTIONS)
     for part in path:
         column = column.getField(part)
     return column
@@ -137,15 +138,13 @@ _REASON = 300
 def decode_result(
     payload: Column | None = None,
     payload_type: Column | str | None = None,
-    op: Column | None = None,
-    problem: Column | None = None,
+    op: Column | str | None = None,
+    problem: Column | str | None = None,
     before: Column | None = None,
 ) -> Column:
     """Return the struct of a decoded record; a field that is not given is null."""
-    null = F.lit(None).cast("string")
-    given = (payload, F.lit(payload_type), op, problem, before)
-    columns = [null if column is None else column for column in given]
-    return F.struct(*(column.cast("string").alias(name) for name, column in zip(_FIELDS, columns, strict=True)))
+    given = (payload, payload_type, op, problem, before)
+    return F.struct(*(F.lit(value).cast("string").alias(name) for name, value in zip(_FIELDS, given, strict=True)))
 
 
 def unusable(why: str, value: Column) -> Column:
@@ -179,7 +178,7 @@ def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callabl
     except Exception as error:
         found = getattr(error, "java_exception", error)  # Py4J's own text is about the call
         reason = " ".join(f"{type(error).__name__}: {found}".split())[:_REASON]
-        return decode_result(problem=F.lit(f"{schema} cannot be understood ({reason}): '{text[:SHOWN]}'"))
+        return decode_result(problem=f"{schema} cannot be understood ({reason}): '{text[:SHOWN]}'")
     return result
 
 
@@ -192,53 +191,5 @@ def parse_operation(code: Column, field: str) -> tuple[Column, Column]:
     """Return the operation that a code stands for, in any case, and the problem if it stands for none."""
     lower = F.lower(code)
     op = F.when(lower.isin(*_UPSERTS), F.lit("upsert")).when(lower.isin(*_DELETES), F.lit("delete"))
-    is_known = lower.isin(*_UPSERTS, *_DELETES)
     unknown = F.concat(F.lit(f"{field} is '"), F.left(code, F.lit(40)), F.lit("', which is not an operation"))
-    return op, F.when(code.isNull(), F.lit(f"{field} is missing")).when(~is_known, unknown)
-
-
-class FormatSettings(Protocol):
-    """Settings for decoding records and parsing them into rows; any object with these attributes fits."""
-
-    @property
-    def format(self) -> str:
-        """One of ``json``, ``avro``, ``json_schema``, ``debezium_json``, ``debezium_avro`` and ``dms``."""
-
-    @property
-    def schema_registry_url(self) -> str:
-        """``http(s)://host:port[/path]`` of the schema registry; only for formats with a registry."""
-
-    @property
-    def schema_registry_auth(self) -> str:
-        """``user:password`` of the schema registry, with references resolved; empty for none."""
-
-    @property
-    def op_field(self) -> str:
-        """Field of plain records with the operation (insert, update or delete); dotted if nested; empty for none."""
-
-    @property
-    def tombstones(self) -> str:
-        """What to do with records without a value: ``delete`` the row of the key, ``ignore`` or ``reject`` them."""
-
-    @property
-    def key_format(self) -> str:
-        """How a key that is a single value is written: ``text`` or ``json``."""
-
-    @property
-    def identifier_columns(self) -> Sequence[str]:
-        """Columns that identify a row. Every record must have them, and they stay required. May be empty."""
-
-    @property
-    def column_case(self) -> str:
-        """How field names match column names: ``sensitive``, ``insensitive``, or ``lower``.
-
-        ``lower`` matches as ``insensitive`` does, and new columns get lower-case names.
-        """
-
-    @property
-    def unknown_fields(self) -> str:
-        """What to do with a field without a column: ``ignore`` it, or ``reject`` its record."""
-
-    @property
-    def evolve_schema(self) -> bool:
-        """Whether a table's schema follows the records. Then a record with a field without a column is rejected."""
+    return op, F.when(code.isNull(), F.lit(f"{field} is missing")).when(op.isNull(), unknown)

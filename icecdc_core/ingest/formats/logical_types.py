@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.formats.decode_results import unusable
+from icecdc_core.ingest.formats.decode_results import PAYLOAD_OPTIONS, unusable
 
 _DATES = {"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"}
 _LOCAL = {"io.debezium.time.Timestamp": 1, "io.debezium.time.MicroTimestamp": 0, "io.debezium.time.NanoTimestamp": -1}
@@ -66,23 +66,25 @@ def column_type(logical_type: LogicalType) -> T.DataType:
     return _converted_type(logical_type) or logical_type.kind
 
 
-def to_payload(column: Column, logical_type: LogicalType) -> Column:
-    """Convert a value such that `to_json` with `PAYLOAD_OPTIONS` writes what `parse_rows` reads as the `column_type`.
+def payload_json(column: Column, logical_type: LogicalType) -> Column:
+    """Return a value as the JSON text that `parse_rows` reads as the `column_type`.
 
     A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times. A value that
     cannot be converted makes its record unusable, whatever the type of the column.
     """
+    return F.to_json(_to_payload(column, logical_type), PAYLOAD_OPTIONS)
+
+
+def _to_payload(column: Column, logical_type: LogicalType) -> Column:
     if logical_type.is_plain:
         return column
     if logical_type.fields and logical_type.name != _VARIABLE_DECIMAL:
-        fields = [to_payload(column.getField(name), each).alias(name) for name, each in logical_type.fields.items()]
+        fields = [_to_payload(column.getField(name), each).alias(name) for name, each in logical_type.fields.items()]
         return F.when(column.isNotNull(), F.struct(*fields))
-    if logical_type.element is not None:
-        element = logical_type.element
-        return F.transform(column, lambda item: to_payload(item, element))
-    if logical_type.value is not None:
-        value = logical_type.value
-        return F.transform_values(column, lambda _, item: to_payload(item, value))
+    if (element := logical_type.element) is not None:
+        return F.transform(column, lambda item: _to_payload(item, element))
+    if (value := logical_type.value) is not None:
+        return F.transform_values(column, lambda _, item: _to_payload(item, value))
     return _scalar_to_payload(column, logical_type)
 
 
@@ -122,28 +124,23 @@ def _scalar_to_payload(column: Column, logical_type: LogicalType) -> Column:
         return _time_text(column.cast("long"), 1, "Z")
     if name in _TIMES:
         time = F.substr(_time_text(column.cast("long"), _TIMES[name], ""), F.lit(len("1970-01-01T") + 1))
-        within = (
-            column.between(0, _DAY // 1000 ** _TIMES[name] - 1)
-            if _TIMES[name] >= 0
-            else column.between(0, _DAY * 1000 - 1)
-        )
-        return F.when(within, time).otherwise(unusable("is no time of day", text))
-    if name == DECIMAL:
-        scale = int(logical_type.parameters.get("scale", 0))
-        if isinstance(logical_type.kind, T.BinaryType):
-            return _decimal_text(column, F.base64(column), F.lit(scale))
-        return _json_decimal(column, scale)
+        is_time = column.between(0, {1: _DAY // 1000, 0: _DAY, -1: _DAY * 1000}[_TIMES[name]] - 1)
+        return F.when(is_time, time).otherwise(unusable("is no time of day", text))
+    if name not in (DECIMAL, _VARIABLE_DECIMAL):
+        return column
+    scale, bytes_type = F.lit(int(logical_type.parameters.get("scale", 0))), logical_type.kind
     if name == _VARIABLE_DECIMAL:
-        value = column.getField("value")
-        if isinstance(logical_type.fields["value"].kind, T.BinaryType):
-            return _decimal_text(value, F.base64(value), column.getField("scale"))
-        return _decimal_text(_decode_base64(value), value, column.getField("scale"))
-    return column
+        column, scale, bytes_type = column["value"], column["scale"], logical_type.fields["value"].kind
+    if isinstance(bytes_type, T.BinaryType):
+        return _decimal_text(column, F.base64(column), scale)
+    if isinstance(bytes_type, T.VariantType):
+        return _json_decimal(column, int(logical_type.parameters.get("scale", 0)))
+    return _decimal_text(_decode_base64(column), column, scale)
 
 
 def _time_text(number: Column, thousands: int, zone: str) -> Column:
     """The text of a time given as milli- (1), micro- (0) or nanoseconds (-1) since 1970."""
-    micros = number if thousands == 0 else number * 1000 if thousands == 1 else _nanos_to_micros(number)
+    micros = {1: number * 1000, 0: number, -1: _nanos_to_micros(number)}[thousands]
     limits = [limit // 1000 if thousands == 1 else limit for limit in (_FIRST_MICROS, _LAST_MICROS)]
     inside = number.between(*limits) if thousands >= 0 else F.lit(True)
     time = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))

@@ -6,14 +6,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.formats.decode_results import PAYLOAD_OPTIONS, FormatSettings, decode_result, text_at
-from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
+from icecdc_core.ingest.formats.decode_results import PAYLOAD_OPTIONS, FormatSettings, decode_result, json_field
+from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, payload_json
 
 TEXT_KEY = "key text"
-"""The `payload_type` of a key that is a single value as plain text; the type of the identifier column decides how it is
-read."""
+"""The `payload_type` of a key that is a single value as plain text: the type of the identifier column decides."""
 
-KEY_WITHOUT_IDENTIFIERS = "the record has no value, and its key does not name the identifier columns"
+_UNNAMED = "the record has no value, and its key does not name the identifier columns"
 _KEY_NOT_JSON = "the record has no value, and its key is neither a JSON object nor a single JSON value"
 
 
@@ -23,29 +22,30 @@ def delete_by_key(key: Column, settings: FormatSettings, is_json: bool = False) 
     A JSON object has the identifier columns by name. Any other key is the value of the identifier column, if there is
     only one: as plain text (see `convert_text_key`), or as JSON if `key_format` or the key's schema says so.
     """
-    delete, identifiers = F.lit("delete"), settings.identifier_columns
-    trimmed = F.trim(key)
-    is_valid = F.try_parse_json(key).isNotNull()
-    result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, None, delete))
-    unnamed = decode_result(None, None, delete, F.lit(KEY_WITHOUT_IDENTIFIERS))
-    if len(identifiers) != 1:
-        return result.otherwise(unnamed)
-    if is_json or settings.key_format == "json":
-        single = decode_result(_object(identifiers[0], key), None, delete)
-        result = result.when(is_valid & ~trimmed.startswith("["), single)
-        return result.otherwise(decode_result(None, None, delete, F.lit(_KEY_NOT_JSON)))
-    text = _object(identifiers[0], _json_string(key))
-    return result.when(key.isNotNull(), decode_result(text, F.lit(TEXT_KEY), delete)).otherwise(unnamed)
-
-
-def delete_by_single_key(key: Column, logical_type: LogicalType, settings: FormatSettings) -> Column:
-    """Return the decode result of a tombstone whose key is a single value with a schema."""
+    trimmed, is_valid = F.trim(key), F.try_parse_json(key).isNotNull()
+    result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, op="delete"))
     if len(settings.identifier_columns) != 1:
-        return decode_result(None, None, F.lit("delete"), F.lit(KEY_WITHOUT_IDENTIFIERS))
+        return result.otherwise(decode_result(op="delete", problem=_UNNAMED))
     [name] = settings.identifier_columns
-    payload = F.to_json(F.struct(to_payload(key, logical_type).alias(name)), PAYLOAD_OPTIONS)
-    payload_type = T.StructType([T.StructField(name, column_type(logical_type))]).json()
-    return decode_result(payload, payload_type, F.lit("delete"))
+    if is_json or settings.key_format == "json":
+        result = result.when(is_valid & ~trimmed.startswith("["), decode_result(_object(name, key), op="delete"))
+        return result.otherwise(decode_result(op="delete", problem=_KEY_NOT_JSON))
+    result = result.when(key.isNotNull(), decode_result(_object(name, _json_string(key)), TEXT_KEY, "delete"))
+    return result.otherwise(decode_result(op="delete", problem=_UNNAMED))
+
+
+def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: FormatSettings) -> Column:
+    """Return the decode result of a tombstone whose key has a schema: of an object, or of a single value."""
+    if logical_type.fields:
+        payload = payload_json(key, logical_type)
+        problem = F.when(payload.isNull(), F.lit(_UNNAMED))
+        return decode_result(payload, column_type(logical_type).json(), "delete", problem)
+    if len(settings.identifier_columns) != 1:
+        return decode_result(op="delete", problem=_UNNAMED)
+    [name] = settings.identifier_columns
+    record = LogicalType(T.StructType(), fields={name: logical_type})
+    payload = payload_json(F.struct(key.alias(name)), record)
+    return decode_result(payload, column_type(record).json(), "delete")
 
 
 def convert_text_key(
@@ -56,7 +56,7 @@ def convert_text_key(
     A text column stores the key as it is: ``1.10``, ``1e3`` and ``null`` are texts there. A column of another type
     stores the JSON value that the text is: the number 7 for ``7``.
     """
-    text = text_at(payload, [identifier])
+    text = json_field(payload, [identifier])
     value = _json_string(text)
     if not isinstance(kind, T.StringType):
         trimmed = F.trim(text)
@@ -75,5 +75,5 @@ def _object(name: str, value: Column) -> Column:
 
 def _json_string(text: Column) -> Column:
     """A text as a JSON string: what `to_json` writes between {"n": and the closing brace."""
-    inside = F.to_json(F.struct(text.alias("n")))
+    inside = F.to_json(F.struct(text.alias("n")), PAYLOAD_OPTIONS)
     return F.substr(inside, F.lit(6), F.length(inside) - 6)

@@ -100,12 +100,16 @@ class SchemaRegistry:
         )
         try:
             return attempts(self._request, path)
-        except HTTPError as error:
-            if error.code == 404 and _code(error) in _NOT_FOUND:
+        except (OSError, ValueError) as error:  # an HTTPError is an OSError
+            if isinstance(error, HTTPError) and error.code == 404 and _code(error) in _NOT_FOUND:
                 return None
-            raise self._error(f"The schema registry rejects the request: {error}", path) from error
-        except (OSError, ValueError) as error:
-            raise self._error(f"Cannot read from the schema registry: {error}", path) from error
+            what = "rejects the request" if isinstance(error, HTTPError) else "cannot be read"
+            raise SchemaRegistryError(
+                f"The schema registry {what}: {error}",
+                subject="schema_registry_url",
+                value=self._url + path,
+                remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
+            ) from error
 
     def _request(self, path: str) -> dict[str, Any]:
         with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
@@ -113,14 +117,6 @@ class SchemaRegistry:
         if not isinstance(answer, dict) or "schema" not in answer:
             raise ValueError("the answer is no schema")
         return answer
-
-    def _error(self, message: str, path: str) -> SchemaRegistryError:
-        return SchemaRegistryError(
-            message,
-            subject="schema_registry_url",
-            value=self._url + path,
-            remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
-        )
 
 
 def _missing(name: str) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import date
+from datetime import date, datetime
 
 import pytest
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError, SchemaRegistryError
@@ -64,21 +63,18 @@ def it_routes_an_undecodable_record_to_no_table_although_two_expressions_match(s
 
 class DescribeJson:
     def it_reads_the_operation_from_a_field(self, decode):
-        source = [(None, {"id": number, "op": op}) for number, op in enumerate(["I", "update", "D", "x", None])]
-        actual = [row[1:] for row in decode("json", source, op_field="op")]
+        source = [
+            (None, {"id": number, "meta": {"op": op}}) for number, op in enumerate(["I", "update", "D", "x", None])
+        ]
+        actual = [row[1:] for row in decode("json", source, op_field="meta.op")]
         expected = [
             ("upsert", None),
             ("upsert", None),
             ("delete", None),
-            (None, "the operation (field op) is 'x', which is not an operation"),
-            (None, "the operation (field op) is missing"),
+            (None, "the operation (field meta.op) is 'x', which is not an operation"),
+            (None, "the operation (field meta.op) is missing"),
         ]
         assert actual == expected
-
-    def it_finds_the_operation_inside_an_object(self, decode):
-        assert decode("json", [(None, '{"meta":{"op":"d"}}')], op_field="meta.op") == [
-            ('{"meta":{"op":"d"}}', "delete", None)
-        ]
 
     def it_makes_deletes_of_tombstones(self, decode):
         source = [('{"id":1}', None), ("7", None), ('a"b', None), ("[1]", None), (None, None), ("null", None)]
@@ -118,7 +114,7 @@ class DescribeJson:
             ("bigint", "1e3", "field id: '1000.0' is not of type bigint"),
             ("bigint", '"7"', "field id: '7' is not of type bigint"),
             ("bigint", "x", "field id: 'x' is not of type bigint"),
-            ("bigint", "null", "field id, an identifier column, is missing or null"),
+            ("bigint", "null", "field id is missing or null, and identifies the row"),
             ("double", "1.10", 1.1),
             ("boolean", "true", True),
             ("date", "2024-02-29", date(2024, 2, 29)),
@@ -140,7 +136,7 @@ class DescribeJson:
         assert [read(key) for key in ('{"id":"1.10"}', ' {"id": "null"} ')] == ["1.10", "null"]
         actual = [read(key, key_format="json") for key in ('"1.10"', '"q"', "5", "null", "q", "[1]", '{"id":"x"}')]
         neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
-        missing = "field id, an identifier column, is missing or null"
+        missing = "field id is missing or null, and identifies the row"
         assert actual == ["1.10", "q", "5", missing, neither, neither, "x"]
 
     def it_infers_no_type_from_a_plain_text_key(self, spark):
@@ -203,7 +199,7 @@ class DescribeAvro:
             ("tag", "string", True),
         ]
 
-    def it_makes_no_column_of_a_required_field_of_the_type_null(self, spark, registry, make_ingest, topic):
+    def it_makes_no_column_of_a_field_of_the_type_null(self, spark, registry, make_ingest, topic):
         fields = [{"name": "id", "type": "long"}, {"name": "nothing", "type": "null"}]
         void = registry.register({"type": "record", "name": "Void", "fields": fields}, "void")
         good = registry.register({"type": "record", "name": "Good", "fields": fields[:1]}, "good")
@@ -211,10 +207,8 @@ class DescribeAvro:
         numbers = [(void, 1), (good, 2), (void, 3)]
         topic.send(*(bytes(framed(schema, zigzag(number))) for schema, number in numbers), partition=0)
         report = ingest(spark, config)
-        assert [tuple(row) for row in spark.table(config.table).select("*").orderBy("id").collect()] == [(2,), (3,)]
-        [letter] = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
-        assert (letter.offset, report.state, report.batches) == (0, "ok", 3)
-        assert "has a field of the type null, which no column has" in letter.reason
+        assert sorted(map(tuple, spark.table(config.table).collect())) == [(1,), (2,), (3,)]
+        assert (report.dead_letters, report.state, report.batches) == (0, "ok", 3)
 
     def it_follows_references(self, registry, rows):
         address = {
@@ -265,11 +259,6 @@ class DescribeAvro:
         actual = decode("avro", source, schema_registry_url=registry.url, identifier_columns=["id"])
         assert actual == [('{"id":5}', "delete", None), ('{"id":5}', "delete", None), ('{"id":"6"}', "delete", None)]
 
-    def it_fails_when_the_registry_is_unreachable(self, spark):
-        chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9")
-        with pytest.raises(SchemaRegistryError, match=r"Cannot read from.*nothing of the batch was written"):
-            decode_records(records(spark, [(None, framed(1, b"x"))]), chosen)
-
     def it_asks_the_registry_once_for_all_batches(self, spark, registry):
         number, known = registry.register(AVRO_ORDER, "orders"), {}
         source = records(spark, [(None, framed(number, avro_order(1)))])
@@ -279,11 +268,8 @@ class DescribeAvro:
         unknown = records(spark, [(None, framed(999_999, b"x"))])
         decode_records(unknown, settings(format="avro", schema_registry_url=registry.url), known)
         assert list(known) == [number]
-
-    def it_fails_when_the_server_is_not_a_registry(self, spark, registry):
-        chosen = settings(format="avro", schema_registry_url=registry.url.replace("ccompat", "nothing"))
-        with pytest.raises(SchemaRegistryError, match="rejects the request: HTTP Error 404"):
-            decode_records(records(spark, [(None, framed(1, b"x"))]), chosen)
+        with pytest.raises(SchemaRegistryError, match=r"cannot be read.*nothing of the batch was written"):
+            decode_records(unknown, settings(format="avro", schema_registry_url="http://127.0.0.1:9"), known)
 
     def it_requires_the_url_of_a_registry(self, spark):
         with pytest.raises(ConfigError, match="needs a schema registry"):
@@ -322,15 +308,6 @@ class DescribeJsonSchema:
         neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
         assert actual == [("delete", ("1.10",), None), ("delete", ("1.10",), None), ("delete", None, neither)]
 
-    def it_uses_the_types_of_the_schema(self, spark, registry):
-        number = registry.register(JSON_ORDER, "js", "JSON")
-        chosen = settings(format="json_schema", schema_registry_url=registry.url)
-        seen = infer_schema(decode_records(records(spark, [(None, framed(number, b'{"id":1}'))]), chosen))
-        assert seen.simpleString() == (
-            "struct<id:bigint,at:timestamp,size:double,home:struct<zip:bigint>,tags:array<string>,"
-            "counts:map<string,bigint>>"
-        )
-
     def it_rejects_records_that_do_not_fit_the_schema(self, registry, decode):
         number = registry.register(JSON_ORDER, "js", "JSON")
         values = [b'{"id":"x"}', b"{}", b'{"id":1,"at":"noon"}', b'{"id":1,"home":{"zip":"x"}}', b"[]", b'{"id":1} {}']
@@ -354,33 +331,9 @@ def envelope(op, before=None, after=None, **more):
 FIELDS = [
     {"field": "id", "type": "int32", "optional": False},
     {"field": "day", "type": "int32", "optional": True, "name": "io.debezium.time.Date"},
-    {"field": "ms", "type": "int64", "optional": True, "name": "io.debezium.time.Timestamp"},
     {"field": "us", "type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp"},
-    {"field": "ns", "type": "int64", "optional": True, "name": "io.debezium.time.NanoTimestamp"},
-    {"field": "z", "type": "string", "optional": True, "name": "io.debezium.time.ZonedTimestamp"},
-    {"field": "clock", "type": "int64", "optional": True, "name": "io.debezium.time.MicroTime"},
-    {"field": "c", "type": "int64", "optional": True, "name": "org.apache.kafka.connect.data.Timestamp"},
-    {
-        "field": "price",
-        "type": "bytes",
-        "optional": True,
-        "name": "org.apache.kafka.connect.data.Decimal",
-        "parameters": {"scale": "2", "connect.decimal.precision": "30"},
-    },
-    {
-        "field": "any",
-        "type": "struct",
-        "optional": True,
-        "name": "io.debezium.data.VariableScaleDecimal",
-        "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
-    },
-    {"field": "raw", "type": "bytes", "optional": True},
-    {
-        "field": "list",
-        "type": "array",
-        "optional": True,
-        "items": {"type": "int32", "name": "io.debezium.time.Date"},
-    },
+    {"field": "z", "type": "string", "optional": True},
+    {"field": "list", "type": "array", "optional": True, "items": {"type": "int32", "name": "io.debezium.time.Date"}},
 ]
 
 
@@ -426,7 +379,7 @@ class DescribeDebeziumJson:
             "the change event has no after, so there is no row",
             "the operation of the change event (op) is 'z', which is not an operation",
             "the operation of the change event (op) is missing",
-            "not a change event: '[1]'",
+            "not one JSON object: '[1]'",
             lost,
             lost,
             None,
@@ -440,71 +393,13 @@ class DescribeDebeziumJson:
         fields = [*parts, {"field": "op", "type": "string", "optional": False}]
         return {"schema": {"type": "struct", "fields": fields, "name": "server.t.Envelope"}, "payload": payload}
 
-    @staticmethod
-    def unscaled(number):
-        size = (number.bit_length() + 8) // 8
-        return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
-
-    def it_converts_the_logical_types_of_the_schema_part(self, rows, spark):
-        digits = -1234567890123456789012345678
-        after = {
-            "id": 1,
-            "day": 19000,
-            "ms": 1_700_000_000_123,
-            "us": -1,
-            "ns": 1_700_000_000_123_456_789,
-            "z": "2024-01-01T01:00:00.5+01:00",
-            "clock": 3_600_000_001,
-            "c": 0,
-            "price": self.unscaled(digits),
-            "any": {"scale": 1, "value": self.unscaled(105)},
-            "raw": "AAE=",
-            "list": [0, 1],
-        }
-        ddl = (
-            "id int, day date, ms timestamp_ntz, us timestamp_ntz, ns timestamp_ntz, z timestamp, clock string, "
-            "c timestamp, price decimal(30,2), any string, raw binary, list array<date>"
-        )
-        chosen = settings(format="debezium_json")
-        source = decode_records(records(spark, [(None, self.with_schema(envelope("c", None, after)))]), chosen)
-        frame = (
-            parse_rows(source, T.StructType.fromDDL(ddl), chosen)
-            .select("problem", "row.*")
-            .withColumns(
-                {name: F.col(name).cast("string") for name in ("day", "ms", "us", "ns", "z", "c", "price", "list")}
-            )
-        )
-        expected = (
-            None,
-            1,
-            "2022-01-08",
-            "2023-11-14 22:13:20.123",
-            "1969-12-31 23:59:59.999999",
-            "2023-11-14 22:13:20.123456",
-            "2024-01-01 00:00:00.5",
-            "01:00:00.000001",
-            "1970-01-01 00:00:00",
-            "-12345678901234567890123456.78",
-            "105E-1",
-            bytearray(b"\0\1"),
-            "[1970-01-01, 1970-01-02]",
-        )
-        assert [tuple(row) for row in frame.collect()] == [expected]
-
-    def it_uses_the_types_of_the_schema_part(self, spark):
-        chosen = settings(format="debezium_json")
-        source = records(spark, [(None, self.with_schema(envelope("c", None, {"id": 1})))])
-        assert infer_schema(decode_records(source, chosen)).simpleString() == (
-            "struct<id:int,day:date,ms:timestamp_ntz,us:timestamp_ntz,ns:timestamp_ntz,z:timestamp,clock:string,"
-            "c:timestamp,price:decimal(30,2),any:string,raw:binary,list:array<date>>"
-        )
-
-    def it_rejects_infinity_as_a_time(self, rows):
-        after = {"id": 1, "us": 9223372036825200000}
-        [(_, _, problem)] = rows(
-            "debezium_json", [(None, self.with_schema(envelope("c", None, after)))], "id int, us timestamp_ntz"
-        )
-        assert problem == "field us: '9223372036825200000' is not of type timestamp_ntz"
+    def it_uses_the_types_of_the_schema_part(self, spark, rows):
+        source = [(None, self.with_schema(envelope("c", None, {"id": 1, "day": 0, "us": -1, "list": [0, 1]})))]
+        seen = infer_schema(decode_records(records(spark, source), settings(format="debezium_json")))
+        assert seen.simpleString() == "struct<id:int,day:date,us:timestamp_ntz,z:string,list:array<date>>"
+        days = [date(1970, 1, 1), date(1970, 1, 2)]
+        expected = ("upsert", (1, days[0], datetime(1969, 12, 31, 23, 59, 59, 999999), days), None)
+        assert rows("debezium_json", source, "id int, day date, us timestamp_ntz, list array<date>") == [expected]
 
     def it_deletes_by_a_key_with_a_schema_part(self, decode):
         key = {
@@ -521,7 +416,7 @@ class DescribeDebeziumJson:
 
     def it_rejects_a_record_that_does_not_fit_its_schema_part(self, decode):
         source = [(None, self.with_schema(envelope("c", None, {"id": "x"})))]
-        assert decode("debezium_json", source)[0][2] == "the record does not fit its own schema part"
+        assert decode("debezium_json", source)[0][2].startswith("the record does not fit its own schema part: '{")
 
 
 CONNECT_ID = {"field": "id", "type": "int32"}
@@ -609,7 +504,8 @@ class DescribeSchemasThatCannotBeUnderstood:
         schemas = [json.dumps(schema) for schema in NOT_UNDERSTOOD_AVRO.values()] + ["no json"]
         known = {number: RegisteredSchema("AVRO", text) for number, text in enumerate(schemas)}
         good = len(known)
-        known[good] = RegisteredSchema("AVRO", json.dumps(avro_record({"name": "id", "type": "int"})))
+        # Writers do not check defaults.
+        known[good] = RegisteredSchema("AVRO", json.dumps(avro_record({"name": "id", "type": "int", "default": ""})))
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", identifier_columns=["id"])
         bodies = [framed(number, zigzag(7)) for number in known]
         source = records(spark, [(None, body) for body in bodies] + [(body, None) for body in bodies])
@@ -715,13 +611,6 @@ class DescribeDebeziumAvro:
         ]
         assert actual == expected
 
-    def it_deletes_by_the_key_of_a_tombstone(self, registry, decode):
-        number = registry.register(
-            {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}, "server.t-key"
-        )
-        actual = decode("debezium_avro", [(framed(number, zigzag(3)), None)], schema_registry_url=registry.url)
-        assert actual == [('{"id":3}', "delete", None)]
-
     def it_rejects_a_record_of_another_kind(self, registry, decode):
         number = registry.register(AVRO_ORDER, "orders")
         source = [(None, framed(number, avro_order(1)))]
@@ -763,6 +652,6 @@ class DescribeDms:
             ("upsert", (1,), None),
             ("delete", (2,), None),
             (None, None, "not a DMS record: '{\"id\": 9}'"),
-            (None, None, "not a DMS record: '[]'"),
+            (None, None, "not one JSON object: '[]'"),
         ]
         assert actual == expected

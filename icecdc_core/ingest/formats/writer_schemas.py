@@ -1,0 +1,146 @@
+"""Writers' schemas in a registry: reading Avro by them, and their types as Spark's.
+
+A JSON Schema gives types and required fields; its other rules have no counterpart in Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.avro.functions import from_avro
+
+from icecdc_core.errors import DependencyError
+from icecdc_core.ingest.formats.logical_types import LogicalType
+from icecdc_core.ingest.formats.registry import RegisteredSchema
+from icecdc_core.session.compat import AVRO_READER
+from icecdc_core.session.jars import avro_package
+from icecdc_core.session.jvm import java_class
+
+_INTEGERS = {"int8": T.IntegerType(), "int16": T.IntegerType(), "int32": T.IntegerType()}
+_STRINGS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
+_DEPTH = 50
+
+
+class AvroSchema:
+    """A writer's schema."""
+
+    def __init__(self, spark: SparkSession, schema: RegisteredSchema) -> None:
+        # Spark does not check defaults either.
+        parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
+        for other in schema.references.values():
+            parser.parse(other.text)
+        parsed = parser.parse(schema.text)
+        # Spark reads a malformed record as a record of nulls, but a malformed array as null.
+        self._text = f'{{"type": "array", "items": {parsed}}}'
+        kind = spark.range(0).select(self.read(F.lit(None).cast("binary"))).schema[0].dataType
+        self.logical_type = _avro_type(parsed, kind)
+
+    def read(self, data: Column) -> Column:
+        """Read a value in Avro's binary encoding; null if the bytes, to the last one, do not fit the schema."""
+        # In that encoding an array is a count, that many values, and a zero.
+        array = F.concat(F.lit(b"\2"), data, F.lit(b"\0"))
+        values = from_avro(array, self._text, {"mode": "PERMISSIVE"})
+        return F.when(F.size(values) == 1, F.get(values, F.lit(0)))
+
+
+def require_avro(spark: SparkSession) -> None:
+    """Check that the session has Spark's Avro reader."""
+    try:
+        java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(AVRO_READER)
+    except Exception as error:
+        raise DependencyError(
+            "The Spark session has no Avro reader",
+            subject="spark.jars.packages",
+            value=spark.conf.get("spark.jars.packages", ""),
+            remedy="attach the library " + avro_package(spark.version) + " to the cluster, or stop the session",
+        ) from error
+
+
+def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> LogicalType:
+    """The logical types in a schema of Avro's Java library, with the types that Spark reads by it."""
+    if schema.isUnion():
+        branches = [branch for branch in schema.getTypes() if branch.getName() != "null"]
+        optional = optional or schema.isNullable()
+        # Spark reads a union of several types as a struct, whose values are not converted.
+        return _avro_type(branches[0], kind, optional) if len(branches) == 1 else LogicalType(kind)
+    parameters = dict(schema.getObjectProp("connect.parameters") or {})
+    of = partial(LogicalType, kind, schema.getProp("connect.name") or "", parameters, optional)
+    if isinstance(kind, T.StructType):
+        return of(
+            {field.name(): _avro_type(field.schema(), kind[field.name()].dataType) for field in schema.getFields()}
+        )
+    if isinstance(kind, T.ArrayType):
+        return of(element=_avro_type(schema.getElementType(), kind.elementType))
+    if isinstance(kind, T.MapType):
+        return of(value=_avro_type(schema.getValueType(), kind.valueType))
+    return of()
+
+
+def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
+    """Return the columns of an object with this schema; None if the schema does not describe an object."""
+    references = {name: json.loads(other.text) for name, other in schema.references.items()}
+    whole = json.loads(schema.text)
+    kind, _ = _JsonTypes(references).of(whole, whole, 0)
+    return kind if isinstance(kind, T.StructType) else None
+
+
+@dataclass(frozen=True)
+class _JsonTypes:
+    references: dict[str, Any]
+
+    def of(self, node: Any, root: Any, depth: int) -> tuple[T.DataType, bool]:
+        """The type of a node, and whether it allows null."""
+        if not isinstance(node, dict) or depth > _DEPTH:
+            return T.StringType(), True
+        if "$ref" in node:
+            return self.of(*self._target(node["$ref"], root), depth + 1)
+        kinds = node.get("type")
+        choices = node.get("oneOf", node.get("anyOf"))
+        if isinstance(kinds, list):
+            choices = [{**node, "type": kind} for kind in kinds]
+        if choices is None:
+            return self._single(node, root, depth), kinds == "null" or (kinds is None and "properties" not in node)
+        others = [each for each in choices if not isinstance(each, dict) or each.get("type") != "null"]
+        kind = self.of(others[0], root, depth + 1)[0] if len(others) == 1 else T.StringType()
+        return kind, len(others) < len(choices)
+
+    def _single(self, node: dict[str, Any], root: Any, depth: int) -> T.DataType:
+        kind = node.get("type")
+        if kind == "object" or "properties" in node:
+            return self._object(node, root, depth)
+        if kind == "array":
+            return T.ArrayType(*self.of(node.get("items"), root, depth + 1))
+        if kind == "integer":
+            return _INTEGERS.get(node.get("connect.type", ""), T.LongType())
+        if kind == "string":
+            return _STRINGS.get(node.get("format", ""), T.StringType())
+        return T.DoubleType() if kind == "number" else T.BooleanType() if kind == "boolean" else T.StringType()
+
+    def _object(self, node: dict[str, Any], root: Any, depth: int) -> T.DataType:
+        required = set(node.get("required", ()))
+        fields = []
+        for name, property_ in node.get("properties", {}).items():
+            kind, nullable = self.of(property_, root, depth + 1)
+            fields.append(T.StructField(name, kind, nullable or name not in required))
+        if fields:
+            return T.StructType(fields)
+        values = node.get("additionalProperties")
+        if isinstance(values, dict):
+            return T.MapType(T.StringType(), *self.of(values, root, depth + 1))
+        return T.StringType()
+
+    def _target(self, reference: str, root: Any) -> tuple[Any, Any]:
+        name, _, pointer = reference.partition("#")
+        root = self.references.get(name) if name else root
+        node = root
+        for part in filter(None, unquote(pointer).split("/")):
+            key = part.replace("~1", "/").replace("~0", "~")
+            node = node.get(key) if isinstance(node, dict) else None
+        return node, root
