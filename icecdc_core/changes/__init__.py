@@ -4,9 +4,7 @@ In: a table and a range of snapshots. Out: a DataFrame of INSERT and DELETE rows
 for each changed identifier (`net_changes`).
 
 Expressions that every sync of a few rows builds are SQL text, because each part of a Column takes several calls to the
-JVM (benchmarks/README.md has the figure). The long ones have names and tests of their own: `narrow_rows` with its
-`row_hash`, and `row_lineage`. Short ones are in `counts`, `changed_identifiers` and `row_changes`. Elsewhere
-expressions are Columns.
+JVM (benchmarks/README.md has the figure). Elsewhere expressions are Columns.
 """
 
 from __future__ import annotations

@@ -34,14 +34,14 @@ from icecdc_core.documents.mapping import (
 # They change what is indexed, or how it is stored.
 _NEED_EXPORT = (
     *("analysis.", "similarity.", "sort.", "store.", "codec", "number_of_shards", "number_of_routing_shards"),
-    *("default_pipeline", "final_pipeline", "knn", "routing_partition_size", "soft_deletes.enabled", "mapping.coerce"),
+    *("default_pipeline", "final_pipeline", "routing_partition_size", "soft_deletes.enabled", "mapping.coerce"),
     *("mapping.ignore_malformed", "load_fixed_bitset_filters_eagerly", "shard.check_on_startup"),
 )
 
 
 def needs_export(name: str) -> bool:
     """Return whether a setting needs a new index."""
-    return name.startswith(_NEED_EXPORT) and not name.startswith("knn.algo_param.")
+    return name == "knn" or name.startswith(_NEED_EXPORT)
 
 
 MAPPING, SETTINGS, DIGEST = "mapping", "settings", "spec"

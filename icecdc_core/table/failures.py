@@ -146,14 +146,7 @@ def _has_null(raised: str) -> bool:
 
 def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError | None:
     """The error if ``select`` or ``row_filter`` failed for a row: no other expression of the jobs can."""
-    failed = next(
-        (
-            cause
-            for cause in chain
-            if cause.state.startswith("22") or cause.state in _EVALUATION or cause.kind == "PatternSyntaxException"
-        ),
-        None,
-    )
+    failed = next(filter(_is_evaluation, chain), None)
     if failed is None or not (config.select or config.row_filter):
         return None
     said = f"{failed.condition or failed.kind} {_HIDDEN}" if config.select else failure_message(failed.text)
@@ -163,6 +156,13 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
         value=list(config.select) or config.row_filter,
         remedy="write expressions that every row can answer, with try_cast, try_divide or coalesce for instance",
     )
+
+
+def _is_evaluation(cause: Cause) -> bool:
+    if cause.state.startswith("22") or cause.state in _EVALUATION:
+        return True
+    # These have an SQLSTATE of wrong syntax, or none.
+    return cause.condition.startswith("INVALID_FORMAT") or cause.kind == "PatternSyntaxException"
 
 
 def _describe_file(cause: Cause | None, text: str, config: SyncConfig) -> str:

@@ -13,9 +13,7 @@ CREATE = """CREATE TABLE {{t}} (id INT, v STRING, amount INT, region STRING) USI
 TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
 'write.merge.mode' = '{mode}')"""
 FILL = "INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id), CAST(id * 10 AS INT), 'north' FROM range(6)"
-KINDS = pytest.mark.parametrize(
-    ("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write"), (3, "merge-on-read")]
-)
+KINDS = pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")])
 
 
 @KINDS

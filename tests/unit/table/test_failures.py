@@ -43,6 +43,7 @@ OPENED = ("org.apache.iceberg.exceptions.NotFoundException", f"Failed to open {F
 TOO_MANY = ("java.io.FileNotFoundException", f"{FILE} (Too many open files)", HADOOP)
 SPILL = ("java.nio.file.AccessDeniedException", "/mnt/spill", "org.apache.spark.storage.DiskBlockManager")
 DIVISION = ("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] Division by zero.", SPARK, "22012")
+FORMAT = ("org.apache.spark.SparkIllegalArgumentException", "[INVALID_FORMAT.MISMATCH_INPUT] 999", SPARK, "42601")
 PATTERN = ("java.util.regex.PatternSyntaxException", "Unclosed group near index 1", "scala.util.matching.Regex")
 
 
@@ -103,6 +104,7 @@ class DescribeAFailureOfSpark:
             (PLAIN, [DIVISION], SparkJobError, "DIVIDE_BY_ZERO"),
             (FILTER, [DIVISION], ConfigError, "row_filter fails"),
             (FILTER, [PATTERN], ConfigError, "row_filter fails"),
+            (FILTER, [FORMAT], ConfigError, "row_filter fails"),
             (SELECT, [DIVISION], ConfigError, "select or row_filter fails for a row of 'lake.ns.t': DIVIDE_BY_ZERO"),
         ],
     )  # fmt: skip
