@@ -4,201 +4,92 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
-from icecdc_core.ingest.config import quoted_table
+from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.destinations import metadata_checks, payload_schema
-from icecdc_core.ingest.formats.decode_results import json_field
+from icecdc_core.ingest.destinations import payload_schema
 from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, typed_failure
 from icecdc_core.ingest.offsets import Offsets
-from icecdc_core.ingest.offsets_reader import RefillError
 from icecdc_core.ingest.publish import WAP_ID
 from icecdc_core.ingest.routing import TABLE, route_records
-from icecdc_core.ingest.rows import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
-from icecdc_core.ingest.start_offsets import with_new_topics
+from icecdc_core.ingest.rows import IS_VALID, ROW, needs_no_inference, parse_rows_only
+from icecdc_core.ingest.start_offsets import RefillError, with_new_topics
 from icecdc_core.ingest.table import MicroBatch, TableRecords, Writer, needs_only_rows
 from icecdc_core.logs import event
-from icecdc_core.session.jvm import SPARK_HAS_ENDED, persisted, unpersist
+from icecdc_core.session.jvm import persisted, unpersist
 from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.table.catalogs import load_table
 
-if TYPE_CHECKING:
-    from icecdc_core.ingest.config import IngestConfig
-
-
-_RAW, _REASON, _NUMBER = "_icecdc_raw", "_icecdc_reason", "_icecdc_number"
-_KAFKA = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_OF_PAYLOAD = ("payload", "payload_type")
-_AS_DECODED = (*_OF_PAYLOAD, "problem")
+# With more tables, loading their schemas would take longer than the shared parse saves.
 _MOST_TABLES = 2000
-"""How many tables are compared. With more, loading their schemas would take longer than the shared parse saves."""
 
 
-@dataclass(frozen=True)
 class SharedParse:
-    """Records of several tables, parsed once."""
+    """Parses the records of all tables together if all have the same columns, among them the route field.
 
-    cached: DataFrame
-    rows_of: Callable[[str], DataFrame]
-    rows_only: bool
-    schema: StructType
-    counts: dict[str, int]
-    other_counts: dict[str | None, int]
-    others: DataFrame | None
+    It takes three quarters of the CPU time of parsing each record for its route field and for its table.
+    """
 
+    def __init__(self, config: IngestConfig, tables: list[str]) -> None:
+        self._config = config
+        self._tables = tables
+        self._is_possible = needs_only_rows(config) and bool(config.route_field) and 1 < len(tables) < _MOST_TABLES
+        self.schema: StructType | None = None
 
-@dataclass
-class SharedParser:
-    """Finds the tables with the same columns, once for a run, and parses their records together."""
-
-    config: IngestConfig
-    candidates: Iterable[str]
-    _group: tuple[list[str], StructType] | None = None
-    _is_searched: bool = False
-    _try_rows_only: bool = True
-
-    def parse(self, decoded: DataFrame) -> SharedParse | None:
-        """Parse the records of the tables that have the same columns."""
-        config = self.config
-        if not needs_no_inference(config):
+    def cache_rows(self, decoded: DataFrame) -> tuple[DataFrame, dict[Any, int]] | None:
+        """Cache rows with their tables, and count those of each table; None if a record is no row of a known table."""
+        if self._is_possible and self.schema is None:
+            self.schema = self._find_schema(decoded.sparkSession)
+            self._is_possible = self.schema is not None
+        if not self._is_possible or self.schema is None:
             return None
-        if not self._is_searched:
-            self._group, self._is_searched = self._largest_group(decoded.sparkSession), True
-        if self._group is None:
-            return None
-        names, schema = self._group
-        if self._try_rows_only and needs_only_rows(config) and _has_text_column(schema, config.route_field):
-            shared = self._parse_rows_only(decoded, names, schema)
-            if shared is not None:
-                return shared
-            # One record without a row in these tables is usually followed by others, so this run caches whole records.
-            self._try_rows_only = False
-        raw = F.struct(*(F.col(column) for column in _AS_DECODED))
-        parsed = parse_rows(decoded.withColumn(_RAW, raw), schema, config).withColumnRenamed("problem", _REASON)
-        parsed = parsed.withColumn("problem", F.col(_RAW)["problem"])
-        every = self._compact(route_records(parsed, config, self._route_value(schema)), names)
-        every, counts = cache_and_count(TABLE, every)
-        within = {name: counts[name] for name in names if name in counts}
-        other_counts = {name: count for name, count in counts.items() if name not in within}
-        others = every.where(F.col(TABLE).isNull() | ~F.col(TABLE).isin(names))
-        others = others.select(
-            TABLE, *_KAFKA, "op", "before", *(F.col(_RAW)[column].alias(column) for column in _OF_PAYLOAD), "problem"
-        )
-        rows = every.drop(_RAW)
-        return SharedParse(
-            cached=every,
-            rows_of=lambda name: rows.where(F.col(TABLE) == name).drop(TABLE),
-            rows_only=False,
-            schema=schema,
-            counts=within,
-            other_counts=other_counts,
-            others=others if other_counts else None,
-        )
+        parsed = parse_rows_only(decoded, self.schema, self._config)
+        parsed = parsed.withColumn("problem", F.when(~F.col(IS_VALID), F.lit("")))
+        routed = route_records(parsed, self._config, F.col(ROW)[self._config.route_field])
+        rows, counts = cache_and_count(routed.select(TABLE, ROW))
+        if set(counts) <= set(self._tables):
+            return rows, counts
+        self._is_possible = False  # one such record is usually followed by others
+        unpersist(rows)
+        return None
 
-    def _parse_rows_only(self, decoded: DataFrame, names: list[str], schema: StructType) -> SharedParse | None:
-        """Cache rows only, which is fastest; None if a record is no row of these tables."""
-        parsed = parse_rows_only(decoded, schema, self.config).withColumn(
-            "problem", F.when(~F.col(IS_VALID), F.lit(""))
-        )
-        rows = route_records(parsed, self.config, F.col(ROW)[self.config.route_field])
-        # A number is cheaper than a table name to cache, compare and count with every row.
-        numbers = decoded.sparkSession.range(1).select(F.posexplode(F.array(*map(F.lit, names))).alias(_NUMBER, TABLE))
-        numbered = rows.join(F.broadcast(numbers), TABLE, "left").select(_NUMBER, ROW)
-        every, counts = cache_and_count(_NUMBER, numbered)
-        if None in counts:
-            every.unpersist()
-            return None
-        number_of = {name: number for number, name in enumerate(names)}
-        return SharedParse(
-            cached=every,
-            rows_of=lambda name: every.where(F.col(_NUMBER) == number_of[name]).select(ROW),
-            rows_only=True,
-            schema=schema,
-            counts={name: counts[number] for name, number in number_of.items() if number in counts},
-            other_counts={},
-            others=None,
-        )
-
-    def _route_value(self, schema: StructType) -> Column | None:
-        """The route field: from the parsed row, else from the payload."""
-        name = self.config.route_field
-        if not name:
-            return None
-        in_payload = json_field(F.col(_RAW)["payload"], name)
-        return F.coalesce(F.col(ROW)[name], in_payload) if _has_text_column(schema, name) else in_payload
-
-    def _compact(self, rows: DataFrame, names: list[str]) -> DataFrame:
-        """Drop what is no longer needed: the bytes of a record are cached only if it may become a dead letter."""
-        within = F.coalesce(F.col(TABLE).isin(names), F.lit(False))
-        fits = within & F.col(IS_VALID)
-        # The reason is evaluated only for records that do not fit, as it is much slower than the check.
-        problem = F.when(~fits, F.coalesce("problem", F.when(within, F.col(_REASON))))
-        may_be_rejected = ~fits | (F.col("op") == "delete") | F.lit(self.config.mode == "upsert")
-        columns = {column: F.col(column) for column in _KAFKA}
-        for column in {"key", "value", "headers"} - set(self.config.metadata_columns):
-            columns[column] = F.when(may_be_rejected, F.col(column))
-        metadata = [value.alias(column) for column, value in columns.items()]
-        raw = F.when(~within, F.col(_RAW)).alias(_RAW)
-        validated = ("op", "before", problem.alias("problem"), fits.alias(IS_VALID))
-        return rows.select(TABLE, *metadata, *validated, F.when(within, F.col(ROW)).alias(ROW), raw)
-
-    def _largest_group(self, spark: SparkSession) -> tuple[list[str], StructType] | None:
-        """Return the tables with the most common schema; None if no two have the same."""
-
+    def _find_schema(self, spark: SparkSession) -> StructType | None:
         def schema(name: str) -> StructType | None:
             try:
-                table = load_table(spark, name)
-                # The shared parse validates the payload only.
-                return None if metadata_checks(spark, table, self.config) else payload_schema(spark, table, self.config)
+                return payload_schema(spark, load_table(spark, name), self._config)
             except Exception:
                 return None  # missing or broken; the writer reports it
 
-        compared = list(self.candidates)[:_MOST_TABLES]
-        with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
-            pairs = zip(compared, pool.map(schema, compared), strict=True)
-        schemas = {name: columns for name, columns in pairs if columns is not None}
-        times = Counter(schema.json() for schema in schemas.values())
-        if not times or times.most_common(1)[0][1] < 2:
-            return None
-        most = times.most_common(1)[0][0]
-        names = [name for name, schema in schemas.items() if schema.json() == most]
-        return names, schemas[names[0]]
+        with ThreadPoolExecutor(self._config.table_concurrency, "icecdc-ingest") as pool:
+            first, *others = pool.map(schema, self._tables)
+        field = self._config.route_field
+        is_text = first is not None and field in first.names and isinstance(first[field].dataType, StringType)
+        return first if is_text and all(other == first for other in others) else None
 
 
-def cache_and_count(column: str, records: DataFrame) -> tuple[DataFrame, dict[Any, int]]:
-    """Cache records, sorted by a column so that reading one of its values skips the others, and count each value."""
-    cached = records.sortWithinPartitions(column).persist()
+def cache_and_count(routed: DataFrame) -> tuple[DataFrame, dict[Any, int]]:
+    """Cache records, sorted by table so that reading one of them skips the others, and count each table's."""
+    cached = routed.sortWithinPartitions(TABLE).persist()
     try:
-        return cached, {row[column]: int(row["count"]) for row in cached.groupBy(column).count().collect()}
+        return cached, {row[TABLE]: int(row["count"]) for row in cached.groupBy(TABLE).count().collect()}
     except BaseException:
         unpersist(cached)
         raise
 
 
-def _has_text_column(schema: StructType, route_field: str) -> bool:
-    """Whether the route field is a text column, so that the parsed row has it."""
-    return route_field in schema.names and isinstance(schema[route_field].dataType, StringType)
-
-
 # With fewer rows a writer makes small files, and its task takes longer than its rows.
 _ROWS_PER_WRITER = 250_000
-# Compressing the cached records takes longer than it saves.
-_CACHE_SETTINGS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
 
 
 @dataclass
@@ -209,7 +100,7 @@ class Batches:
     run_id: str
     topics: Topics
     writer: Writer
-    parser: SharedParser
+    shared: SharedParse
     number: int
     complete: Offsets
     recovering: set[str]
@@ -227,7 +118,11 @@ class Batches:
         # A pattern matches topics that came later, and one that came again.
         self.topic_ids = with_new_topics(self.topic_ids, self.topics.ids(list(end)))
         batch = MicroBatch(self.number, start, end, self._valid_through(end), self.run_id)
-        with _staged_writes(spark, self.run_id), settings_unless_set(spark, _CACHE_SETTINGS):
+        settings = {
+            WAP_ID: f"icecdc-{self.run_id}",  # every Iceberg write is staged
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compressing takes longer than it saves
+        }
+        with settings_unless_set(spark, settings):
             tables, dead_letters = self._write_tables(records, batch)
         tables = self.recover_tables(tables, batch)
         self.complete = offsets.furthest(self.complete, end)
@@ -261,84 +156,52 @@ class Batches:
         return entry
 
     def _write_tables(self, records: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
-        """Write all tables; returns their entries and the number of dead letters."""
+        """Write all tables, records without a table as dead letters; returns the entries and the dead letters."""
         decoded = decode_records(records, self.config, self.known_schemas)
         if self.config.route_by == "table":
-            return self._write_one_table(decoded, batch)
-        shared = self.parser.parse(decoded)
-        if shared is None:
-            parts, counts = cache_and_count(TABLE, route_records(decoded, self.config))
-            try:
-                return self._write_routed(parts, counts, batch)
-            finally:
-                unpersist(parts)
+            name = quoted_table(self.config.table)
+            if needs_no_inference(self.config):
+                return self._write_each({name: TableRecords(decoded)}, batch)  # read and written in one pass
+            with persisted(decoded) as cached:
+                return self._write_each({name: TableRecords(cached)}, batch)
+        routed, dead_letters = route_records(decoded, self.config), 0
+        shared = self.shared.cache_rows(decoded)
+        cached, counts = shared or cache_and_count(routed)
         try:
-            everything = route_records(decoded, self.config)
-            records_of = {
-                name: TableRecords(
-                    partial(_records_of, everything, name),
-                    shared.rows_of(name),
-                    shared.schema,
-                    shared.rows_only,
-                    _writers(count),
-                )
-                for name, count in shared.counts.items()
-            }
-            tables, dead_letters = self._write_each(records.sparkSession, records_of, batch)
-            if shared.others is not None:
-                more, others = self._write_routed(shared.others, shared.other_counts, batch)
-                tables, dead_letters = tables + more, dead_letters + others
-            return tables, dead_letters
+            if counts.pop(None, 0):
+                dead_letters = self.writer.dead_letters.write(cached.where(F.col(TABLE).isNull()))
+            parts = {}
+            for name, count in sorted(counts.items()):
+                own, writers = F.col(TABLE) == name, max(1, math.ceil(count / _ROWS_PER_WRITER))
+                records = (routed if shared else cached).where(own).drop(TABLE).coalesce(writers)
+                # Coalesced after the row is spread: Spark generates no code for coalesce, and would copy whole rows.
+                rows = cached.where(own).select(f"{ROW}.*").coalesce(writers) if shared else None
+                parts[name] = TableRecords(records, rows, self.shared.schema)
+            tables, others = self._write_each(parts, batch)
+            return tables, dead_letters + others
         finally:
-            unpersist(shared.cached)
+            unpersist(cached)
 
-    def _write_one_table(self, decoded: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
-        name = quoted_table(self.config.table)
-        spark = decoded.sparkSession
-        if needs_no_inference(self.config):
-            # Read and written in one pass.
-            return self._write_each(spark, {name: TableRecords(lambda: decoded)}, batch)
-        with persisted(decoded) as cached:
-            return self._write_each(spark, {name: TableRecords(lambda: cached)}, batch)
-
-    def _write_routed(
-        self, parts: DataFrame, counts: dict[str | None, int], batch: MicroBatch
-    ) -> tuple[list[TableEntry], int]:
-        """Write tables that parse their own records; records without a table are dead letters."""
-        dead_letters = self.writer.dead_letters.write(parts.where(F.col(TABLE).isNull())) if counts.get(None) else 0
-        records_of = {
-            name: TableRecords(partial(_records_of, parts, name), partitions=_writers(count))
-            for name, count in counts.items()
-            if name is not None
-        }
-        tables, others = self._write_each(parts.sparkSession, records_of, batch)
-        return tables, dead_letters + others
-
-    def _write_each(
-        self, spark: SparkSession, records: dict[str, TableRecords], batch: MicroBatch
-    ) -> tuple[list[TableEntry], int]:
+    def _write_each(self, parts: dict[str, TableRecords], batch: MicroBatch) -> tuple[list[TableEntry], int]:
         """Write several tables at a time; one that fails does not stop the others."""
-        names = [name for name in records if name not in self.behind]
+        names = [name for name in parts if name not in self.behind]
         with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
-            written = list(pool.map(lambda name: self._write_table(name, spark, records[name], batch), names))
+            written = list(pool.map(lambda name: self._write_table(name, parts[name], batch), names))
         return [entry for entry, _ in written], sum(dead_letters for _, dead_letters in written)
 
-    def _write_table(
-        self, name: str, spark: SparkSession, records: TableRecords, batch: MicroBatch
-    ) -> tuple[TableEntry, int]:
+    def _write_table(self, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
         try:
-            return self.writer.write(spark, name, records, batch)
+            return self.writer.write(records.decoded.sparkSession, name, records, batch)
         except RefillError as refill:
             self.behind[name] = refill
             self.refills.add(name)
-            return TableEntry(name, state=BEHIND, offsets=offsets.to_json(refill.offsets), error=str(refill)), 0
+            return TableEntry(name, state=BEHIND, offsets=refill.offsets, error=str(refill)), 0
         except Exception as error:
             failure = typed_failure(error, name, offsets.span(batch.start, batch.end))
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)
             last = self.writer.offsets.last_entries.get(name) or TableEntry(name)
-            where, why = offsets.to_json(batch.start), str(failure)[:2000]
-            return replace(last.unchanged(), state=BEHIND, offsets=where, error=why), 0
+            return replace(last.unchanged(), state=BEHIND, offsets=batch.start, error=str(failure)[:2000]), 0
 
     def complete_through(self) -> datetime | None:
         """The time up to which all tables have every record; None if a table is behind, or records wait."""
@@ -359,7 +222,7 @@ class Batches:
             # A batch without a record for the table leaves its snapshot as it is, so the entry still names it:
             # a rollback of the table is recognized by the snapshot that the log names.
             entry = entries.get(name) or last.unchanged()
-            reached = offsets.to_json(offsets.furthest(offsets.from_json(last.offsets), batch.end))
+            reached = offsets.furthest(last.offsets, batch.end)
             entries[name] = replace(entry, state=WRITTEN if arrived else BEHIND, offsets=reached)
             self.writer.offsets.last_entries[name] = entries[name]
         if arrived:
@@ -370,22 +233,3 @@ class Batches:
         """The time before the topics' ends were read, if the batch reaches all of them; else None."""
         now = datetime.now(UTC)
         return now if offsets.covers(end, self.topics.latest(list(end))) else None
-
-
-def _records_of(routed: DataFrame, name: str) -> DataFrame:
-    return routed.where(F.col(TABLE) == name).drop(TABLE)
-
-
-def _writers(count: int) -> int:
-    return max(1, math.ceil(count / _ROWS_PER_WRITER))
-
-
-@contextmanager
-def _staged_writes(spark: SparkSession, run_id: str) -> Iterator[None]:
-    """Within the block every Iceberg write of the session is staged."""
-    spark.conf.set(WAP_ID, f"icecdc-{run_id}")
-    try:
-        yield
-    finally:
-        with suppress(*SPARK_HAS_ENDED):
-            spark.conf.unset(WAP_ID)

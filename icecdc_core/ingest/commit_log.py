@@ -1,8 +1,7 @@
-"""The commit log: a row for each batch, with what it wrote into which table.
+"""The offsets that each table records in its snapshots, and the commit log: a row for each batch.
 
-Each table records its own offsets (`table_offsets`). The log adds what no single table knows: the offsets
-below which all records are written, the ids of the topics that were read, which tables were left behind by a failure,
-and the offsets of tables whose snapshots have expired. A run starts from it. `trim` keeps it small.
+The log adds what no single table knows: the offsets below which all records are written, the ids of the topics, which
+tables were left behind by a failure, and the offsets of tables whose snapshots have expired.
 """
 
 from __future__ import annotations
@@ -34,25 +33,29 @@ JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
 )
 
 
+WRITTEN, BEHIND = "written", "behind"
+
+
 @dataclass(frozen=True)
-class TableOffsets:
-    """The offsets of one job in one table."""
+class TableEntry:
+    """What a table records of a job, or what a batch wrote into it."""
 
-    offsets: Offsets = field(default_factory=dict)
-    batch: int = -1
+    name: str
+    uuid: str = ""
     snapshot_id: int | None = None
-    valid_through: str = ""
+    sequence_number: int | None = None
+    state: str = WRITTEN
+    rows: int = 0
+    deletes: int = 0
+    files: int = 0
+    bytes: int = 0
+    offsets: Offsets = field(default_factory=dict)
+    error: str = ""
+    snapshot_ms: int | None = None
 
-    def properties(self, job: str, run_id: str) -> dict[str, str]:
-        """Return the summary properties of a snapshot that records these offsets."""
-        properties = {
-            JOB: job,
-            BATCH: str(self.batch),
-            OFFSETS: offsets.to_json(self.offsets),
-            VALID_THROUGH: self.valid_through,
-            RUN: run_id,
-        }
-        return {key: value for key, value in properties.items() if value}
+    def unchanged(self) -> TableEntry:
+        """The same table in a batch that writes nothing into it."""
+        return replace(self, state=WRITTEN, rows=0, deletes=0, files=0, bytes=0, error="")
 
 
 def current_snapshot_id(table: Any) -> int | None:
@@ -61,21 +64,20 @@ def current_snapshot_id(table: Any) -> int | None:
     return None if snapshot is None else int(snapshot.snapshotId())
 
 
-def find_table_offsets(table: Any, job: str, earlier: dict[int, TableOffsets] | None = None) -> TableOffsets:
+def find_recorded(name: str, table: Any, job: str) -> TableEntry:
     """Find the newest offsets of a job among the table's current snapshot and its ancestors."""
     for snapshot in ancestors(table):
-        snapshot_id = int(snapshot.snapshotId())
-        if earlier and snapshot_id in earlier:
-            return earlier[snapshot_id]
         summary = snapshot.summary()
         if summary.get(JOB) == job:
-            return TableOffsets(
+            return TableEntry(
+                name=name,
+                uuid=str(table.uuid()),
+                snapshot_id=int(snapshot.snapshotId()),
+                sequence_number=int(snapshot.sequenceNumber()),
                 offsets=offsets.from_json(summary.get(OFFSETS)),
-                batch=int(summary.get(BATCH) or -1),
-                snapshot_id=snapshot_id,
-                valid_through=str(summary.get(VALID_THROUGH) or ""),
+                snapshot_ms=int(snapshot.timestampMillis()),
             )
-    return TableOffsets()
+    return TableEntry(name, str(table.uuid()))
 
 
 def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
@@ -103,7 +105,6 @@ SCHEMA = (
     "name:string, uuid:string, snapshot_id:long, sequence_number:long, state:string, rows:long, deletes:long, "
     "files:long, bytes:long, offsets:string, error:string, snapshot_ms:long>>"
 )
-WRITTEN, BEHIND = "written", "behind"
 # All jobs of a namespace append to one log. Iceberg retries four times, then waits up to a minute.
 _PROPERTIES = {
     "commit.retry.num-retries": "20",
@@ -112,30 +113,7 @@ _PROPERTIES = {
     "write.distribution-mode": "none",
     "write.metadata.delete-after-commit.enabled": "true",
 }
-KEEP = 100
-"""So many batches of a job at least keep their entries."""
-
-
-@dataclass(frozen=True)
-class TableEntry:
-    """What a batch wrote into one table."""
-
-    name: str
-    uuid: str = ""
-    snapshot_id: int | None = None
-    sequence_number: int | None = None
-    state: str = WRITTEN
-    rows: int = 0
-    deletes: int = 0
-    files: int = 0
-    bytes: int = 0
-    offsets: str = "{}"
-    error: str = ""
-    snapshot_ms: int | None = None
-
-    def unchanged(self) -> TableEntry:
-        """The same table in a batch that writes nothing into it."""
-        return replace(self, state=WRITTEN, rows=0, deletes=0, files=0, bytes=0, error="")
+KEEP = 100  # so many batches of a job at least keep their entries
 
 
 @dataclass(frozen=True)
@@ -169,23 +147,23 @@ class LoggedJob:
     @property
     def behind(self) -> dict[str, Offsets]:
         """The tables that are behind, each with the offsets from which it reads again."""
-        return {n: offsets.from_json(entry.offsets) for n, entry in self.tables.items() if entry.state == BEHIND}
+        return {name: entry.offsets for name, entry in self.tables.items() if entry.state == BEHIND}
 
 
 def create(spark: SparkSession, name: str) -> None:
-    """Create the log if it does not exist; `name` has every part quoted. Raises IngestWriteError."""
+    """Create the log if it does not exist; `name` has every part quoted."""
     with _typed_failures(name):
         create_table_once(spark, name, SCHEMA, _PROPERTIES, partition="job")
 
 
 def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
-    """Return what the log says about a job. Raises IngestWriteError."""
+    """Return what the log says about a job."""
     with _typed_failures(name):
         return _summary(spark.table(name).where(F.col("job") == job))
 
 
 def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
-    """Append an entry. Raises IngestWriteError: what the batch wrote into its tables stays."""
+    """Append an entry."""
     with _typed_failures(name):
         _row(spark, entry).writeTo(name).append()
 
@@ -193,8 +171,8 @@ def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
 def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_minutes: float = 10.0) -> None:
     """Replace all entries of a job except the last ones by one that says the same; drop old snapshots of the log.
 
-    One commit replaces all files of the job, so a plan reads few files, and a crash leaves the log as it was or as it
-    should be. A failure is logged: most often another copy of the job wrote an entry, and the next trim succeeds.
+    One commit replaces all files of the job. A failure is logged: most often another copy of the job wrote an entry,
+    and the next trim succeeds.
     """
     try:
         snapshot_id = current_snapshot_id(load_table(spark, name))
@@ -228,6 +206,7 @@ def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_min
 def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
     values = {
         **asdict(entry),
+        "tables": [{**asdict(table), "offsets": offsets.to_json(table.offsets)} for table in entry.tables],
         "committed_at": datetime.now(UTC).isoformat(),
         "started_at": offsets.to_json(entry.started_at),
         "offsets": offsets.to_json(entry.offsets),
@@ -246,7 +225,9 @@ def _summary(entries: DataFrame) -> LoggedJob:
     tables: dict[str, TableEntry] = {}
     for row in rows:
         topic_ids |= json.loads(row["topic_ids"])
-        tables |= {table["name"]: TableEntry(**table.asDict()) for table in row["tables"]}
+        for table in row["tables"]:
+            known = {**table.asDict(), "offsets": offsets.from_json(table["offsets"])}
+            tables[table["name"]] = TableEntry(**known)
     if not rows:
         return LoggedJob()
     read_offsets = offsets.furthest({}, *(offsets.from_json(row["offsets"]) for row in rows))

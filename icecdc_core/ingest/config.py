@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config import values
 from icecdc_core.config.model import (
     Bytes,
     Count,
@@ -26,6 +24,7 @@ from icecdc_core.config.model import (
     TextMapping,
 )
 from icecdc_core.config.values import (
+    check_table_name,
     parameter_problem,
     parse_column_names,
     parse_json_array,
@@ -36,44 +35,23 @@ from icecdc_core.config.values import (
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
-METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
+MetadataColumn = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
+METADATA: tuple[str, ...] = get_args(MetadataColumn)
 """Kafka's metadata of a record, in the order of the columns that store it."""
 
-_SERVER = re.compile(r"(\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):([1-9]\d{0,4})")
-# Errors in Python's dialect of regular expressions and in Java's.
-_WRONG_ANYWHERE = (
-    *("missing ), unterminated subpattern", "unbalanced parenthesis", "unterminated character set"),
-    "bad escape (end of pattern)",
+_SERVER = r"[^\s/@,]+:\d+"
+_TRANSFORM = re.compile(
+    r"(?P<time>year|month|day|hour)s?\((?P<of>[^(),]+)\)"
+    r"|(?P<sized>bucket|truncate)\((?P<width>[1-9]\d{0,8}), *(?P<by>[^(),]+)\)|(?P<plain>[^(),]+)"
 )
-_TRANSFORMS = 'write ["days(ts)","region"] or days(ts), region'
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_TRANSFORM = re.compile(r"(years?|months?|days?|hours?)\(([^(),]+)\)|(bucket|truncate)\((\d+), *([^(),]+)\)|([^(),]+)")
 # The delivery guarantee depends on them.
 _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
 
 
-def check_job_name(text: str) -> str:
-    """Check the name of a job, which snapshot summaries carry."""
-    if not _JOB.fullmatch(text):
-        raise parameter_problem(
-            "is not a job name", "use up to 100 letters, digits, ., _ and -, beginning with a letter or digit"
-        )
-    return text
-
-
-def parse_servers(value: object) -> object:
-    """Return brokers as `host:port`, joined by commas."""
-    listed = [text.strip() for text in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(listed, (list, tuple)) or not all(map(_is_server, listed)):
-        raise parameter_problem(
-            "is not a list of brokers", "write host:port, several with commas, without protocol or credentials"
-        )
-    return ",".join(listed)
-
-
-def _is_server(text: object) -> bool:
-    match = _SERVER.fullmatch(text) if isinstance(text, str) else None
-    return match is not None and int(match[2]) <= 65535
+def join_servers(value: object) -> object:
+    """Return a list of brokers as one text."""
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+    return re.sub(r"\s*,\s*", ",", text) if isinstance(text, str) else text
 
 
 def parse_client_options(value: object) -> Properties:
@@ -88,27 +66,19 @@ def parse_client_options(value: object) -> Properties:
 
 def check_namespace(text: str) -> str:
     """Check `catalog.namespace`, parts back-quoted if needed; or an empty text."""
-    if text:
-        try:
-            split_table_name(f"{text}.t")
-        except PydanticCustomError:
-            raise parameter_problem("is not a namespace", "name it catalog.namespace, as Spark does") from None
+    try:
+        check_table_name(text and f"{text}.t")
+    except PydanticCustomError:
+        raise parameter_problem("is not a namespace", "name it catalog.namespace, as Spark does") from None
     return text
-
-
-def parse_metadata_columns(value: object) -> object:
-    """Check that the names are in `METADATA`."""
-    names = parse_column_names(value)
-    if unknown := sorted(set(names) - set(METADATA)):
-        raise parameter_problem(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
-    return names
 
 
 def parse_transforms(value: object) -> object:
     """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses."""
     if isinstance(value, str):
         is_array = value.startswith("[")
-        value = parse_json_array(value, _TRANSFORMS) if is_array else re.split(r",\s*(?![^()]*\))", value)
+        remedy = 'write ["days(ts)","region"] or days(ts), region'
+        value = parse_json_array(value, remedy) if is_array else re.split(r",\s*(?![^()]*\))", value)
     texts = [str(item).strip() for item in value] if isinstance(value, (list, tuple)) else [""]
     for text in texts:
         parse_transform(text)
@@ -122,36 +92,12 @@ def parse_transform(text: str) -> tuple[str, int, str]:
         raise parameter_problem(
             f"has {text!r}, which is no transform", "write days(ts), bucket(16, id), truncate(4, name) or region"
         )
-    if match[1]:
-        return match[1].rstrip("s") + "s", 0, match[2].strip()
-    if match[3]:
-        if len(match[4]) > 10 or not 0 < int(match[4]) < 2**31:
-            raise parameter_problem(
-                f"has {text!r}, whose width is not between 1 and {2**31 - 1}", "write for example bucket(16, id)"
-            )
-        return match[3], int(match[4]), match[5].strip()
-    return "", 0, match[6].strip()
-
-
-def check_expression(text: str) -> str:
-    """Check a regular expression. Java checks it again when the ingest starts: only it knows its dialect."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # about what Python may read like Java
-            re.compile(text)
-    except re.error as error:
-        dangling = error.msg == "nothing to repeat" and error.pos == 0
-        # Java allows nested character classes, which Python reads as other brackets.
-        if dangling or (error.msg in _WRONG_ANYWHERE and not re.search(r"\[[^]]*\[", text)):
-            raise parameter_problem(
-                f"is not a regular expression: {error.msg} at character {error.pos}",
-                "write a regular expression of Java, such as orders|payments or order.*",
-            ) from None
-    return text
+    name = f"{match['time']}s" if match["time"] else match["sized"] or ""
+    return name, int(match["width"] or 0), (match["of"] or match["by"] or match["plain"]).strip()
 
 
 def parse_routes(value: object) -> Properties:
-    """Return the regular expression of each table."""
+    """Return the regular expression of each table; Java checks them when the ingest starts."""
     given = parse_properties(value)
     for table, pattern in given.items():
         split_table_name(table)
@@ -159,38 +105,31 @@ def parse_routes(value: object) -> Properties:
             raise parameter_problem(
                 f"has no expression for {table}", "give a regular expression for each table, such as order.*"
             )
-        check_expression(pattern)
     return given
 
 
 def parse_starting_offsets(value: object) -> object:
     """Check `earliest`, `latest`, a timestamp, or offsets as JSON."""
-    if isinstance(value, Mapping):
-        value = json.dumps(value)
-    text = str(value)
+    text = json.dumps(value) if isinstance(value, Mapping) else str(value)
     if text.startswith("{"):
         parse_offsets(text)
-        return text
-    if re.fullmatch(r"-?\d+", text):
+    elif isinstance(parse_start_point(text), int):
         raise parameter_problem(
             "is a number", "write earliest, latest, an ISO timestamp, or JSON: topic to partition to offset"
         )
-    parse_start_point(text)
     return text.lower() if text.lower() in ("earliest", "latest") else text
 
 
 def parse_offsets(text: str) -> dict[str, dict[int, int]]:
     """Return offsets from JSON as Spark writes it: topic to partition to next offset."""
-    remedy = 'write {"topic":{"0":42,"1":0}}'
     try:
         topics = json.loads(text)
         parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in topics.items()}
+        if all(0 <= p < 2**31 and 0 <= offset < 2**63 for parts in parsed.values() for p, offset in parts.items()):
+            return parsed
     except (ValueError, AttributeError, TypeError, OverflowError):
-        raise parameter_problem("is not JSON of offsets", remedy) from None
-    numbers = [(p, offset) for parts in parsed.values() for p, offset in parts.items()]
-    if not all(0 <= p < 2**31 and 0 <= offset < 2**63 for p, offset in numbers):
-        raise parameter_problem("has a partition or an offset that Kafka cannot have", remedy)
-    return parsed
+        pass
+    raise parameter_problem("is not JSON of offsets", 'write {"topic":{"0":42,"1":0}}')
 
 
 def quoted_table(name: str) -> str:
@@ -207,56 +146,37 @@ def derive_namespace(given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
 
-# Formats whose records name their schema by its id in a registry.
-_WITH_REGISTRY = ("avro", "json_schema", "debezium_avro")
-
-
 def combination_problems(given: Mapping[str, Any]) -> list[str]:
     """Return the problems of parameters that do not go together."""
-    route_by = str(given.get("route_by") or "table").lower()
-    problems = []
+    route_by, mode, kind = given.get("route_by", "table"), given.get("mode", "append"), given.get("format", "json")
+    needed = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
+    missing = [(name, f"route_by={route_by!r}") for name in needed[route_by]]
+    if kind in ("avro", "json_schema", "debezium_avro"):
+        missing.append(("schema_registry_url", f"format={kind!r}"))
+    if given.get("schema_registry_password"):
+        missing.append(("schema_registry_username", "schema_registry_password"))
+    problems = [f"{name}: missing for {by}. Remedy: set it." for name, by in missing if not given.get(name)]
     if bool(given.get("topics")) == bool(given.get("topic_pattern")):
         problems.append("topics: give either topics or topic_pattern. Remedy: name the topics.")
-    needed = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
-    for name in needed.get(route_by, []):
-        if not given.get(name):
-            problems.append(f"{name}: missing for route_by={route_by!r}. Remedy: set it.")
     if given.get("table") and route_by != "table":
         problems.append(f"table: given together with route_by={route_by!r}. Remedy: use routes or namespace instead.")
     if given.get("routes") and route_by != "regex":
         problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
-    kind = str(given.get("format") or "json").lower()
-    if kind in _WITH_REGISTRY and not given.get("schema_registry_url"):
-        problems.append(f"schema_registry_url: missing for format={kind!r}. Remedy: set it, or choose another format.")
-    if given.get("ordering_column") and str(given.get("mode") or "append").lower() == "append":
+    if given.get("ordering_column") and mode == "append":
         problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
-    if given.get("schema_registry_password") and not given.get("schema_registry_username"):
-        problems.append("schema_registry_username: missing, though the password is set. Remedy: set it.")
-    problems += _catalog_problems(given)
+    named = [given.get(name) for name in ("table", "commit_log_table", "dead_letter_table")]
+    named += [*given.get("routes", ()), f"{given['namespace']}.t" if given.get("namespace") else ""]
+    catalogs = sorted({split_table_name(name)[0] for name in named if name})
+    if len(catalogs) > 1:
+        problems.append(f"namespace: the tables are in several catalogs: {', '.join(catalogs)}. Remedy: use one.")
     return problems
 
 
-def _catalog_problems(given: Mapping[str, Any]) -> list[str]:
-    """Every table must be in the one catalog that is configured."""
-    named = [given.get(name) for name in ("table", "commit_log_table", "dead_letter_table")]
-    try:
-        named += list(parse_routes(given.get("routes") or {}))
-        catalogs = {split_table_name(name)[0] for name in named if name}
-        if given.get("namespace"):
-            catalogs.add(split_table_name(f"{given['namespace']}.t")[0])
-    except (PydanticCustomError, TypeError):
-        return []  # reported with the parameter itself
-    if len(catalogs) > 1:
-        return [f"namespace: the tables are in several catalogs: {', '.join(sorted(catalogs))}. Remedy: use one."]
-    return []
-
-
 Namespace = Annotated[str, AfterValidator(check_namespace)]
-JobName = Annotated[str, AfterValidator(check_job_name)]
-Servers = Annotated[str, BeforeValidator(parse_servers)]
-MetadataColumns = Annotated[list[str], BeforeValidator(parse_metadata_columns)]
+JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Servers = Annotated[str, Field(pattern=rf"^{_SERVER}(,{_SERVER})*$"), BeforeValidator(join_servers)]
+MetadataColumns = Annotated[list[MetadataColumn], BeforeValidator(parse_column_names)]
 Transforms = Annotated[list[str], BeforeValidator(parse_transforms)]
-Expression = Annotated[str, AfterValidator(check_expression)]
 Routes = Annotated[Properties, BeforeValidator(parse_routes)]
 ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options)]
 StartingOffsets = Annotated[str, BeforeValidator(parse_starting_offsets)]
@@ -277,12 +197,13 @@ class IngestConfig(ParameterModel):
     reads_kafka: ClassVar[bool] = True
 
     job: JobName
-    """Name of this ingest. Its snapshots carry it; under another name all records are read again."""
+    """Name of this ingest, up to 100 letters, digits, ., _ and -. Its snapshots carry it; under another name all
+    records are read again."""
     bootstrap_servers: Servers
     """Kafka brokers, host:port; several as a list or with commas."""
     topics: Names = Field(default_factory=list)
     """Topics to read, as a list, JSON array or "a,b"."""
-    topic_pattern: Expression = ""
+    topic_pattern: str = ""
     """Java regular expression for the topics to read; use it instead of topics."""
     kafka_options: ClientOptions = Field(default_factory=Properties)
     """Kafka client properties such as security.protocol, a mapping or JSON object; values may be env:NAME or
@@ -392,7 +313,7 @@ class IngestConfig(ParameterModel):
     @property
     def namespace_parts(self) -> tuple[str, ...]:
         """Catalog and namespace levels of tables that records name, and of the ingest's own tables."""
-        return values.split_table_name(f"{self.namespace}.t")[:-1]
+        return split_table_name(f"{self.namespace}.t")[:-1]
 
     @property
     def catalog(self) -> str:
@@ -407,21 +328,18 @@ class IngestConfig(ParameterModel):
     @property
     def quoted_commit_log(self) -> str:
         """Name of the commit log, every part back-quoted."""
-        return quoted_table(self.commit_log_table) or f"{self.quoted_namespace}.{quoted(LOG_TABLE)}"
+        return quoted_table(self.commit_log_table or f"{self.namespace}.{LOG_TABLE}")
 
     @property
     def quoted_dead_letters(self) -> str:
         """Name of the dead letter table, every part back-quoted."""
-        return quoted_table(self.dead_letter_table) or f"{self.quoted_namespace}.{quoted(DEAD_LETTER_TABLE)}"
+        return quoted_table(self.dead_letter_table or f"{self.namespace}.{DEAD_LETTER_TABLE}")
 
     @property
     def schema_registry_auth(self) -> str:
         """`user:password` for the schema registry, "" for none; raises SecretError."""
-        if not self.schema_registry_username:
-            return ""
-        password = self.schema_registry_password
-        secret = resolve(password, "schema_registry_password") if password else ""
-        return f"{self.schema_registry_username}:{secret}"
+        password = self.schema_registry_password and resolve(self.schema_registry_password, "schema_registry_password")
+        return f"{self.schema_registry_username}:{password}" if self.schema_registry_username else ""
 
     @property
     def client_properties(self) -> dict[str, str]:

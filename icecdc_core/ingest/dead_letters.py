@@ -7,22 +7,18 @@ the table or the commit log move past its record. After a crash in between, the 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.publish import MovedError, append, publish, stage
 from icecdc_core.secrets import LONGEST
 from icecdc_core.session.jvm import persisted
 from icecdc_core.table.catalogs import create_table_once, load_table
-
-if TYPE_CHECKING:
-    from icecdc_core.ingest.config import IngestConfig
-
 
 SCHEMA = (
     "job string, topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
@@ -51,19 +47,18 @@ class DeadLetters:
             F.lit(self._run_id).alias("run_id"),
             F.current_timestamp().alias("kept_at"),
         )
-        retrying = Retrying(retry=retry_if_exception_type(MovedError), stop=stop_after_attempt(_ATTEMPTS))
         with self._lock:
             create_table_once(spark, name, SCHEMA)
-            try:
-                with persisted(rows) as rows:
-                    return retrying(self._write_new, spark, name, rows)
-            except RetryError as error:
-                raise ConcurrentIngestError(
-                    f"Other writers committed dead letters first, {_ATTEMPTS} times",
-                    subject="dead_letter_table",
-                    value=name,
-                    remedy="give each job its own dead letter table, or run again",
-                ) from error
+            with persisted(rows) as rows:
+                for _ in range(_ATTEMPTS):
+                    with suppress(MovedError):
+                        return self._write_new(spark, name, rows)
+        raise ConcurrentIngestError(
+            f"Other writers committed dead letters first, {_ATTEMPTS} times",
+            subject="dead_letter_table",
+            value=name,
+            remedy="give each job its own dead letter table, or run again",
+        )
 
     def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
         """Append the rows that are new; raises MovedError if the table has changed since they were compared."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.errors import IcecdcError, LostOffsetsError, SparkJobError
 from icecdc_core.ingest import commit_log, offsets
-from icecdc_core.ingest.batch import Batches, SharedParser
+from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters
@@ -22,10 +23,9 @@ from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
-from icecdc_core.ingest.offsets_reader import OffsetsReader, known_tables, recorded_offsets
 from icecdc_core.ingest.report import IngestReport, Totals
 from icecdc_core.ingest.routing import check_expressions
-from icecdc_core.ingest.start_offsets import StreamStart, find_start
+from icecdc_core.ingest.start_offsets import OffsetsReader, StreamStart, find_start, known_tables, recorded_offsets
 from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
@@ -34,40 +34,8 @@ from icecdc_core.reporting.metrics import PlainMetrics
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
 
-if TYPE_CHECKING:
-    from icecdc_core.ingest.batch import Batches
-    from icecdc_core.ingest.config import IngestConfig
-
-
 SECONDS_BETWEEN = 15.0
-
-
-class Progress:
-    """Publishes how far a run is, at most every 15 seconds."""
-
-    def __init__(self, config: IngestConfig, clock: Callable[[], float]) -> None:
-        self._config = config
-        self._clock = clock
-        self._is_on = config.trigger == "continuous"
-        self._due = clock()
-
-    def publish(self, batches: Batches, written: Mapping[str, Any]) -> None:
-        """Publish if it is time. It must not run while a batch does, because it asks Kafka for the topics' ends."""
-        if not self._is_on or self._clock() < self._due:
-            return
-        self._due = self._clock() + SECONDS_BETWEEN
-        config = self._config
-        if not (config.metrics_folder or config.metrics_url or telemetry.is_loaded()):
-            return
-        try:
-            through = batches.complete_through()
-        except IcecdcError:  # a batch will say what is wrong with Kafka
-            through = None
-        facts = {**written, "tables_behind": len(batches.behind)}
-        if through is not None:
-            facts["complete_through"] = through.timestamp()
-        publish_run_metrics(PlainMetrics({"job": "ingest", **config.subject}, facts), config)
-
+"""A continuous run publishes its metrics so often."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """Seconds until a continuous run retries the tables that are behind; doubled after each failure."""
@@ -95,7 +63,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.stop = StopRequest()
         self._known_schemas: dict[int, RegisteredSchema] = {}
         self._first_pause = first_pause
-        self._progress = Progress(config, clock)
+        self._progress_due = clock()
 
     def run(self) -> IngestReport:
         """Read all records of the topics, or continue until the time is over or SIGTERM arrives."""
@@ -156,7 +124,9 @@ class IngestRun(JobRun[IngestConfig]):
             finally:
                 self.done = batches.last.offsets if batches.last else stream_start.start
             losses_in_a_row = 0
-            self._note_completeness(batches, planned_at if stream_start.is_at_end and not logged.behind else None)
+            complete_at = planned_at if stream_start.is_at_end and not logged.behind else None
+            if (through := batches.last.valid_through if batches.last else complete_at) is not None:
+                self.note(complete_through=through.timestamp())
             self.failed = batches.behind
             if self.stop.requested:
                 return
@@ -175,7 +145,7 @@ class IngestRun(JobRun[IngestConfig]):
             # A scheduled run reads on for the other tables; the next run retries those that are behind.
             retry = not available_now and batches.behind and self._clock() > retry_at
             if not available_now:
-                self._progress.publish(batches, self.written.counts)
+                self._publish_progress(batches)
             return self.stop.requested or self._time_is_over() or bool(retry)
 
         def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
@@ -194,11 +164,18 @@ class IngestRun(JobRun[IngestConfig]):
                 raise
             raise typed from error
 
-    def _note_completeness(self, batches: Batches, empty_at: datetime | None) -> None:
-        """Note the time up to which the tables have every record, for the metrics."""
-        through = batches.last.valid_through if batches.last else empty_at
-        if through is not None:
-            self.note(complete_through=through.timestamp())
+    def _publish_progress(self, batches: Batches) -> None:
+        """Publish the metrics if it is time; never while a batch runs, because Kafka is asked for the topics' ends."""
+        config = self.config
+        wanted = config.metrics_folder or config.metrics_url or telemetry.is_loaded()
+        if not wanted or self._clock() < self._progress_due:
+            return
+        self._progress_due = self._clock() + SECONDS_BETWEEN
+        facts = {**self.written.counts, "tables_behind": len(batches.behind)}
+        with suppress(IcecdcError):  # a batch will say what is wrong with Kafka
+            if (through := batches.complete_through()) is not None:
+                facts["complete_through"] = through.timestamp()
+        publish_run_metrics(PlainMetrics({"job": "ingest", **config.subject}, facts), config)
 
     def _log_start(self, stream_start: StreamStart, logged: LoggedJob) -> None:
         """Log the first start of the job, and records that were lost, before any batch."""
@@ -229,7 +206,7 @@ class IngestRun(JobRun[IngestConfig]):
             self.run_id,
             topics,
             Writer(self.config, DeadLetters(self.config, self.run_id), reader),
-            SharedParser(self.config, known_tables(self.spark, self.config, logged)),
+            SharedParse(self.config, known_tables(self.spark, self.config, logged)),
             number=logged.batch + 1,
             complete=logged.offsets,
             recovering=set(logged.behind),

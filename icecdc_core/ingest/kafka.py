@@ -1,7 +1,4 @@
-"""Kafka: the topics of the brokers, offset arithmetic, and the stream of micro-batches.
-
-In: topics and start offsets. Out: micro-batches, each with the offsets that it covers.
-"""
+"""Kafka: the topics of the brokers, the stream of micro-batches, and the errors of both."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -31,17 +28,12 @@ from icecdc_core.errors import (
     TopicNotFoundError,
 )
 from icecdc_core.ingest import offsets
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import Cause, causes, root_cause
+from icecdc_core.session.java_causes import causes, root_cause
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_class
 from icecdc_core.table.failures import known_failure
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
-
-    from icecdc_core.ingest.config import IngestConfig
-
 
 _CHECK_SECONDS = 0.2
 # A consumer reads from its socket only while it is polled. With Kafka's defaults (500 records, 64 KB), which suit
@@ -56,60 +48,48 @@ ProcessBatch = Callable[[DataFrame, Offsets, Offsets], None]
 """Gets the records of a batch, where it starts and where it ends."""
 
 
-class StreamGate:
-    """Lets a stream end only between two batches, as a batch that is stopped halfway would be processed again.
+class StreamCallback:
+    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends.
 
-    Spark's thread asks before each batch, the thread that started the stream between them.
+    The stream ends only between two batches, as one that is stopped halfway would be processed again: Spark's thread
+    asks before each batch, the thread that started the stream between them.
     """
 
-    def __init__(self, should_end: Callable[[], bool]) -> None:
-        self._should_end = should_end
-        self._lock = threading.Lock()
-        self._is_processing = self._is_ending = False
-
-    def start_batch(self) -> bool:
-        """Return whether a batch may start; the caller then calls `end_batch` after it."""
-        with self._lock:
-            # Asked here too: if batches follow each other at once, `may_end` finds no moment between them.
-            self._is_ending = self._is_ending or self._should_end()
-            self._is_processing = not self._is_ending
-            return self._is_processing
-
-    def end_batch(self) -> None:
-        """Note that the batch is over, also if it failed."""
-        self._is_processing = False
-
-    def may_end(self) -> bool:
-        """Return whether the stream may be stopped now."""
-        with self._lock:
-            self._is_ending = self._is_ending or (not self._is_processing and self._should_end())
-            return self._is_ending
-
-
-class BatchCallback:
-    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends."""
-
-    def __init__(self, process: ProcessBatch, gate: StreamGate, checkpoint: Path, start: Offsets) -> None:
+    def __init__(self, process: ProcessBatch, should_end: Callable[[], bool], checkpoint: Path, start: Offsets) -> None:
         self._process = process
-        self._gate = gate
+        self._should_end = should_end
         self._checkpoint = checkpoint
         self._at = start
+        self._processing = threading.Lock()
+        self._is_ending = False
         self.failure: BaseException | None = None
 
     def process_batch(self, records: DataFrame, number: int) -> None:
         """Process a batch, unless the stream is to end before it."""
-        if not self._gate.start_batch():
-            return  # Spark regards the batch as done, but its checkpoint is deleted
-        end = offsets.furthest(self._at, _end_of(self._checkpoint, number))
+        with self._processing:
+            self._is_ending = self._is_ending or self._should_end()
+            if self._is_ending:
+                return  # Spark regards the batch as done, but its checkpoint is deleted
+            # Spark writes the end into the checkpoint before it runs the batch.
+            written = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2]
+            end = offsets.furthest(self._at, offsets.from_json(written))
+            try:
+                self._process(records, self._at, end)
+            except BaseException as error:
+                self.failure = self.failure or error
+                # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
+                raise IcecdcError("The batch was cut off") from error
+            self._at = end
+
+    def may_end(self) -> bool:
+        """Return whether the stream is to be stopped, and no batch is running."""
+        if not self._processing.acquire(blocking=False):
+            return False
         try:
-            self._process(records, self._at, end)
-        except BaseException as error:
-            self.failure = self.failure or error
-            # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
-            raise IcecdcError("The batch was cut off") from error
+            self._is_ending = self._is_ending or self._should_end()
+            return self._is_ending
         finally:
-            self._gate.end_batch()
-        self._at = end
+            self._processing.release()
 
 
 def run_stream(
@@ -122,14 +102,29 @@ def run_stream(
 ) -> None:
     """Run a stream until all records are processed, or until `should_end` returns True between two batches."""
     checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-ingest-"))
-    gate = StreamGate(should_end)
-    callback = BatchCallback(process, gate, checkpoint, start)
+    callback = StreamCallback(process, should_end, checkpoint, start)
+    options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
+    options |= {
+        "startingOffsets": offsets.to_json(start),
+        "includeHeaders": "true",
+        # Spark must not skip removed records: the start of the next stream decides about them.
+        "failOnDataLoss": "true",
+    }
+    options |= {"subscribePattern": config.topic_pattern} if config.topic_pattern else {"subscribe": ",".join(topics)}
+    if config.max_records_per_batch:
+        options["maxOffsetsPerTrigger"] = str(config.max_records_per_batch)
+    records = spark.readStream.format("kafka").options(**options).load()
+    writer = records.writeStream.queryName(f"icecdc ingest {config.job}")
+    writer = writer.option("checkpointLocation", checkpoint.as_uri()).foreachBatch(callback.process_batch)
+    if config.trigger == "available_now":
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
     query: StreamingQuery | None = None
     try:
-        query = _writer(spark, config, topics, start, checkpoint).foreachBatch(callback.process_batch).start()
+        query = writer.start()
         while not query.awaitTermination(_CHECK_SECONDS):  # type: ignore[arg-type]
-            if gate.may_end():
-                query.stop()
+            if callback.may_end():
                 break
     except PySparkException:
         if callback.failure is not None:
@@ -142,39 +137,7 @@ def run_stream(
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _writer(
-    spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets, checkpoint: Path
-) -> DataStreamWriter:
-    writer = _reader(spark, config, topics, start).load().writeStream.queryName(f"icecdc ingest {config.job}")
-    writer = writer.option("checkpointLocation", checkpoint.as_uri())
-    if config.trigger == "available_now":
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
-
-
-def _reader(spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets) -> DataStreamReader:
-    options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
-    options |= {
-        "startingOffsets": offsets.to_json(start),
-        "includeHeaders": "true",
-        # Spark must not skip removed records: the start of the next stream decides about them.
-        "failOnDataLoss": "true",
-    }
-    options |= {"subscribePattern": config.topic_pattern} if config.topic_pattern else {"subscribe": ",".join(topics)}
-    if config.max_records_per_batch:
-        options["maxOffsetsPerTrigger"] = str(config.max_records_per_batch)
-    return spark.readStream.format("kafka").options(**options)
-
-
-def _end_of(checkpoint: Path, number: int) -> Offsets:
-    """Return where a batch ends. Spark writes it into the checkpoint before it runs the batch."""
-    return offsets.from_json((checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2])
-
-
-# Databricks ships the same classes in another package.
-_PACKAGES = ("org.apache.kafka", "kafkashaded.org.apache.kafka")
-_BYTES = "common.serialization.ByteArrayDeserializer"
-_TIMEOUT_MS = "20000"
+_PACKAGE = "org.apache.kafka"
 _NO_ID = "A" * 22
 _NO_ACCESS = re.compile(r"\w*(Authentication|Authorization|Sasl)\w*Exception")
 _UNREACHABLE = frozenset({"TimeoutException", "DisconnectException", "NetworkException"})
@@ -189,18 +152,17 @@ class Topics:
         self._config = config
         self._spark = spark
         self._package = _package(spark)
-        self._properties = java_class(self._spark, "java.util.HashMap")()
         given = config.client_properties
         # Kafka refuses a request timeout that is longer than the API timeout.
-        timeout = given.get("request.timeout.ms", _TIMEOUT_MS)
+        timeout = given.get("request.timeout.ms", "20000")
+        properties = java_class(spark, "java.util.HashMap")()
         for key, value in {"request.timeout.ms": timeout, "default.api.timeout.ms": timeout, **given}.items():
-            self._properties.put(key, value)
-        readers = java_class(self._spark, "java.util.HashMap")(self._properties)
+            properties.put(key, value)
         for part in ("key", "value"):
-            readers.put(f"{part}.deserializer", f"{self._package}.{_BYTES}")
+            properties.put(f"{part}.deserializer", f"{self._package}.common.serialization.ByteArrayDeserializer")
         with kafka_errors(config.bootstrap_servers):
-            self._consumer = self._class("clients.consumer.KafkaConsumer")(readers)
-            self._admin = self._class("clients.admin.AdminClient").create(self._properties)
+            self._consumer = self._class("clients.consumer.KafkaConsumer")(properties)
+            self._admin = self._class("clients.admin.AdminClient").create(properties)
 
     def names(self) -> list[str]:
         """Return the names of the topics to read."""
@@ -290,7 +252,8 @@ def typed_error(
 ) -> KafkaError:
     """Return the typed error for a failure of a Kafka client."""
     chain = causes(error)
-    reason = mask_secrets(_first_line(chain[-1]) if chain else str(error).strip().partition("\n")[0])[:500]
+    last = f"{chain[-1].kind}: {chain[-1].text}" if chain else str(error)
+    reason = mask_secrets(last.strip().partition("\n")[0])[:500]
     if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):
         return KafkaAuthError(
             f"The brokers refuse the credentials, or this user lacks a permission: {reason}",
@@ -308,19 +271,14 @@ def typed_error(
     return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers)
 
 
-def _first_line(cause: Cause) -> str:
-    return f"{cause.kind}: {cause.text.strip().partition(chr(10))[0]}"
-
-
 def _package(spark: SparkSession) -> str:
+    """The package of Kafka's classes; Databricks ships them in another one."""
     loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-    for package in _PACKAGES[1:]:
-        try:
-            loader.loadClass(f"{package}.clients.consumer.KafkaConsumer")
-            return package
-        except Py4JJavaError:
-            continue
-    return _PACKAGES[0]
+    try:
+        loader.loadClass(f"kafkashaded.{_PACKAGE}.clients.consumer.KafkaConsumer")
+        return f"kafkashaded.{_PACKAGE}"
+    except Py4JJavaError:
+        return _PACKAGE
 
 
 _LOST = "OffsetOutOfRangeException"

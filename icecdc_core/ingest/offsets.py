@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 _SHOWN = 10
-"""Partitions that an error names."""
 
 Offsets = dict[str, dict[int, int]]
 """Topic to partition to the next offset. All records below it are done."""
@@ -29,13 +30,11 @@ def to_json(offsets: Offsets) -> str:
 
 def each(offsets: Offsets) -> Iterator[tuple[str, int, int]]:
     """Yield topic, partition and offset of each partition."""
-    for topic, parts in offsets.items():
-        for partition, offset in parts.items():
-            yield topic, partition, offset
+    return ((topic, partition, offset) for topic, parts in offsets.items() for partition, offset in parts.items())
 
 
 def from_entries(entries: Iterable[tuple[str, int, int]]) -> Offsets:
-    """Return offsets from topic, partition and offset of each partition."""
+    """Return offsets from what `each` yields."""
     collected: Offsets = {}
     for topic, partition, offset in entries:
         collected.setdefault(topic, {})[partition] = offset
@@ -68,17 +67,12 @@ def covers(offsets: Offsets, other: Offsets) -> bool:
 
 
 def count(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets are between start and end: records, and transaction markers."""
+    """Return how many records and transaction markers are between start and end."""
     return sum(max(0, offset - get(start, topic, partition)) for topic, partition, offset in each(end))
 
 
 def span(start: Offsets, end: Offsets) -> str:
-    """Return the records between start and end as an error names them.
-
-    Example:
-        >>> span({"orders": {0: 7}}, {"orders": {0: 9, 1: 1}})
-        'orders partition 0 offset 7 to 8, orders partition 1 offset 0'
-    """
+    """Return the records between start and end as an error names them."""
     texts = []
     for topic, partition, offset in each(end):
         first, last = get(start, topic, partition), offset - 1
@@ -90,13 +84,12 @@ def span(start: Offsets, end: Offsets) -> str:
 
 def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
     """Return a condition for the records of a batch that a table lacks; None if it has none of them."""
-    condition: Column | None = None
-    for topic, partition, offset in each(recorded):
-        first = get(start, topic, partition)
-        if first < offset and first < get(end, topic, partition):
-            done = (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") < offset)
-            condition = ~done if condition is None else condition & ~done
-    return condition
+    done = [
+        (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") < offset)
+        for topic, partition, offset in each(recorded)
+        if get(start, topic, partition) < min(offset, get(end, topic, partition))
+    ]
+    return ~reduce(or_, done) if done else None
 
 
 def removed(recorded: Offsets, earliest: Offsets) -> list[tuple[str, int, int, int]]:

@@ -1,22 +1,19 @@
-"""Commits of a micro-batch: its offsets in the snapshots of tables, the commit log, and tables that were reset.
-
-In: staged snapshots. Out: published ones, each once, and the offsets at which the next batch starts.
-"""
+"""Commits of tables: a write is staged as a snapshot on no branch, then published by compare-and-swap."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from icecdc_core.errors import ConcurrentIngestError, IcecdcError
-from icecdc_core.ingest.commit_log import ATTEMPT, current_snapshot_id, is_ancestor
+from icecdc_core.errors import IcecdcError
+from icecdc_core.ingest.commit_log import ATTEMPT, TableEntry, current_snapshot_id, is_ancestor
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, is_raised_as
 from icecdc_core.session.jvm import iceberg_class
@@ -26,7 +23,6 @@ WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
 # Iceberg's name for the snapshot from which a snapshot has its files.
 _SOURCE = "source-snapshot-id"
-_MAIN = "main"
 _ATTEMPTS = 20
 
 
@@ -38,15 +34,9 @@ class MovedError(IcecdcError):
 class StagedSnapshot:
     """A snapshot that is in the table's metadata and on no branch."""
 
-    snapshot_id: int
-    sequence_number: int
-    snapshot_ms: int
+    entry: TableEntry
     parent_id: int | None
     properties: dict[str, str]
-    is_append: bool
-    rows: int
-    files: int
-    bytes: int
 
 
 def stage(
@@ -54,7 +44,8 @@ def stage(
 ) -> StagedSnapshot:
     """Run a write that is staged."""
     properties = {**properties, ATTEMPT: uuid.uuid4().hex}
-    _enable_staging(table)
+    if table.properties().get(WAP_ENABLED) != "true":  # writers that set no `spark.wap.id` write as before
+        table.updateProperties().set(WAP_ENABLED, "true").commit()
     before = table_version(table)
     try:
         write(properties)
@@ -64,16 +55,16 @@ def stage(
     return _find_staged(load_table(spark, name), name, properties)
 
 
-def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSnapshot:
-    """Stage the data files of a staged append again, on the table's current snapshot; writes no file."""
+def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSnapshot | None:
+    """Stage the data files of a staged append again, on the table's current snapshot; None if it has expired."""
     table = load_table(spark, name)
-    snapshot = table.snapshot(staged.snapshot_id)
+    snapshot = table.snapshot(staged.entry.snapshot_id)
     if snapshot is None:
-        raise _expired_error(name)
+        return None
     files = snapshot.addedDataFiles(table.io()).iterator()
     # Without the source, engines with an older Iceberg delete the files when they expire the first staged snapshot.
     # All snapshots that share the files name the first of them, so that its expiry and theirs keep the files.
-    properties = {_SOURCE: str(staged.snapshot_id), **staged.properties, ATTEMPT: uuid.uuid4().hex}
+    properties = {_SOURCE: str(staged.entry.snapshot_id), **staged.properties, ATTEMPT: uuid.uuid4().hex}
     append = table.newAppend()
     while files.hasNext():
         append.appendFile(files.next())
@@ -83,17 +74,10 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     return _find_staged(load_table(spark, name), name, properties)
 
 
-def next_publish_step(
-    head: int | None, staged: StagedSnapshot, can_restage: bool
-) -> Literal["publish", "restage", "write again"]:
-    """Decide what to do with a staged snapshot."""
-    if head == staged.parent_id:
-        return "publish"
-    return "restage" if staged.is_append and can_restage else "write again"
-
-
-def publish(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) -> int:
-    """Set the main branch to the staged snapshot; returns its id."""
+def publish(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) -> None:
+    """Set the main branch to the staged snapshot. Raises MovedError."""
+    staged_id = staged.entry.snapshot_id
+    assert staged_id is not None
     retrying = Retrying(
         retry=retry_if_exception(lambda error: is_raised_as(error, RETRIED_COMMITS)),
         wait=wait_exponential(multiplier=0.05, max=2.0),
@@ -104,23 +88,25 @@ def publish(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) 
         with attempt:
             if attempt.retry_state.attempt_number > 1:
                 table = load_table(spark, name)
-                if is_ancestor(table, staged.snapshot_id, back_to=staged.parent_id):
-                    return staged.snapshot_id  # an earlier attempt succeeded, though its answer was lost
-            _set_main(spark, name, table, staged)
-            return staged.snapshot_id
-    raise ConcurrentIngestError(
-        f"The table's metadata could not be committed in {_ATTEMPTS} attempts",
-        subject="table",
-        value=name,
-        remedy="run again when fewer others write to the table",
-    )
+                if is_ancestor(table, staged_id, back_to=staged.parent_id):
+                    return  # an earlier attempt succeeded, though its answer was lost
+            if current_snapshot_id(table) != staged.parent_id:
+                raise MovedError("Another writer committed in between", subject="table", value=name)
+            operations = table.operations()
+            base = operations.current()
+            builder = iceberg_class(spark, "TableMetadata").buildFrom(base)
+            operations.commit(base, builder.setBranchSnapshot(staged_id, "main").build())
+            return
+    raise MovedError(f"The metadata could not be committed in {_ATTEMPTS} attempts", subject="table", value=name)
 
 
 def append(frame: DataFrame, name: str, options: dict[str, str], properties: dict[str, str]) -> None:
     """Append a frame to a table; the append is staged if `stage` calls it."""
     writer = frame.writeTo(name)
-    for key, value in {**options, **{f"snapshot-property.{key}": value for key, value in properties.items()}}.items():
+    for key, value in options.items():
         writer = writer.option(key, value)
+    for key, value in properties.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
     writer.append()
 
 
@@ -142,21 +128,6 @@ def raise_if_moved(
         raise MovedError(f"Another writer committed in between: {reason}", subject="table", value=name) from error
 
 
-def _set_main(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) -> None:
-    if current_snapshot_id(table) != staged.parent_id:
-        raise MovedError("Another writer committed in between", subject="table", value=name)
-    operations = table.operations()
-    base = operations.current()
-    builder = iceberg_class(spark, "TableMetadata").buildFrom(base)
-    operations.commit(base, builder.setBranchSnapshot(staged.snapshot_id, _MAIN).build())
-
-
-def _enable_staging(table: Any) -> None:
-    """Allow staged writes; writers that set no `spark.wap.id` write as before."""
-    if table.properties().get(WAP_ENABLED) != "true":
-        table.updateProperties().set(WAP_ENABLED, "true").commit()
-
-
 def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSnapshot:
     """Return the snapshot of an attempt; it is one of the last in the metadata."""
     snapshots = table.operations().current().snapshots()
@@ -165,24 +136,15 @@ def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSna
         summary = snapshot.summary()
         if summary.get(ATTEMPT) == properties[ATTEMPT]:
             parent = snapshot.parentId()
-            return StagedSnapshot(
+            entry = TableEntry(
+                name=name,
+                uuid=str(table.uuid()),
                 snapshot_id=int(snapshot.snapshotId()),
                 sequence_number=int(snapshot.sequenceNumber()),
-                snapshot_ms=int(snapshot.timestampMillis()),
-                parent_id=None if parent is None else int(parent),
-                properties=properties,
-                is_append=str(snapshot.operation()) == "append",
                 rows=int(summary.get("added-records") or 0),
                 files=int(summary.get("added-data-files") or 0),
                 bytes=int(summary.get("added-files-size") or 0),
+                snapshot_ms=int(snapshot.timestampMillis()),
             )
-    raise _expired_error(name)
-
-
-def _expired_error(name: str) -> ConcurrentIngestError:
-    return ConcurrentIngestError(
-        "A staged write is no longer in the table's metadata",
-        subject="table",
-        value=name,
-        remedy="run again; keep other jobs from expiring snapshots that are minutes old",
-    )
+            return StagedSnapshot(entry, None if parent is None else int(parent), properties)
+    raise MovedError("The staged snapshot has expired", subject="table", value=name)

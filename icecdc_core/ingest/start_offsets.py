@@ -1,21 +1,36 @@
-"""Start offsets of a run: from the commit log or the tables, checked against what the topics still have."""
+"""Where a run starts, and what each of its tables has: by the commit log, the tables and the topics."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any, Literal
 
+from pyspark.sql import SparkSession
+
+from icecdc_core.columns import quoted
 from icecdc_core.config.values import parse_start_point
-from icecdc_core.errors import ConfigError, LostOffsetsError, TopicReplacedError
+from icecdc_core.errors import (
+    ConfigError,
+    IcecdcError,
+    LostOffsetsError,
+    TableNotFoundError,
+    TableResetError,
+    TopicReplacedError,
+)
 from icecdc_core.ingest import offsets
-from icecdc_core.ingest.commit_log import LoggedJob
-from icecdc_core.ingest.config import parse_offsets
+from icecdc_core.ingest.commit_log import (
+    LoggedJob,
+    TableEntry,
+    ancestors,
+    find_recorded,
+    is_ancestor,
+)
+from icecdc_core.ingest.config import IngestConfig, parse_offsets, quoted_table
+from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.offsets import Offsets
-
-if TYPE_CHECKING:
-    from icecdc_core.ingest.config import IngestConfig
-    from icecdc_core.ingest.kafka import Topics
+from icecdc_core.table.catalogs import load_table
 
 
 @dataclass(frozen=True)
@@ -36,13 +51,12 @@ class StreamStart:
 
 
 def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded: list[Offsets]) -> StreamStart:
-    """Find out where a stream starts."""
+    """Find out where a stream starts; `recorded`: the offsets of the tables, if the commit log was removed."""
     names = topics.names()
     topic_ids = with_new_topics(logged.topic_ids, topics.ids(names))
     earliest, latest = topics.earliest(names), topics.latest(names)
     cut_off: dict[str, Exception] = {}
     if logged.exists:
-        # A partition that the log, or a table left behind, lacks was added since: it is read from its beginning.
         wanted = _with_new_partitions(logged.offsets, earliest)
         for table, left_behind in logged.behind.items():
             again = _with_new_partitions(left_behind, earliest)
@@ -52,13 +66,23 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
             else:
                 wanted = offsets.at_most(wanted, again)
     elif recorded:
-        wanted = _with_new_partitions(recorded[0], earliest)
-        for each in recorded[1:]:
-            wanted = offsets.at_most(wanted, _with_new_partitions(each, earliest))
+        wanted = reduce(offsets.at_most, (_with_new_partitions(each, earliest) for each in recorded))
     else:
         wanted = _first_start(topics, names, config, earliest, latest)
-    wanted = offsets.from_entries(entry for entry in offsets.each(wanted) if entry[0] in latest)
-    start, lost = _checked(wanted, earliest, latest, config)
+    for topic, partition, offset in offsets.each(wanted):
+        end = offsets.get(latest, topic, partition)
+        if offset > end:
+            # No policy helps: the tables would skip the new records below this offset as written.
+            raise _replaced_error(
+                f"The topic ends at offset {end}, before offset {offset} up to which it was read: it was deleted and "
+                "made again, or lost its end",
+                f"{topic}-{partition}",
+            )
+    gone = offsets.removed(wanted, earliest)
+    if gone and config.on_lost_offsets == "fail":
+        raise _lost_error("was read only up to", gone)
+    lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
+    start = offsets.furthest(wanted, offsets.from_entries((t, p, first) for t, p, _, first in gone))
     return StreamStart(names, start, latest, lost, topic_ids, cut_off)
 
 
@@ -71,7 +95,7 @@ def with_new_topics(known: dict[str, str], present: dict[str, str]) -> dict[str,
 
 
 def _with_new_partitions(wanted: Offsets, earliest: Offsets) -> Offsets:
-    """Return an offset for every partition: the wanted one, else its beginning."""
+    """Return an offset for every partition: the wanted one, else its beginning, as it was added since."""
     return offsets.from_entries(
         (topic, p, offsets.get(wanted, topic, p, first)) for topic, p, first in offsets.each(earliest)
     )
@@ -82,9 +106,9 @@ def _first_start(topics: Topics, names: list[str], config: IngestConfig, earlies
     if wanted.startswith("{"):
         given = parse_offsets(wanted)
         for topic, partition, offset in offsets.each(given):
-            end = latest.get(topic, {}).get(partition)
-            if end is None or offset > end:
-                missing = "which this job does not read" if end is None else f"which ends before offset {offset}"
+            end = offsets.get(latest, topic, partition, -1)
+            if offset > end:
+                missing = "which this job does not read" if end < 0 else f"which ends before offset {offset}"
                 raise ConfigError(
                     f"starting_offsets names partition {partition} of topic {topic}, {missing}",
                     subject="starting_offsets",
@@ -96,26 +120,6 @@ def _first_start(topics: Topics, names: list[str], config: IngestConfig, earlies
     if isinstance(moment, datetime):
         return topics.at(names, moment)
     return latest if moment == "latest" else earliest
-
-
-def _checked(
-    wanted: Offsets, earliest: Offsets, latest: Offsets, config: IngestConfig
-) -> tuple[Offsets, list[dict[str, Any]]]:
-    """Return the offsets to start at, and the records that were lost before them."""
-    beyond = [e for e in offsets.each(wanted) if e[2] > offsets.get(latest, e[0], e[1])]
-    if beyond:
-        # No policy helps: the tables would skip the new records below this offset as written.
-        topic, partition, offset = beyond[0]
-        raise _replaced_error(
-            f"The topic ends at offset {offsets.get(latest, topic, partition)}, before offset {offset} up to which it "
-            "was read: it was deleted and made again, or lost its end",
-            f"{topic}-{partition}",
-        )
-    gone = offsets.removed(wanted, earliest)
-    if gone and config.on_lost_offsets == "fail":
-        raise _lost_error("was read only up to", gone)
-    lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
-    return offsets.furthest(wanted, offsets.from_entries((t, p, first) for t, p, _, first in gone)), lost
 
 
 def _lost_error(reader: str, gone: list[tuple[str, int, int, int]]) -> LostOffsetsError:
@@ -137,3 +141,108 @@ def _replaced_error(message: str, value: str) -> TopicReplacedError:
         value=value,
         remedy="ingest this topic under a new job name; the rows of the old topic stay",
     )
+
+
+def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -> list[str]:
+    """Return the tables that records may go to, every part of a name quoted."""
+    if config.route_by in ("table", "regex"):
+        return [quoted_table(table) for table in config.routes or [config.table]]
+    listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
+    existing = (f"{config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
+    own = {config.quoted_commit_log, config.quoted_dead_letters}
+    return sorted({*logged.tables, *existing} - own)
+
+
+def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:
+    """Return the offsets that each table records of the job."""
+    recorded = []
+    for name in known_tables(spark, config, LoggedJob()):
+        try:
+            recorded.append(find_recorded(name, load_table(spark, name), config.job).offsets)
+        except TableNotFoundError:
+            recorded.append({})
+    # If any table records offsets, the job ran. Then a table without offsets may lack all records.
+    return recorded if any(recorded) else []
+
+
+State = Literal["current", "log is ahead", "replaced", "rolled back"]
+_PROBLEMS = {
+    "replaced": "The table was dropped and made again since the ingest last wrote into it",
+    "rolled back": "The table no longer has what the ingest wrote into it: it was rolled back",
+}
+
+
+def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> State:
+    """Compare a table with what the commit log says about it."""
+    if logged.uuid and logged.uuid != str(table.uuid()):
+        return "replaced"
+    if offsets.covers(recorded.offsets, logged.offsets):
+        return "current"
+    if logged.snapshot_id is None or is_ancestor(table, logged.snapshot_id):
+        return "log is ahead"
+    return "log is ahead" if _has_expired(table, recorded, logged) else "rolled back"
+
+
+def _has_expired(table: Any, recorded: TableEntry, logged: TableEntry) -> bool:
+    """Return whether the logged snapshot was removed because it was old, rather than by a rollback.
+
+    It was a rollback if an ancestor is older than the logged snapshot: a snapshot with older offsets, with a lower
+    sequence number, or the first of all. Format version 1 has no sequence numbers, so the time of the snapshots
+    decides there.
+    """
+    if recorded.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None:
+        return False
+    oldest = None
+    for snapshot in ancestors(table):
+        oldest = snapshot
+    if oldest is None or oldest.parentId() is None:
+        return False
+    if not logged.sequence_number:
+        return int(oldest.timestampMillis()) >= (logged.snapshot_ms or 0)
+    # The snapshot with the next number has the logged one as its parent, unless that one was rolled back.
+    return int(oldest.sequenceNumber()) > logged.sequence_number + 1 or int(oldest.parentId()) == logged.snapshot_id
+
+
+class RefillError(IcecdcError):
+    """The table is to be filled again, from `offsets` on."""
+
+    offsets: Offsets
+
+
+@dataclass
+class OffsetsReader:
+    """Reads the offsets of a run's tables and checks them against the commit log."""
+
+    config: IngestConfig
+    last_entries: dict[str, TableEntry]
+    earliest: Offsets
+
+    def read_or_reset(self, name: str, table: Any, start: Offsets) -> TableEntry:
+        """Return what a table records, with the offsets of the log where the log has higher ones.
+
+        If the table was reset, `on_table_reset` is applied. With `continue` the table gets a new entry in
+        `last_entries`, and continues at `start`.
+        """
+        recorded = find_recorded(name, table, self.config.job)
+        logged = self.last_entries.get(name)
+        state = "current" if logged is None else table_state(table, recorded, logged)
+        if logged is None or state == "current":
+            return recorded
+        if state == "log is ahead":
+            return replace(recorded, offsets=offsets.furthest(recorded.offsets, logged.offsets))
+        if self.config.on_table_reset == "continue":
+            recorded = replace(recorded, offsets=offsets.furthest(recorded.offsets, start))
+            self.last_entries[name] = TableEntry(name, recorded.uuid, offsets=recorded.offsets)
+            return recorded
+        if self.config.on_table_reset == "refill":
+            refill = RefillError("The table is filled again", subject="table", value=name)
+            existing = {topic: parts for topic, parts in recorded.offsets.items() if topic in self.earliest}
+            refill.offsets = offsets.furthest(self.earliest, existing)
+            raise refill
+        raise TableResetError(
+            _PROBLEMS[state],
+            subject="on_table_reset",
+            value=name,
+            remedy="set on_table_reset=refill once, to read again what the topic still has for it, or continue, to "
+            "write new records only",
+        )

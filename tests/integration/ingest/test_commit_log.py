@@ -9,8 +9,6 @@ import pytest
 from icecdc_core.errors import IngestWriteError
 from icecdc_core.ingest import commit_log
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, TableEntry
-from icecdc_core.session.jvm import iceberg_class
-from icecdc_core.table.catalogs import load_table
 
 
 def entry(job, batch):
@@ -32,14 +30,6 @@ def it_takes_the_entries_of_many_jobs_at_once(spark, sql, name):
     assert [commit_log.read(spark, log, job).batch for job in jobs] == [2] * len(jobs)
 
 
-def it_tries_to_commit_more_often_than_iceberg_does(spark, sql, name):
-    commit_log.create(spark, f"lake.ns.{name}")
-    defaults = iceberg_class(spark, "TableProperties")
-    actual = dict(load_table(spark, f"lake.ns.{name}").properties())
-    assert int(actual["commit.retry.num-retries"]) > defaults.COMMIT_NUM_RETRIES_DEFAULT
-    assert int(actual["commit.retry.max-wait-ms"]) < defaults.COMMIT_MAX_RETRY_WAIT_MS_DEFAULT
-
-
 @pytest.mark.parametrize(
     "use",
     [
@@ -59,7 +49,7 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
     log = f"lake.ns.{name}"
     commit_log.create(spark, log)
     commit_log.write(spark, log, entry("other", 0))
-    behind = TableEntry("b", "u", 9, state=BEHIND, offsets='{"t":{"0":4}}', error="x")
+    behind = TableEntry("b", "u", 9, state=BEHIND, offsets={"t": {0: 4}}, error="x")
     for batch in range(60):
         table = behind if batch == 0 else TableEntry("a", "u", batch)
         ids = {"t": "id", **({"gone": "g"} if batch < 3 else {})}

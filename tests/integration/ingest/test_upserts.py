@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from icecdc_core import sync_changes, validate_table
-from icecdc_core.errors import IdentifierColumnsError, IngestWriteError
+from icecdc_core.errors import ConcurrentIngestError, IdentifierColumnsError
 from icecdc_core.ingest import dead_letters, ingest, job, table
 from icecdc_core.ingest.publish import MovedError
 
@@ -219,7 +219,7 @@ class DescribeCommitsOfOthersUnderAMerge:
         topic.send(upsert(1, 2))
         monkeypatch.setattr(job, "Writer", partial(table.Writer, attempts=2))
         merges, failed = meanwhile(lambda: sql("INSERT INTO {t} VALUES (9, 9)"), times=2)
-        with pytest.raises(IngestWriteError, match=r"attempted 2 times.*another writer committed.*Remedy: let others"):
+        with pytest.raises(ConcurrentIngestError, match=r"table first, 2 times.*Remedy: .* let others"):
             ingest(spark, config)
         assert (failed, len(merges), sorted(row.v for row in spark.table(config.table).collect())) == ([], 2, [1, 9, 9])
         ingest(spark, config)

@@ -9,11 +9,11 @@ import pytest
 from icecdc_core.errors import TopicReplacedError
 from icecdc_core.ingest.batch import Batches
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.offsets_reader import OffsetsReader
-from icecdc_core.ingest.table import MicroBatch, Writer
+from icecdc_core.ingest.start_offsets import OffsetsReader
+from icecdc_core.ingest.table import MicroBatch, TableRecords, Writer
 
 LEFT_BEHIND = TableEntry(
-    "t", "uuid", 7, 3, BEHIND, rows=5, deletes=1, files=2, bytes=9, offsets='{"a":{"0":4}}', error="x", snapshot_ms=99
+    "t", "uuid", 7, 3, BEHIND, rows=5, deletes=1, files=2, bytes=9, offsets={"a": {0: 4}}, error="x", snapshot_ms=99
 )
 BATCH = MicroBatch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run")
 
@@ -27,7 +27,7 @@ class DescribeTablesThatRecover:
     @pytest.mark.parametrize(("complete", "state"), [({"a": {0: 6}}, WRITTEN), ({"a": {0: 9}}, BEHIND)])
     def it_still_names_the_snapshot_of_a_table_without_records(self, complete, state):
         [actual] = batches(complete).recover_tables([], BATCH)
-        assert actual == TableEntry("t", "uuid", 7, 3, state, offsets='{"a":{"0":6}}', snapshot_ms=99)
+        assert actual == TableEntry("t", "uuid", 7, 3, state, offsets={"a": {0: 6}}, snapshot_ms=99)
 
     def it_does_not_wait_for_a_topic_that_is_no_longer_read(self):
         [actual] = batches({"a": {0: 6}, "removed": {0: 9}}).recover_tables([], BATCH)
@@ -36,7 +36,7 @@ class DescribeTablesThatRecover:
     def it_uses_the_entry_of_the_batch_if_there_is_one(self):
         written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)
         [actual] = batches({"a": {0: 6}}).recover_tables([written], BATCH)
-        assert actual == TableEntry("t", "uuid", 8, 4, WRITTEN, rows=2, offsets='{"a":{"0":6}}', snapshot_ms=100)
+        assert actual == TableEntry("t", "uuid", 8, 4, WRITTEN, rows=2, offsets={"a": {0: 6}}, snapshot_ms=100)
 
 
 class DescribeTablesThatFail:
@@ -50,10 +50,10 @@ class DescribeTablesThatFail:
             return TableEntry(name, rows=1), 0
 
         made.writer = SimpleNamespace(write=write, offsets=made.writer.offsets)
-        entries, _ = made._write_each(None, {"t": None, "u": None}, BATCH)
+        entries, _ = made._write_each(dict.fromkeys("tu", TableRecords(SimpleNamespace(sparkSession=None))), BATCH)
         assert [(entry.name, entry.state, entry.rows, entry.offsets) for entry in entries] == [
-            ("t", BEHIND, 0, '{"a":{"0":4}}'),
-            ("u", WRITTEN, 1, "{}"),
+            ("t", BEHIND, 0, {"a": {0: 4}}),
+            ("u", WRITTEN, 1, {}),
         ]
         assert entries[0].error.startswith("The table could not be written: RecursionError: too deep")
 

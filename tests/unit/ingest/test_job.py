@@ -1,15 +1,17 @@
-"""How a run of the ingest goes from stream to stream."""
+"""How a run of the ingest goes from stream to stream, which metrics it publishes, and what its batches add up to."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from icecdc_core.errors import LostOffsetsError
+from icecdc_core.errors import KafkaError, LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
-from icecdc_core.ingest.commit_log import LoggedJob
-from icecdc_core.ingest.job import IngestRun
+from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob, TableEntry
+from icecdc_core.ingest.job import SECONDS_BETWEEN, IngestRun
+from icecdc_core.ingest.report import Totals
 from icecdc_core.ingest.start_offsets import StreamStart
 
 
@@ -42,3 +44,85 @@ class DescribeLostRecords:
     def it_ends_when_nothing_is_written_between_losses(self, monkeypatch):
         with pytest.raises(LostOffsetsError):
             self.run(monkeypatch, [False] * 6)
+
+
+THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Make a run that has written something."""
+
+    def make(folder=str(tmp_path), clock=lambda: 0.0):
+        given = {"job": "raw", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.raw"}
+        made = IngestRun(None, IngestConfig(**given, trigger="continuous", metrics_folder=folder), clock)
+        made.written.counts |= {"records": 5, "rows_written": 4, "dead_letters": 1}
+        return made
+
+    return make
+
+
+def batches(complete_through=lambda: THROUGH):
+    return SimpleNamespace(complete_through=complete_through, behind={"t": None})
+
+
+def published(tmp_path):
+    file = tmp_path / "icecdc-raw-ingest.prom"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+class DescribeProgress:
+    def it_publishes_counts_and_the_time_that_the_tables_have_reached(self, run, tmp_path):
+        run()._publish_progress(batches())
+        assert published(tmp_path) == {
+            "icecdc_ingest_records": 5,
+            "icecdc_ingest_rows": 4,
+            "icecdc_ingest_dead_letters": 1,
+            "icecdc_ingest_tables_behind": 1,
+            "icecdc_ingest_complete_through_timestamp_seconds": THROUGH.timestamp(),
+        }
+
+    def it_waits_between_two_times(self, run, tmp_path):
+        now, seen = [0.0], []
+        made = run(clock=lambda: now[0])
+        for now[0], made.written.counts["records"] in ((0.0, 1), (SECONDS_BETWEEN - 1, 2), (SECONDS_BETWEEN, 3)):
+            made._publish_progress(batches())
+            seen.append(published(tmp_path)["icecdc_ingest_records"])
+        assert seen == [1, 1, 3]
+
+    def it_leaves_out_a_time_that_kafka_does_not_report(self, run, tmp_path):
+        def away():
+            raise KafkaError("away")
+
+        run()._publish_progress(batches(away))
+        assert "icecdc_ingest_records" in published(tmp_path)
+        assert "icecdc_ingest_complete_through_timestamp_seconds" not in published(tmp_path)
+
+    def it_asks_kafka_nothing_if_nobody_wants_to_know(self, run):
+        asked = []
+        run("")._publish_progress(batches(lambda: asked.append(1)))
+        assert asked == []
+
+
+def batch(number, *tables, **counts):
+    return LogEntry(job="j", batch=number, run_id="r", kind="batch", offsets={}, tables=list(tables), **counts)
+
+
+class DescribeTotals:
+    def it_adds_up_the_batches_and_keeps_the_last_state_of_each_table(self):
+        first = batch(1, TableEntry("a", snapshot_id=1, rows=2, files=1), records=3, dead_letters=1)
+        second = batch(2, TableEntry("a", state=BEHIND, rows=1, deletes=4, error="full"), TableEntry("b"), records=5)
+        actual = Totals(first, second)
+        assert actual.batches == 2
+        assert actual.counts == {
+            "records": 8,
+            "rows_written": 3,
+            "deletes": 4,
+            "dead_letters": 1,
+            "files": 1,
+            "tables": {
+                "a": {"rows": 3, "deletes": 4, "files": 1, "state": "behind", "snapshot_id": None, "error": "full"},
+                "b": {"rows": 0, "deletes": 0, "files": 0, "state": "written", "snapshot_id": None, "error": ""},
+            },
+        }

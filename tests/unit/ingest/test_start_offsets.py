@@ -1,4 +1,4 @@
-"""Where a run starts, by what the commit log, the tables and the topics have."""
+"""Where a run starts and what its tables have, by the commit log, the tables and the topics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from icecdc_core.errors import ConfigError, LostOffsetsError, TopicReplacedError
-from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
-from icecdc_core.ingest.start_offsets import find_start
+from icecdc_core.errors import (
+    ConfigError,
+    LostOffsetsError,
+    TableNotFoundError,
+    TableResetError,
+    TopicReplacedError,
+)
+from icecdc_core.ingest import IngestConfig, start_offsets
+from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry, find_recorded
+from icecdc_core.ingest.offsets import from_json
+from icecdc_core.ingest.start_offsets import OffsetsReader, RefillError, find_start, table_state
+from tests.unit.ingest.snapshot_history import Snapshot, Table, at, logged
 
 EARLIEST, LATEST = {"t": {0: 2, 1: 0}}, {"t": {0: 9, 1: 4}}
 AT_A_MOMENT = {"t": {0: 7, 1: 3}}
@@ -43,8 +52,8 @@ def start(logged_job=None, recorded=(), brokers=None, **overrides):
     return find_start(brokers or Brokers(), config, logged_job or LoggedJob(), list(recorded))
 
 
-def logged(offsets, **behind):
-    tables = {name: TableEntry(name, state=BEHIND, offsets=text) for name, text in behind.items()}
+def log(offsets, **behind):
+    tables = {name: TableEntry(name, state=BEHIND, offsets=from_json(text)) for name, text in behind.items()}
     return LoggedJob(True, 3, offsets, {"t": "id"}, tables)
 
 
@@ -64,16 +73,16 @@ def it_starts_a_new_job_at_the_starting_offsets(starting_offsets, expected):
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        (logged({"t": {0: 5, 1: 4}}), {"t": {0: 5, 1: 4}}),
+        (log({"t": {0: 5, 1: 4}}), {"t": {0: 5, 1: 4}}),
         # A partition that was added is read from its beginning.
-        (logged({"t": {0: 5}}), {"t": {0: 5, 1: 0}}),
+        (log({"t": {0: 5}}), {"t": {0: 5, 1: 0}}),
         # A table that is behind reads its records again.
-        (logged({"t": {0: 8, 1: 4}}, a='{"t":{"0":6,"1":3}}', b='{"t":{"0":7,"1":1}}'), {"t": {0: 6, 1: 1}}),
+        (log({"t": {0: 8, 1: 4}}, a='{"t":{"0":6,"1":3}}', b='{"t":{"0":7,"1":1}}'), {"t": {0: 6, 1: 1}}),
         # It reads a partition or a topic that was added since from its beginning.
-        (logged({"t": {0: 8, 1: 4}}, a='{"t":{"0":6}}', b='{"t":{"0":7,"1":1}}'), {"t": {0: 6, 1: 0}}),
-        (logged({"t": {0: 8, 1: 4}}, a='{"other":{"0":6}}'), {"t": {0: 2, 1: 0}}),
+        (log({"t": {0: 8, 1: 4}}, a='{"t":{"0":6}}', b='{"t":{"0":7,"1":1}}'), {"t": {0: 6, 1: 0}}),
+        (log({"t": {0: 8, 1: 4}}, a='{"other":{"0":6}}'), {"t": {0: 2, 1: 0}}),
         # A topic that is no longer read.
-        (logged({"t": {0: 5, 1: 4}, "old": {0: 99}}), {"t": {0: 5, 1: 4}}),
+        (log({"t": {0: 5, 1: 4}, "old": {0: 99}}), {"t": {0: 5, 1: 4}}),
     ],
 )
 def it_starts_at_the_offsets_of_the_log_whatever_the_starting_offsets(known, expected):
@@ -87,11 +96,11 @@ def it_starts_at_the_lowest_offsets_of_the_tables_if_the_log_was_removed():
 
 
 def it_is_at_the_end_if_nothing_is_left_of_all_partitions():
-    assert [start(logged(offsets)).is_at_end for offsets in (LATEST, {"t": {0: 9, 1: 3}})] == [True, False]
+    assert [start(log(offsets)).is_at_end for offsets in (LATEST, {"t": {0: 9, 1: 3}})] == [True, False]
 
 
 def it_refuses_or_reports_lost_records():
-    known = logged({"t": {0: 0, 1: 4}})
+    known = log({"t": {0: 0, 1: 4}})
     with pytest.raises(LostOffsetsError, match="removed 2 records before they were read"):
         start(known)
     actual = start(known, on_lost_offsets="continue")
@@ -100,7 +109,7 @@ def it_refuses_or_reports_lost_records():
 
 
 def it_refuses_lost_records_only_for_the_tables_that_need_them():
-    known = logged({"t": {0: 8, 1: 4}}, a='{"t":{"0":1,"1":3}}', b='{"t":{"0":7,"1":1}}')
+    known = log({"t": {0: 8, 1: 4}}, a='{"t":{"0":1,"1":3}}', b='{"t":{"0":7,"1":1}}')
     actual = start(known)
     assert (actual.start, list(actual.cut_off)) == ({"t": {0: 7, 1: 1}}, ["a"])
     assert "begins at offset 2, but table a was left behind at offset 1" in str(actual.cut_off["a"])
@@ -112,9 +121,9 @@ def it_refuses_lost_records_only_for_the_tables_that_need_them():
 @pytest.mark.parametrize("policy", ["fail", "continue"])
 def it_refuses_a_topic_that_was_replaced(policy):
     with pytest.raises(TopicReplacedError, match="not the one that was read"):
-        start(logged({"t": {0: 5, 1: 4}}), brokers=Brokers("another id"), on_lost_offsets=policy)
+        start(log({"t": {0: 5, 1: 4}}), brokers=Brokers("another id"), on_lost_offsets=policy)
     with pytest.raises(TopicReplacedError, match="ends at offset 9, before offset 10"):
-        start(logged({"t": {0: 10, 1: 4}}), on_lost_offsets=policy)
+        start(log({"t": {0: 10, 1: 4}}), on_lost_offsets=policy)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +143,134 @@ def it_refuses_starting_offsets_that_are_not_there(given, match):
 def it_keeps_the_ids_of_topics_that_are_not_there():
     known = LoggedJob(True, 3, LATEST, {"gone": "g"})
     assert start(known).topic_ids == {"gone": "g", "t": "id"}
+
+
+ROUTES = {"lake.ns.a": "a.*", "lake.ns.b": "b.*"}
+LOGGED = LoggedJob(True, tables={"`lake`.`ns`.`logged`": TableEntry("`lake`.`ns`.`logged`")})
+
+
+def make(**given):
+    return IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", topics="t", **given)
+
+
+class Catalog:
+    """A session whose namespace has these tables."""
+
+    def __init__(self, *names):
+        self.rows = [{"tableName": name} for name in names]
+
+    def sql(self, text):
+        assert text == "SHOW TABLES IN `lake`.`ns`"
+        return SimpleNamespace(collect=lambda: self.rows)
+
+
+def it_knows_the_tables_that_the_parameters_name():
+    assert start_offsets.known_tables(None, make(table="lake.ns.a"), LOGGED) == ["`lake`.`ns`.`a`"]
+    actual = start_offsets.known_tables(None, make(route_by="regex", routes=ROUTES), LOGGED)
+    assert actual == ["`lake`.`ns`.`a`", "`lake`.`ns`.`b`"]
+
+
+def it_knows_the_tables_of_the_namespace_and_of_the_log_but_not_the_ingests_own():
+    catalog = Catalog("b", "a", "icecdc_ingest_log", "icecdc_ingest_dead_letters")
+    actual = start_offsets.known_tables(catalog, make(route_by="topic", namespace="lake.ns"), LOGGED)
+    assert actual == ["`lake`.`ns`.`a`", "`lake`.`ns`.`b`", "`lake`.`ns`.`logged`"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ([Table(Snapshot(1, None, 5)), Table(Snapshot(2, 1, 7))], [at(5), at(7)]),
+        # A table without offsets may lack all records: it counts if any other table has offsets.
+        ([Table(Snapshot(1, None, 5)), Table(Snapshot(1, None))], [at(5), {}]),
+        ([Table(Snapshot(1, None, 5)), None], [at(5), {}]),
+        ([Table(), None], []),
+    ],
+)
+def it_returns_the_offsets_that_the_tables_record(monkeypatch, tables, expected):
+    def load(spark, name):
+        table = dict(zip(["`lake`.`ns`.`a`", "`lake`.`ns`.`b`"], tables, strict=True))[name]
+        if table is None:
+            raise TableNotFoundError("none", subject="table")
+        return table
+
+    monkeypatch.setattr(start_offsets, "load_table", load)
+    assert start_offsets.recorded_offsets(None, make(route_by="regex", routes=ROUTES)) == expected
+
+
+class DescribeOffsetsReader:
+    def reader(self, policy, entry):
+        config = SimpleNamespace(job="j", on_table_reset=policy)
+        return OffsetsReader(config, {"n": entry} if entry else {}, at(2))
+
+    @pytest.mark.parametrize("entry", [None, logged(5)])
+    def it_returns_what_the_table_records(self, entry):
+        actual = self.reader("fail", entry).read_or_reset("n", Table(Snapshot(3, 2, 9)), at(7))
+        assert actual == TableEntry("n", "u", 3, 3, offsets=at(9), snapshot_ms=3000)
+
+    def it_returns_the_offsets_of_the_log_if_they_are_higher(self):
+        actual = self.reader("fail", logged(20)).read_or_reset("n", Table(Snapshot(3, 2, 9)), at(7))
+        assert actual == TableEntry("n", "u", 3, 3, offsets=at(20), snapshot_ms=3000)
+
+    def it_refuses_a_table_that_was_reset(self):
+        for table, match in ((Table(Snapshot(2, 1, 5)), "rolled back"), (Table(uuid="new"), "made again")):
+            with pytest.raises(TableResetError, match=match):
+                self.reader("fail", logged(9)).read_or_reset("n", table, at(7))
+
+    def it_continues_with_new_records(self):
+        reader = self.reader("continue", logged(9))
+        table = Table(Snapshot(2, 1, 5))
+        assert (
+            reader.read_or_reset("n", table, at(12))
+            == reader.read_or_reset("n", table, at(12))
+            == TableEntry("n", "u", 2, 2, offsets=at(12), snapshot_ms=2000)
+        )
+        assert reader.last_entries["n"] == TableEntry("n", "u", offsets=at(12))
+
+    @pytest.mark.parametrize(("table", "expected"), [(Table(Snapshot(2, 1, 5)), at(5)), (Table(uuid="new"), at(2))])
+    def it_refills_from_what_the_table_and_the_topic_have(self, table, expected):
+        with pytest.raises(RefillError) as caught:
+            self.reader("refill", logged(9)).read_or_reset("n", table, at(7))
+        assert caught.value.offsets == expected
+
+
+class DescribeTableStates:
+    @pytest.mark.parametrize(
+        ("snapshots", "entry", "expected"),
+        [
+            ([Snapshot(3, 2, 9)], logged(9), "current"),
+            ([Snapshot(3, 2, 9)], logged(5), "current"),
+            ([], logged(5, snapshot=None), "log is ahead"),
+            # Batches without a record for the table.
+            ([Snapshot(3, 2, 9)], logged(20), "log is ahead"),
+            ([Snapshot(3, 2, 9), Snapshot(4, 3)], logged(20), "log is ahead"),
+            ([Snapshot(3, 2, 9)], logged(9, uuid="other"), "replaced"),
+            # Back to a snapshot with older offsets, or without any.
+            ([Snapshot(2, 1, 5)], logged(9), "rolled back"),
+            ([Snapshot(3, 2, 9), Snapshot(2, 1, 5)], logged(9), "rolled back"),
+            ([Snapshot(1, None), Snapshot(4, 1)], logged(9), "rolled back"),
+            # Expired: an ancestor is the child of the logged snapshot, or younger than that.
+            ([Snapshot(4, 3)], logged(9), "log is ahead"),
+            ([Snapshot(6, 5)], logged(9), "log is ahead"),
+            # Rolled back, then expired: an ancestor is older, or the child of an older one.
+            ([Snapshot(2, 1), Snapshot(4, 2)], logged(9), "rolled back"),
+            ([Snapshot(4, 2)], logged(9), "rolled back"),
+            ([], logged(9), "rolled back"),
+        ],
+    )
+    def it_compares_a_table_with_the_log(self, snapshots, entry, expected):
+        table = Table(*snapshots)
+        assert table_state(table, find_recorded("n", table, "j"), entry) == expected
+
+    @pytest.mark.parametrize(
+        ("snapshots", "expected"),
+        [
+            ([Snapshot(4, 3, version=1)], "log is ahead"),
+            ([Snapshot(2, 1, version=1), Snapshot(4, 2, version=1)], "rolled back"),
+            ([Snapshot(1, None, version=1), Snapshot(4, 1, version=1)], "rolled back"),
+            # Nothing older is left, which only sequence numbers distinguish from expiry.
+            ([Snapshot(4, 2, version=1)], "log is ahead"),
+        ],
+    )
+    def it_compares_times_in_format_version_1(self, snapshots, expected):
+        table, entry = Table(*snapshots), logged(9, version=1)
+        assert table_state(table, find_recorded("n", table, "j"), entry) == expected

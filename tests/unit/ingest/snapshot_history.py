@@ -51,8 +51,7 @@ def at(offset):
     return {"t": {0: offset}}
 
 
-def logged(offset, snapshot=3, uuid="u", version=2, milliseconds=3000):
+def logged(offset, snapshot=3, uuid="u", version=2):
     """The table's last entry in the commit log."""
     number = snapshot if version > 1 and snapshot is not None else 0 if snapshot is not None else None
-    text = f'{{"t":{{"0":{offset}}}}}'
-    return TableEntry("n", uuid, snapshot, number, offsets=text, snapshot_ms=milliseconds)
+    return TableEntry("n", uuid, snapshot, number, offsets=at(offset), snapshot_ms=3000)

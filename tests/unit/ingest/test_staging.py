@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.errors import ColumnNotFoundError
 from icecdc_core.ingest import table as staging
+from icecdc_core.ingest.commit_log import TableEntry
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.publish import StagedSnapshot
 from icecdc_core.ingest.rows import parse_rows
@@ -53,7 +54,7 @@ def stage(spark, monkeypatch):
 
         def snapshot(spark, name, table, properties, write):
             write(properties)
-            return StagedSnapshot(len(staged), 1, 1000, None, properties, True, len(staged[-1]), 1, 1)
+            return StagedSnapshot(TableEntry(name, snapshot_id=len(staged), rows=len(staged[-1])), None, properties)
 
         def keep(frame, *given):
             staged.append([tuple(row) for row in frame.collect()])
@@ -72,7 +73,7 @@ def stage(spark, monkeypatch):
         target = Staging(config, DeadLetters(), "t", None, SCHEMA, {"a": "b"})
         return SimpleNamespace(
             staging=target,
-            decoded=lambda: decoded,
+            decoded=decoded,
             rows=lambda: parse_rows(decoded, SCHEMA, config),
             staged=staged,
             merged=merged,
@@ -87,10 +88,10 @@ def stage(spark, monkeypatch):
 class DescribeAppends:
     def it_appends_what_fits_and_keeps_the_reasons_of_the_rest(self, stage):
         given = stage({"id": 1, "op": "c"}, {"id": "one", "op": "c"}, {"id": 2, "op": "d"}, op_field="op")
-        actual = given.staging.append(given.rows())
+        actual, dead_letters = given.staging.append(given.rows())
         assert given.staged == [[(1, None)]]
         assert given.reasons == {1: NOT_A_NUMBER, 2: DELETE_IN_APPEND}
-        assert (actual.rows, actual.dead_letters, actual.snapshot.properties) == (1, 2, {"a": "b"})
+        assert (actual.entry.rows, dead_letters, actual.properties) == (1, 2, {"a": "b"})
 
     def it_adds_the_metadata_and_sorts(self, stage):
         given = stage({"id": 3}, {"id": 1}, {"id": 2}, metadata_columns=["offset", "topic"], sort_columns=["id"])
@@ -99,15 +100,15 @@ class DescribeAppends:
 
     def it_parses_records_again_only_to_find_the_reasons(self, stage):
         given = stage({"id": 1, "x": 5}, {"id": "one"})
-        actual = given.staging.append_fast(given.decoded)
+        actual, dead_letters = given.staging.append_fast(given.decoded)
         assert (given.staged, given.reasons) == ([[(1, 5.0)]], {1: NOT_A_NUMBER})
-        assert (actual.rows, actual.dead_letters) == (1, 1)
+        assert (actual.entry.rows, dead_letters) == (1, 1)
 
     def it_stages_again_if_the_slower_parse_accepts_more(self, stage):
         given = stage({"id": 1, "x": "Infinity"}, {"id": "one"}, {"id": 2})
-        actual = given.staging.append_fast(given.decoded)
+        actual, _ = given.staging.append_fast(given.decoded)
         assert given.staged == [[(2, None)], [(1, float("inf")), (2, None)]]
-        assert (given.reasons, actual.snapshot.snapshot_id) == ({1: NOT_A_NUMBER}, 2)
+        assert (given.reasons, actual.entry.snapshot_id) == ({1: NOT_A_NUMBER}, 2)
 
 
 class DescribeUpserts:
@@ -116,14 +117,14 @@ class DescribeUpserts:
 
     def it_merges_the_last_record_of_each_identifier(self, stage):
         given = self.upsert(stage, {"id": 1, "x": 1, "op": "u"}, {"id": 1, "x": 2, "op": "u"}, {"id": 2, "op": "d"})
-        actual = given.staging.upsert(given.rows())
+        actual, dead_letters = given.staging.upsert(given.rows())
         assert [sorted(rows) for rows in given.staged] == [[("delete", 2, None), ("upsert", 1, 2.0)]]
-        assert (actual.rows, actual.deletes, actual.dead_letters) == (1, 1, 0)
+        assert (actual.entry.rows, actual.entry.deletes, dead_letters) == (1, 1, 0)
 
     def it_rejects_records_without_an_identifier(self, stage):
         given = self.upsert(stage, {"id": 1, "op": "u"}, {"x": 5, "op": "u"}, {"id": "one", "op": "u"})
-        actual = given.staging.upsert(given.rows())
-        assert (actual.rows, actual.dead_letters, sorted(given.reasons)) == (1, 2, [1, 2])
+        actual, dead_letters = given.staging.upsert(given.rows())
+        assert (actual.entry.rows, dead_letters, sorted(given.reasons)) == (1, 2, [1, 2])
         assert given.reasons[2] == NOT_A_NUMBER
 
     @pytest.mark.parametrize("column_case", ["sensitive", "lower"])
@@ -143,11 +144,11 @@ class DescribeUpserts:
             mode="upsert", format="debezium_json", identifier_columns=["id"], ordering_column="x",
             column_case=column_case,
         )  # fmt: skip
-        actual = given.staging.upsert(given.rows())
+        actual, _ = given.staging.upsert(given.rows())
         expected = [("delete", 3, 4), *(("upsert", number, number) for number in (1, 2, 4, 5, 6, 7))]
         assert [sorted(rows) for rows in given.merged] == [expected]
         no_order = "field x, the ordering column, is missing or null"
-        assert (actual.rows, actual.deletes, given.reasons) == (6, 1, {6: NOT_A_NUMBER, 7: no_order})
+        assert (actual.entry.rows, actual.entry.deletes, given.reasons) == (6, 1, {6: NOT_A_NUMBER, 7: no_order})
 
     def it_refuses_an_ordering_column_that_the_table_lacks(self, stage):
         given = self.upsert(stage, {"id": 1, "op": "u"}, ordering_column="ts")

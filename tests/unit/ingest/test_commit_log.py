@@ -1,4 +1,4 @@
-"""What the commit log says of a job, by its entries in any order."""
+"""What the commit log says of a job, by its entries in any order, and what the snapshots of a table say."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core.ingest import commit_log
-from icecdc_core.ingest.commit_log import BEHIND, SCHEMA, LoggedJob, TableEntry
+from icecdc_core.ingest.commit_log import (
+    BEHIND,
+    SCHEMA,
+    LoggedJob,
+    TableEntry,
+    current_snapshot_id,
+    find_recorded,
+    is_ancestor,
+)
 from icecdc_core.ingest.offsets import to_json
+from tests.unit.ingest.snapshot_history import Snapshot, Table, at
 
 
 def entry(batch, offset, *tables, job="j", second=0, topic_ids=None):
@@ -22,7 +31,7 @@ def entry(batch, offset, *tables, job="j", second=0, topic_ids=None):
         "committed_at": f"2026-01-01T00:00:{second:02}Z",
         "offsets": to_json({"t": {0: offset}}),
         "topic_ids": json.dumps({"t": "id"} if topic_ids is None else topic_ids),
-        "tables": [asdict(table) if isinstance(table, TableEntry) else table for table in tables],
+        "tables": [{**asdict(table), "offsets": to_json(table.offsets)} for table in tables],
     }
 
 
@@ -63,8 +72,34 @@ def it_reads_the_newest_id_of_each_topic_however_long_it_was_away(read):
 
 def it_reads_the_last_entry_of_each_table_however_old(read):
     a = [TableEntry("a", "u", number, rows=number) for number in range(3)]
-    b = TableEntry("b", "u", 9, state=BEHIND, offsets='{"t":{"0":4}}', error="x")
+    b = TableEntry("b", "u", 9, state=BEHIND, offsets={"t": {0: 4}}, error="x")
     entries = [entry(0, 1, a[0], b), entry(1, 2, a[1], second=1), entry(1, 2, a[2], second=2)]
     actual = read(*entries, *(entry(number, 9) for number in range(2, 30)))
     assert actual.tables == {"a": a[2], "b": b}
     assert actual.behind == {"b": {"t": {0: 4}}}
+
+
+class DescribeTableOffsets:
+    @pytest.mark.parametrize(
+        ("snapshots", "is_found"),
+        [
+            ([], False),
+            ([Snapshot(1, None)], False),
+            ([Snapshot(1, None, 5)], True),
+            # Newer commits of others, and of another job.
+            ([Snapshot(1, None, 5), Snapshot(2, 1), Snapshot(3, 2, 9, job="k")], True),
+            # A snapshot that was rolled back is no ancestor.
+            ([Snapshot(1, None, 5), Snapshot(2, 1, 9), Snapshot(3, 1)], True),
+            # The parent has expired.
+            ([Snapshot(3, 2)], False),
+        ],
+    )
+    def it_finds_the_newest_of_the_job_among_the_ancestors(self, snapshots, is_found):
+        found = TableEntry("n", "u", 1, 1, offsets=at(5), snapshot_ms=1000) if is_found else TableEntry("n", "u")
+        assert find_recorded("n", Table(*snapshots), "j") == found
+
+    def it_finds_ancestors(self):
+        table = Table(Snapshot(1, None), Snapshot(2, 1), Snapshot(3, 1), Snapshot(4, 3))
+        actual = [is_ancestor(table, number) for number in (1, 2, 3, 4)]
+        assert (actual, is_ancestor(table, 1, back_to=3)) == ([True, False, True, True], False)
+        assert (current_snapshot_id(table), current_snapshot_id(Table())) == (4, None)

@@ -1,0 +1,127 @@
+"""When a stream may end, which offsets a batch covers, and failures of Spark and Kafka as typed errors."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from icecdc_core.errors import (
+    ConfigError,
+    DiskFullError,
+    IcecdcError,
+    IngestWriteError,
+    KafkaError,
+    LostOffsetsError,
+)
+from icecdc_core.ingest.kafka import StreamCallback, typed_failure, typed_stream_failure
+from icecdc_core.ingest.offsets import span, to_json
+
+START = {"t": {0: 2, 1: 5}}
+
+
+@pytest.fixture
+def callback(tmp_path):
+    """Make a callback beside a checkpoint in which Spark wrote the ends of two batches."""
+    (tmp_path / "offsets").mkdir()
+    for number, end in enumerate(({"t": {0: 4, 1: 5}}, {"t": {0: 4, 1: 9}})):
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{to_json(end)}", encoding="utf-8")
+    return lambda process, should_end=lambda: False: StreamCallback(process, should_end, tmp_path, START)
+
+
+class DescribeStreamCallback:
+    def it_gives_each_batch_the_offsets_from_the_end_of_the_one_before(self, callback):
+        batches = []
+        made = callback(lambda *given: batches.append(given))
+        made.process_batch("first", 0)
+        made.process_batch("second", 1)
+        assert batches == [
+            ("first", START, {"t": {0: 4, 1: 5}}),
+            ("second", {"t": {0: 4, 1: 5}}, {"t": {0: 4, 1: 9}}),
+        ]
+
+    def it_lets_the_stream_end_between_two_batches_only(self, callback):
+        during, answers = [], [True, False]
+        made = callback(lambda *given: during.append(made.may_end()), lambda: answers.pop())
+        made.process_batch("first", 0)
+        # Not even asked while a batch was running.
+        assert (during, list(answers), made.may_end()) == ([False], [True], True)
+
+    def it_skips_batches_once_the_stream_is_to_end_whatever_is_answered_later(self, callback):
+        batches, answers = [], [False, True]
+        made = callback(batches.append, lambda: answers.pop())
+        made.process_batch("first", 0)
+        made.process_batch("second", 1)
+        assert (batches, made.may_end()) == ([], True)
+
+    def it_may_end_before_the_first_batch(self, callback):
+        assert [callback(None, lambda wanted=wanted: wanted).may_end() for wanted in (True, False)] == [True, False]
+
+    @pytest.mark.parametrize("failure", [ValueError("wrong"), SystemExit("killed"), KeyboardInterrupt()])
+    def it_keeps_the_failure_of_a_batch_and_lets_the_stream_end(self, callback, failure):
+        def fail(*given):
+            raise failure
+
+        answers = [True, False]
+        made = callback(fail, lambda: answers.pop())
+        # An error that Spark can pass on: it waits forever for a callback that ends with SystemExit.
+        with pytest.raises(IcecdcError, match="cut off"):
+            made.process_batch("first", 0)
+        assert (made.failure, made.may_end()) == (failure, True)
+
+
+FRAMES = "\n\tat org.apache.kafka.clients.consumer.internals.FetchCollector.run(FetchCollector.java:1)"
+REMOVED = f"org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position is out of range{FRAMES}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Spark's own message, as driver and executors raise it.
+        ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost because they are not available", True),
+        # Kafka's exception, known by its class.
+        (f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1)\nCaused by: {REMOVED}", True),
+        (f"Lost task 0.0 in stage 1.0 (TID 1): {REMOVED}", True),
+        ("Job aborted due to stage failure", False),
+    ],
+)
+def it_recognizes_records_that_were_removed_while_a_batch_read_them(text, expected):
+    actual = typed_stream_failure(PySparkException(text), "127.0.0.1:9")
+    assert isinstance(actual, LostOffsetsError) == expected
+    assert isinstance(typed_failure(PySparkException(text), "t", ""), LostOffsetsError) == expected
+
+
+@pytest.mark.parametrize("package", ["org.apache.kafka", "kafkashaded.org.apache.kafka"])
+def it_types_a_failure_of_kafka_by_its_package(package):
+    error = PySparkException(f"{package}.common.errors.CorruptRecordException: wrong checksum")
+    assert type(typed_stream_failure(error, "127.0.0.1:9")) is KafkaError
+
+
+def it_keeps_typed_errors_knows_those_of_the_machine_and_leaves_others():
+    error, full = (
+        ConfigError("wrong", subject="topics"),
+        PySparkException("java.io.IOException: No space left on device"),
+    )
+    assert typed_failure(error, "t", "") is error
+    assert isinstance(typed_failure(full, "t", ""), DiskFullError)
+    assert isinstance(typed_stream_failure(full, "127.0.0.1:9"), DiskFullError)
+    assert typed_stream_failure(PySparkException("something else"), "127.0.0.1:9") is None
+
+
+def it_names_the_class_of_an_error_that_nobody_expected_and_keeps_it():
+    error = KeyError("x")
+    actual = typed_failure(error, "t", "r")
+    assert (actual.message, actual.__cause__) == (
+        "The table could not be written: KeyError: 'x'; the batch had the records r",
+        error,
+    )
+
+
+def it_says_the_innermost_cause_of_a_failed_write():
+    error = PySparkException("Job aborted\nCaused by: java.lang.IllegalStateException: the cause\n\tat a.B.c(B.java:1)")
+    actual = typed_failure(error, "`lake`.`ns`.`t`", span({"a": {0: 7}}, {"a": {0: 9}}))
+    assert isinstance(actual, IngestWriteError)
+    assert (actual.message, actual.value) == (
+        "The table could not be written: java.lang.IllegalStateException: the cause; the batch had the records "
+        "a partition 0 offset 7 to 8",
+        "`lake`.`ns`.`t`",
+    )
