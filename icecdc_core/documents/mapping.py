@@ -119,24 +119,25 @@ def has_field_type(mapping: object, field_type: str) -> bool:
 def sample_document(schema: T.StructType, properties: Properties) -> dict[str, Any]:
     """Return a document of these types, with which a server shows whether the fields accept them.
 
-    Texts may be anything, so they are null where the field is none of text.
+    What only the values decide is null: texts, numbers of a date with a format, and the parts of shapes and the like.
     """
     return {field.name: _sample(field.name, field.dataType, properties) for field in schema.fields}
 
 
 def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
     field = _field_at(properties, path)
+    kind = field.get("type", "object")
     if isinstance(data_type, T.ArrayType):
-        # A vector of a model has a dimension that only the server knows.
-        dimension = field.get("dimension", 0) if field.get("type") == VECTOR else 1
         element = _sample(path, data_type.elementType, properties)
-        return [element] * int(dimension) if str(dimension).isdecimal() and int(dimension) else None
-    if isinstance(data_type, T.StructType):
+        # A vector of a model has a dimension that only the server knows.
+        count = str({VECTOR: field.get("dimension", 0), "geo_point": 2}.get(kind, 1))
+        return [element] * int(count) if element is not None and count.isdecimal() and int(count) else None
+    if isinstance(data_type, T.StructType) and kind not in _BY_VALUES:
         return {each.name: _sample(f"{path}.{each.name}", each.dataType, properties) for each in data_type.fields}
-    if isinstance(data_type, T.MapType):
+    if isinstance(data_type, T.MapType) and kind in OBJECTS:
         return {"key": _sample(f"{path}.key", data_type.valueType, properties)}
-    if isinstance(data_type, T.StringType) and field.get("type") in ("text", "keyword"):
-        return "a"
+    if isinstance(data_type, T.NumericType) and "format" in field:
+        return None
     return next((value for known, value in _SAMPLES.items() if isinstance(data_type, known)), None)
 
 
@@ -255,6 +256,8 @@ _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
     T.NullType: _STORED_ONLY,
 }
 
+_BY_VALUES = ("geo_shape", "xy_shape", "completion", "join")
+"""The types of fields that accept a struct or not by its values."""
 _SAMPLES: dict[type[T.DataType], Any] = {
     T.BooleanType: True,
     T.DecimalType: "1.5",

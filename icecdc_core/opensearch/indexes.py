@@ -139,8 +139,9 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     """
     if not config.mapping:
         return
-    pipelines = {"default_pipeline": None, "final_pipeline": None}
-    probing = config.replace(settings={**given_settings(config.settings), **pipelines})
+    pipelines = ("default_pipeline", "final_pipeline")
+    settings = {name: value for name, value in given_settings(config.settings).items() if name not in pipelines}
+    probing = config.replace(settings=settings)
     probe = physical_index(config.index, unused_epoch(client, config.index, 0))
     create_physical(client, probing, probe, schema, uuid.uuid4().hex)
     properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]

@@ -40,6 +40,11 @@ ACCEPTED = [
     {"scores": {"type": "object", "dynamic": False}},
     {"people": {"type": "nested"}},
     {"any": {"type": "geo_shape"}},
+    {"place": {"type": "geo_shape"}},
+    {"place": {"type": "completion"}},
+    {"vector": {"type": "geo_point"}},
+    {"title": {"fields": {"day": {"type": "date"}}}},
+    {"id": {"type": "date", "format": "yyyy"}},
 ]
 
 

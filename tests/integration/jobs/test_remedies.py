@@ -265,6 +265,12 @@ def changed(**values: Any) -> Callable[[Index], Any]:
     return lambda index: index.config.replace(**values)
 
 
+def map_as_long(index: Index, config: Any, error: IcecdcError) -> Any:
+    config = config.replace(mapping={**MAPPING, "id": {"type": "long"}})
+    export_table(index.spark, config)
+    return config
+
+
 def second_table(index: Index) -> Any:
     table = f"{index.config.table}_two"
     index.create(table)
@@ -398,6 +404,14 @@ CASES = (
             (remove_template,),
         )
         for name in TEMPLATES
+    ),
+    Case(
+        "a mapping that does not fit",
+        nothing,
+        export_table,
+        lambda x: x.other(mapping={**MAPPING, "id": {"type": "ip"}}),
+        "^map the fields as types that read the columns, or cast the columns in select$",
+        (map_as_long,),
     ),
     Case(
         "a dry run of a job that only writes",
