@@ -92,7 +92,9 @@ def _reason(reader: StructReader, record: Record, parsed: Column, row: Column | 
     def explain(texts: Column) -> Column:
         def named(name: str, reason: str) -> Column:
             shown = F.left(F.try_element_at(texts, F.lit(name)), F.lit(SHOWN))
-            value = F.coalesce(F.concat(F.lit(": '"), shown, F.lit("'")), F.lit(""))
+            # A number that is too big was read as infinity, which nobody sent.
+            is_shown = F.lit("too big" not in reason)
+            value = F.coalesce(F.when(is_shown, F.concat(F.lit(": '"), shown, F.lit("'"))), F.lit(""))
             shown_name = name or '""'
             return F.concat(F.lit(f"field {shown_name}"), value, F.lit(f" {reason}"))
 

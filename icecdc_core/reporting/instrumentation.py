@@ -67,6 +67,7 @@ class JobRun(Generic[C]):
         self._resources = ExitStack()
         self.is_endless = getattr(config, "trigger", "") == "continuous"
         self._traced: dict[str, Any] = {}
+        self._trace: Any = None
         self._lineage: Lineage | None = None
 
     def __enter__(self) -> Self:

@@ -263,7 +263,8 @@ class DescribeCreatedTables:
         topic.send(None, None, key='{"id": 1}')
         assert not spark.catalog.tableExists(config.table)
         topic.send(None, key='{"id": 2}')
-        topic.send({"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"junk": 1})
+        topic.send({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
+        topic.send({"junk": 1})
         topic.send(None, key='{"id": 2}')
         assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, "a")]
         assert [offset for offset, _ in reasons(spark, config)] == [0, 1, 2, 3, 9]
