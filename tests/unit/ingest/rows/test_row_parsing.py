@@ -170,7 +170,7 @@ class DescribeParseRows:
         actual = fit("x bigint, s struct<a:int>, l array<struct<a:int>>", values, unknown_fields="reject")
         expected = [
             '{"x":1}',
-            "field y: '1' has no column",
+            "field y: '2' has no column",
             '{"x":1}',
             'field s: \'{"a":1,"b":2}\' is not of type struct<a:int>',
             "field l: '[{\"c\":1}]' is not of type array<struct<a:int>>",
