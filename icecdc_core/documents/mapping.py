@@ -119,9 +119,14 @@ def has_field_type(mapping: object, field_type: str) -> bool:
 def sample_document(schema: T.StructType, properties: Properties) -> dict[str, Any]:
     """Return a document of these types, with which a server shows whether the fields accept them.
 
-    What only the values decide is null: texts, numbers of a date with a format, and the parts of shapes and the like.
+    What only the values decide is left out: some texts, numbers of a date with a format, shapes and the like.
     """
-    return {field.name: _sample(field.name, field.dataType, properties) for field in schema.fields}
+    return _samples("", schema, properties)
+
+
+def _samples(prefix: str, schema: T.StructType, properties: Properties) -> dict[str, Any]:
+    found = {each.name: _sample(f"{prefix}{each.name}", each.dataType, properties) for each in schema.fields}
+    return {name: sample for name, sample in found.items() if sample is not None}
 
 
 def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
@@ -133,9 +138,12 @@ def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
         count = str({VECTOR: field.get("dimension", 0), "geo_point": 2}.get(kind, 1))
         return [element] * int(count) if element is not None and count.isdecimal() and int(count) else None
     if isinstance(data_type, T.StructType) and kind not in _BY_VALUES:
-        return {each.name: _sample(f"{path}.{each.name}", each.dataType, properties) for each in data_type.fields}
+        return _samples(f"{path}.", data_type, properties)
     if isinstance(data_type, T.MapType) and kind in OBJECTS:
-        return {"key": _sample(f"{path}.key", data_type.valueType, properties)}
+        return _samples(f"{path}.", T.StructType().add("key", data_type.valueType), properties)
+    if isinstance(data_type, T.StringType):
+        takes_any = all(each.get("type") in _TEXTS for each in (field, *field.get("fields", {}).values()))
+        return "a" if takes_any else None
     if isinstance(data_type, T.NumericType) and "format" in field:
         return None
     return next((value for known, value in _SAMPLES.items() if isinstance(data_type, known)), None)
@@ -256,6 +264,8 @@ _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
     T.NullType: _STORED_ONLY,
 }
 
+_TEXTS = ("text", "keyword", "alias")
+"""The types of fields that accept every text, or none."""
 _BY_VALUES = ("geo_shape", "xy_shape", "completion", "join")
 """The types of fields that accept a struct or not by its values."""
 _SAMPLES: dict[type[T.DataType], Any] = {

@@ -159,7 +159,6 @@ class DescribeFieldTypes:
             ({"settings": {"routing_partition_size": 2, "number_of_shards": 4}}, "settings", "routing"),
             ({"settings": {"default_pipeline": "nosuch"}}, "settings", "no ingest pipeline 'nosuch'"),
             ({"mapping": {"l": vector}}, "mapping", "required plugins"),
-            ({"mapping": {"l": {"type": "knn_vector"}}}, "mapping", "no valid dimension"),
             ({"mapping": {"w": {"type": "keyword"}}}, "mapping", "which no document has"),
             ({"settings": {"gc_deletes": "1m"}}, "settings", "could bring back"),
         ):

@@ -26,6 +26,5 @@ def it_exports_syncs_validates_and_reads_changes_of_each_kind_of_table(spark, ma
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     report = json.loads(ended.stdout.splitlines()[-1])
-    assert report["environment"]["Iceberg's extensions"] == "not loaded"
     assert [check for check in report["checks"] if check["state"] != "passed"] == []
     assert (ended.returncode, {check["kind"] for check in report["checks"]}) == (0, set(KINDS))
