@@ -54,7 +54,7 @@ def infer_schema(
         return merge_schemas([seen, *schemas])
     matching = ColumnMatching(any_case)
     promoted = [cast(T.StructType, _promoted(matching.struct_reader(current, each), each)) for each in schemas]
-    return merge_schemas([_leave_out_misfits(plain, matching, current, seen, widen), *promoted])
+    return merge_schemas([_leave_out_invalid(plain, matching, current, seen, widen), *promoted])
 
 
 def _guess(plain: DataFrame) -> T.StructType:
@@ -115,7 +115,7 @@ def _guessed(kind: T.DataType) -> T.DataType:
     return T.DecimalType(38, 0) if isinstance(kind, T.DecimalType) else kind
 
 
-def _leave_out_misfits(
+def _leave_out_invalid(
     plain: DataFrame, matching: ColumnMatching, current: T.StructType, seen: T.StructType, widen: bool
 ) -> T.StructType:
     """The fields of the records whose values could be stored in their columns, perhaps after a promotion."""

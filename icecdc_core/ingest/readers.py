@@ -40,7 +40,7 @@ class Record:
     is_delete: Column
 
 
-Misfits = Callable[[Column, Column | None, Record], list[Column]]
+Violations = Callable[[Column, Column | None, Record], list[Column]]
 """The conditions under which what was parsed does not fit, given it, its converted value if known, and its record."""
 
 
@@ -48,7 +48,7 @@ Misfits = Callable[[Column, Column | None, Record], list[Column]]
 class Reader:
     """How a value is read: `from_json` reads the `json_type`; `convert` makes the column's type of it, or null.
 
-    The `parsed_type` is the `json_type` with the field names that `convert` and `misfits` use. `item` reads the
+    The `parsed_type` is the `json_type` with the field names that `convert` and `violations` use. `item` reads the
     elements of an array or the values of a map.
     """
 
@@ -56,7 +56,7 @@ class Reader:
     json_type: T.DataType
     parsed_type: T.DataType
     convert: Callable[[Column], Column] | None = None
-    misfits: Misfits = lambda *_: []
+    violations: Violations = lambda *_: []
     item: Reader | None = None
 
     def value(self, parsed: Column) -> Column:
@@ -108,7 +108,7 @@ class FieldReader:
             times = reduce(lambda sum_, each: sum_ + each.isNotNull().cast("int"), spellings, F.lit(0))
             yield times > 1, f"is there twice, as {' and '.join(self.spellings)}"
         reason = "is too big for" if isinstance(self.reader.kind, _FLOATS) else "is not of type"
-        for condition in self.reader.misfits(parsed, None if value is None else value.getField(self.name), record):
+        for condition in self.reader.violations(parsed, None if value is None else value.getField(self.name), record):
             yield condition, f"{reason} {self.type_name}"
         for folder in self.folders:
             is_long = is_too_long_for_folder(parsed, self.reader.kind, folder) & ~record.is_delete
@@ -128,7 +128,7 @@ class StructReader(Reader):
             T.StructField(f"_{place}" if by_position else each.name, reader.parsed_type if reader else each.dataType)
             for place, (each, reader) in enumerate(zip(json_fields, readers, strict=True))
         ]
-        super().__init__(kind, T.StructType(json_fields), T.StructType(parsed), None, self._misfits)
+        super().__init__(kind, T.StructType(json_fields), T.StructType(parsed), None, self._violations)
         self.fields, self.by_position = fields, by_position
         if by_position or any(reader is None or reader.convert for reader in readers):
             self.convert = lambda parsed: F.when(parsed.isNotNull(), self.row(parsed))
@@ -159,7 +159,7 @@ class StructReader(Reader):
         for field in self.fields:
             yield field, [parsed.getField(next(names)) for _ in field.spellings]
 
-    def _misfits(self, parsed: Column, value: Column | None, record: Record) -> list[Column]:
+    def _violations(self, parsed: Column, value: Column | None, record: Record) -> list[Column]:
         return [condition for _, condition, _ in self.problems(parsed, value, record)]
 
 
@@ -177,9 +177,9 @@ def any_of(conditions: Iterable[Column]) -> Column:
     return F.coalesce(reduce(or_, conditions), F.lit(False))
 
 
-def _plain_reader(kind: T.DataType, misfits: Misfits = lambda *_: []) -> Reader:
+def _plain_reader(kind: T.DataType, violations: Violations = lambda *_: []) -> Reader:
     """Type and range are checked by `from_json`."""
-    return Reader(kind, kind, kind, None, misfits)
+    return Reader(kind, kind, kind, None, violations)
 
 
 def _float_reader(kind: T.DataType) -> Reader:
@@ -193,10 +193,10 @@ def _float_reader(kind: T.DataType) -> Reader:
 def _text_reader(kind: T.DataType, convert: Callable[[Column], Column]) -> Reader:
     """A text that becomes a value of another kind."""
 
-    def misfits(parsed: Column, value: Column | None, _: Record) -> list[Column]:
+    def violations(parsed: Column, value: Column | None, _: Record) -> list[Column]:
         return [parsed.isNotNull() & (convert(parsed) if value is None else value).isNull()]
 
-    return Reader(kind, T.StringType(), T.StringType(), convert, misfits)
+    return Reader(kind, T.StringType(), T.StringType(), convert, violations)
 
 
 def _time_reader(kind: T.DataType) -> Reader:
@@ -244,10 +244,10 @@ def _key_reader(kind: T.DataType) -> Reader:
 def _array_reader(kind: T.ArrayType, item: Reader) -> Reader:
     convert = None if item.convert is None else lambda parsed: F.transform(parsed, item.value)
 
-    def misfits(parsed: Column, _: Column | None, record: Record) -> list[Column]:
-        return _item_misfits(parsed, item, record, kind.containsNull)
+    def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
+        return _item_violations(parsed, item, record, kind.containsNull)
 
-    return Reader(kind, T.ArrayType(item.json_type), T.ArrayType(item.parsed_type), convert, misfits, item)
+    return Reader(kind, T.ArrayType(item.json_type), T.ArrayType(item.parsed_type), convert, violations, item)
 
 
 def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
@@ -262,18 +262,18 @@ def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
         keys, items = F.transform(F.map_keys(parsed), key.value), F.map_values(parsed)
         return F.when(are_keys(keys), F.map_from_arrays(keys, F.transform(items, item.value)))
 
-    def misfits(parsed: Column, _: Column | None, record: Record) -> list[Column]:
+    def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
         wrong = [] if key.convert is None else [~are_keys(F.transform(F.map_keys(parsed), key.value))]
-        return wrong + _item_misfits(F.map_values(parsed), item, record, kind.valueContainsNull)
+        return wrong + _item_violations(F.map_values(parsed), item, record, kind.valueContainsNull)
 
     json_type, parsed_type = (T.MapType(T.StringType(), each) for each in (item.json_type, item.parsed_type))
-    return Reader(kind, json_type, parsed_type, convert if key.convert or item.convert else None, misfits, item)
+    return Reader(kind, json_type, parsed_type, convert if key.convert or item.convert else None, violations, item)
 
 
-def _item_misfits(items: Column, reader: Reader, record: Record, nulls: bool) -> list[Column]:
+def _item_violations(items: Column, reader: Reader, record: Record, nulls: bool) -> list[Column]:
     found = [] if nulls else [F.exists(items, lambda item: item.isNull())]
-    if reader.misfits(F.lit(None), None, record):
-        found.append(F.exists(items, lambda item: any_of(reader.misfits(item, None, record))))
+    if reader.violations(F.lit(None), None, record):
+        found.append(F.exists(items, lambda item: any_of(reader.violations(item, None, record))))
     return found
 
 

@@ -72,15 +72,15 @@ def parse_rows(
     rows = rows.withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
     others = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
     record = Record(F.col("payload"), F.col("op").eqNullSafe("delete"))
-    is_misfit = _is_misfit(reader, record, F.col(PARSED), F.col(ROW))
-    rows = rows.withColumn(IS_VALID, _not_pushed_down(F.col("problem").isNull() & ~is_misfit))
+    is_invalid = _is_invalid(reader, record, F.col(PARSED), F.col(ROW))
+    rows = rows.withColumn(IS_VALID, _not_pushed_down(F.col("problem").isNull() & ~is_invalid))
     # Every record is asked whether it fits, so that must not cost as much as the reason.
     reason = F.coalesce(F.col("problem"), _reason(reader, record, F.col(PARSED), F.col(ROW)))
     return rows.select(*others, F.when(~F.col(IS_VALID), reason).alias("problem"), IS_VALID, ROW)
 
 
-def _is_misfit(reader: StructReader, record: Record, parsed: Column, row: Column | None) -> Column:
-    return any_of([~is_whole_object(parsed), *reader.misfits(wrapped_record(parsed), row, record)])
+def _is_invalid(reader: StructReader, record: Record, parsed: Column, row: Column | None) -> Column:
+    return any_of([~is_whole_object(parsed), *reader.violations(wrapped_record(parsed), row, record)])
 
 
 def _reason(reader: StructReader, record: Record, parsed: Column, row: Column | None) -> Column:
@@ -159,7 +159,7 @@ def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSe
     rows = parsed.select(columns).withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
     # With this payload every infinity is suspect: the slower parse looks at what the record has.
     record = Record(F.lit("1e999"), F.lit(False))
-    is_valid = ~_is_misfit(reader, record, F.col(PARSED), F.col(ROW))
+    is_valid = ~_is_invalid(reader, record, F.col(PARSED), F.col(ROW))
     op = F.lit(None).cast("string").alias("op")
     return rows.select(op, _not_pushed_down(is_valid).alias(IS_VALID), ROW)
 
@@ -170,7 +170,7 @@ def schema_problem(text: Column, schema: T.StructType) -> Column:
     record = Record(text, F.lit(False))
 
     def problem(parsed: Column) -> Column:
-        return F.when(_is_misfit(reader, record, parsed, None), _reason(reader, record, parsed, None))
+        return F.when(_is_invalid(reader, record, parsed, None), _reason(reader, record, parsed, None))
 
     return evaluate_once(reader.parse(text), problem)
 

@@ -47,7 +47,7 @@ _ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c
 
 
 def wrap_object(text: Column) -> Column:
-    """Return a JSON object around a text, from which `is_whole_object` tells whether the text is exactly one object.
+    """Return a JSON object around a text, from which `is_whole_object` says whether the text is exactly one object.
 
     `from_json` stops after the first value and ignores what follows. Here the text is the first of two elements of an
     array, and the second has a name that no record can know: whatever the text opens, closes or adds, the array is
