@@ -142,13 +142,9 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     pipelines = ("default_pipeline", "final_pipeline")
     settings = {name: value for name, value in given_settings(config.settings).items() if name not in pipelines}
     probing = config.replace(settings=settings)
-    probe = physical_index(config.index, unused_epoch(client, config.index, 0))
-    create_physical(client, probing, probe, schema, uuid.uuid4().hex)
     properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
-    try:
+    with _probe_index(client, probing, schema, uuid.uuid4().hex, 0) as (probe, _):
         answer = client.bulk(index=write_alias(probe), body=[{"index": {}}, sample_document(schema, properties)])
-    finally:
-        _delete(client, probe)
     if error := answer["items"][0]["index"].get("error"):
         raise ConfigError(
             f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
@@ -160,10 +156,21 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
 
 def probe_new_index_digest(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:
     """Return the digest of an index that is created and deleted: only the cluster knows what its templates add."""
+    with _probe_index(client, config, schema, run_id, epoch) as (_, created):
+        return created.digest
+
+
+@contextmanager
+def _probe_index(
+    client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int
+) -> Iterator[tuple[str, CreatedIndex]]:
+    """Create an index that shows what the cluster makes of the parameters, and delete it; yields its name, too."""
     probe = physical_index(config.index, unused_epoch(client, config.index, epoch))
     created = create_physical(client, config, probe, schema, run_id)
-    _delete(client, probe)
-    return created.digest
+    try:
+        yield probe, created
+    finally:
+        _delete(client, probe)
 
 
 def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
