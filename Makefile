@@ -52,7 +52,7 @@ suite-spark40 = ICECDC_HISTORIES=0 $(SPARK40)/bin/python -m pytest -m "not tools
 # The text of the schema that is shipped depends on the release of pydantic that wrote it.
 suite-lowest = $(LOWEST)/bin/python -m pytest tests/unit tests/integration/jobs/test_sync.py tests/integration/jobs/test_validate.py \
 	tests/integration/jobs/test_dead_letters.py tests/integration/ingest/test_ingest.py \
-	--deselect tests/unit/project/test_indexes_doc.py::it_ships_the_schema_as_the_code_makes_it
+	--deselect tests/unit/project/test_docs.py::it_ships_the_schema_as_the_code_makes_it
 needs-spark40 = $(SPARK40)/.installed
 needs-lowest = $(LOWEST)/.installed
 

@@ -31,17 +31,9 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class DescribeImportingThePackage:
-    @pytest.mark.parametrize(
-        "statement",
-        [
-            "import icecdc_core",
-            "from icecdc_core import SyncConfig, errors",
-            "from icecdc_core.ingest import IngestConfig",
-            "import icecdc_core.local.__main__",
-        ],
-    )
-    def it_imports_no_heavy_package(self, statement):
-        ended = python(f"{statement}; {LOADED}")
+    def it_imports_no_heavy_package(self):
+        parts = "from icecdc_core.ingest import IngestConfig; import icecdc_core.local.__main__"
+        ended = python(f"from icecdc_core import SyncConfig, errors; {parts}; {LOADED}")
         assert (ended.stdout.split(), ended.stderr) == ([], "")
 
     def it_imports_every_job_without_the_packages_of_the_extras(self):
@@ -50,12 +42,8 @@ class DescribeImportingThePackage:
         ended = python(f"{blocked}from icecdc_core.cli import COMMANDS; {jobs}; print(*sorted(COMMANDS))")
         assert (ended.stdout.split(), ended.stderr) == (sorted(COMMANDS), "")
 
-    def it_has_every_name_that_it_lists_and_no_other(self):
-        found = {name: getattr(icecdc_core, name) for name in icecdc_core.__all__}
-        assert [name for name, value in found.items() if value.__name__ != name] == []
-        ended = python("import icecdc_core; print(icecdc_core.errors.IcecdcError, icecdc_core.changes.read_changes)")
-        assert "read_changes" in ended.stdout
-        assert not any(hasattr(icecdc_core, name) for name in ("exprot_table", "", "jobs.exprot", "no_room.name"))
+    def it_has_every_name_that_it_lists(self):
+        assert [name for name in icecdc_core.__all__ if getattr(icecdc_core, name).__name__ != name] == []
 
 
 class DescribeTheHelp:
@@ -69,18 +57,10 @@ class DescribeTheHelp:
 class DescribeAMissingPyspark:
     BLOCKED = WITHOUT.format(missing=("pyspark", "py4j"))
 
-    @pytest.mark.parametrize(
-        "statement",
-        ["from icecdc_core import export_table", "from icecdc_core.notebook import read_parameters"],
-    )
-    def it_is_one_typed_error_that_names_the_remedy(self, statement):
-        last = python(f"{self.BLOCKED}{statement}").stderr.splitlines()[-1]
+    def it_is_one_typed_error_that_names_the_remedy(self):
+        last = python(f"{self.BLOCKED}from icecdc_core import export_table").stderr.splitlines()[-1]
         assert last.startswith("icecdc_core.errors.DependencyError: The package pyspark is not installed")
         assert 'Remedy: pip install "icecdc[local]"; or install pyspark 4.0 or 4.1' in last
-
-    def it_leaves_the_parameters_usable(self):
-        code = f"{self.BLOCKED}from icecdc_core import SyncConfig; print(SyncConfig(table='lake.ns.t').catalog)"
-        assert python(code).stdout == "lake\n"
 
     def it_ends_a_command_with_one_line_and_a_report(self):
         code = f"{self.BLOCKED}from icecdc_core.__main__ import console; sys.exit(console())"
@@ -100,10 +80,8 @@ sys.modules["pyspark.version"].__version__ = "3.5.2"
 del sys.modules["pyspark"]
 """
 
-    @pytest.mark.parametrize("name", ["changes.read_changes", "notebook.read_parameters", "jobs.sync.sync_changes"])
-    def it_is_refused_whatever_is_imported_first(self, name):
-        module, _, function = name.rpartition(".")
-        last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.{module} import {function}").stderr.splitlines()[-1]
+    def it_is_refused_when_a_job_is_imported(self):
+        last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.jobs.sync import sync_changes").stderr
         assert "DependencyError: icecdc does not support this Spark session: found Spark 3.5.2" in last
 
 

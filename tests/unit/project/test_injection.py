@@ -26,7 +26,7 @@ def accepted(**parameters):
 
 
 class DescribeIndexNames:
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(NAMES)
     @example("a%2f_all")
     @example("a/_all")
@@ -45,7 +45,7 @@ class DescribeIndexNames:
 
 
 class DescribeTableNames:
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(st.lists(NAMES, min_size=1, max_size=4).map(".".join))
     @example("lake.ns.`a``b`")
     @example("lake.ns.t; DROP TABLE x")
@@ -55,7 +55,7 @@ class DescribeTableNames:
             return
         assert split_table_name(config.quoted_table) == config.table_parts == split_table_name(name.strip())
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(NAMES)
     def it_quotes_a_name_so_that_it_cannot_end_early(self, name):
         inside = quoted(name)[1:-1]

@@ -8,7 +8,7 @@ from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
 
 
-def changes(spark, **more):
+def changes(spark):
     """Changes that lie in several partitions, in no order that Spark knows of."""
     number = F.col("id")
     return (
@@ -19,8 +19,6 @@ def changes(spark, **more):
             (number * 1.5).alias("delay"),
             F.timestamp_seconds(number).alias("time_hour"),
             number.cast("decimal(10,2)").alias("price"),
-            F.encode(number.cast("string"), "UTF-8").alias("digest"),
-            *(value.alias(name) for name, value in more.items()),
             F.when(number % 2 == 0, F.lit("INSERT")).otherwise(F.lit("DELETE")).alias("_change_type"),
             F.lit(0).alias("_change_ordinal"),
             number.alias("_commit_snapshot_id"),
@@ -43,11 +41,8 @@ def executed_plan(frame):
     return final.split("Exchange RoundRobinPartitioning")[0]
 
 
-IDENTIFIERS = [["flight"], ["time_hour", "carrier", "flight"], ["price"], ["digest"]]
-
-
 class DescribePlans:
-    @pytest.mark.parametrize("identifier_columns", IDENTIFIERS, ids=" ".join)
+    @pytest.mark.parametrize("identifier_columns", [["price"], ["time_hour", "carrier", "flight"]], ids=" ".join)
     @pytest.mark.parametrize("on_duplicate", ["fail", "last"])
     def it_needs_one_exchange_for_all_three_transforms(self, spark, identifier_columns, on_duplicate):
         kept = changes(spark).transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
@@ -57,16 +52,7 @@ class DescribePlans:
         kept = changes(spark).transform(shuffle_by_identifiers, ["flight"]).transform(remove_carryovers)
         assert executed_plan(merge_updates(kept, ["flight"])).count("Exchange") == 1
 
-    def it_needs_no_other_for_maps_and_nested_floats(self, spark):
-        nested = changes(spark, map=F.create_map("id", "id"), floats=F.array(F.lit(1.5)))
-        kept = nested.transform(shuffle_by_identifiers, ["carrier", "flight"]).transform(remove_carryovers)
-        text = plan(merge_updates(kept, ["carrier", "flight"]))
-        assert (text.count("Exchange"), text.count("Window [")) == (1, 1)
-
-    @pytest.mark.parametrize("transform", [remove_carryovers, lambda frame: merge_updates(frame, ["flight"])])
-    def it_needs_one_exchange_for_one_transform_alone(self, spark, transform):
-        assert plan(transform(changes(spark))).count("Exchange") == 1
-
     def it_groups_plain_columns_by_hash(self, spark):
         text = plan(remove_carryovers(changes(spark)))
-        assert ("HashAggregate" in text, "SortAggregate" in text, "ObjectHashAggregate" in text) == (True, False, False)
+        found = [word in text for word in ("HashAggregate", "SortAggregate", "ObjectHashAggregate")]
+        assert (text.count("Exchange"), found) == (1, [True, False, False])

@@ -1,0 +1,88 @@
+"""README.md and docs/: what they show is run or checked, every link leads somewhere, and tests they name exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.session.catalog import catalog_settings
+from tests.doc_blocks import all_blocks, exists, load_index_file, problems_of
+from tests.index_file_schema import index_file_schema
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = ROOT / "icecdc_core" / "config" / "indexes.schema.json"
+BLOCKS = all_blocks()
+INDEX_FILES = [block for block in BLOCKS if block.language == "yaml" and not block.mark]
+CATALOGS = (ROOT / "docs" / "indexes.md").read_text(encoding="utf-8").partition("\n## Catalogs\n")[2]
+CATALOGS = re.findall(r"```json\n(.*?)```", CATALOGS.partition("\n## ")[0], flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.id)
+def it_is_run_or_checked_or_says_why_not(block):
+    assert problems_of(block) == []
+
+
+@pytest.mark.parametrize("block", INDEX_FILES, ids=lambda block: block.id)
+def it_shows_index_files_that_can_be_loaded(block, tmp_path):
+    content = yaml.safe_load(block.text)
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(content)
+    assert list(load_index_file(block, tmp_path)) == list(content["indexes"])
+
+
+@pytest.mark.parametrize("example", CATALOGS)
+def it_shows_catalogs_that_become_settings_without_a_reference_and_show_no_secret(example, monkeypatch):
+    for name in [*re.findall(r"env:(\w+)", example), "DATABRICKS"]:
+        monkeypatch.setenv(name, f"the {name}")
+    properties = re.sub(r"secret:[\w/-]+", "env:DATABRICKS", example)
+    config = SyncConfig(table="lake.shop.orders", catalog_properties=properties)
+    assert [value for value in catalog_settings(config).values() if value.startswith(("env:", "secret:"))] == []
+    assert "***" not in config.redacted()["catalog_properties"].values()
+
+
+def it_ships_the_schema_as_the_code_makes_it():
+    expected = json.dumps(index_file_schema(), indent=2) + "\n"
+    if os.environ.get("ICECDC_UPDATE_DOCS"):
+        SCHEMA.write_text(expected, encoding="utf-8")
+    assert SCHEMA.read_text(encoding="utf-8") == expected
+
+
+def it_names_a_test_that_exists_for_each_guarantee():
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py::[\w:]+)`", text)
+    assert (len(named) > 40, [test for test in named if not exists(test)]) == (True, [])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    given = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=given)
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+    return folder
+
+
+class DescribeTheSite:
+    def it_has_every_file_that_a_page_links_to(self, site):
+        # The page for what is not found has links for the root of a server.
+        dead = {
+            (page.name, href)
+            for page in site.rglob("*.html")
+            for href in re.findall(r'<a[^>]*\shref="?([^"\s>#?]+)', page.read_text(encoding="utf-8"))
+            if ":" not in href and page.name != "404.html" and not (page.parent / href).exists()
+        }
+        assert sorted(dead) == []
+
+    def it_loads_nothing_from_elsewhere(self, site):
+        tag = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^\s\">]+")
+        found = {match for page in site.rglob("*.html") for match in tag.findall(page.read_text(encoding="utf-8"))}
+        assert sorted(found) == []
