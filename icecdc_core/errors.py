@@ -47,22 +47,12 @@ class ConfigError(IcecdcError):
 
     Args:
         message: What is wrong, without a final full stop.
-        subject: The parameter.
-        value: The value found there; never a secret.
-        remedy: What the reader can do about it.
         problems: One sentence for each wrong parameter; without any, the message is the only one.
+        details: `subject`, `value` and `remedy`, as for all errors.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        subject: str = "",
-        value: object = None,
-        remedy: str = "",
-        problems: Sequence[str] = (),
-    ) -> None:
-        super().__init__(message, subject=subject, value=value, remedy=remedy)
+    def __init__(self, message: str, *, problems: Sequence[str] = (), **details: Any) -> None:
+        super().__init__(message, **details)
         self.problems = list(problems) or [super().__str__()]
 
     def __str__(self) -> str:

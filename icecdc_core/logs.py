@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line, with the run, table, batch and stage of the event.
 
-The logger is `icecdc` of the standard library, so handlers of the application receive the records as well, with the
-fields in `record.fields`. Without `log_path` and without such a handler nothing is written.
+Events also go to the logger `icecdc` of the standard library, with the fields in `record.fields`, for handlers of the
+application. Without `log_path` and without such a handler nothing is written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,12 +23,9 @@ LOGGER = logging.getLogger("icecdc")
 LOGGER.addHandler(logging.NullHandler())
 
 _fields: ContextVar[dict[str, Any]] = ContextVar("icecdc_log_fields", default={})  # noqa: B039 (it is never changed)
-# The logs of the blocks around. Runs in several threads have a log each, although they share the logger.
 _logs: ContextVar[tuple[logging.Handler, ...]] = ContextVar("icecdc_logs", default=())
-_lock = threading.Lock()
-_levels: list[int] = []
-"""The level that the logger had when the first of the open logs was opened."""
-_open_logs: set[logging.Handler] = set()
+"""The logs of the blocks around: runs in several threads have one each."""
+_open_logs: list[logging.Handler] = []
 
 
 class JsonFormatter(logging.Formatter):
@@ -43,8 +39,6 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
         shown = {name: mask_secrets(value) if isinstance(value, str) else value for name, value in entry.items()}
         return json.dumps(shown, default=str, ensure_ascii=False)
 
@@ -66,7 +60,12 @@ def set_fields(**fields: Any) -> None:
 
 def event(message: str, level: int = logging.INFO, **fields: Any) -> None:
     """Log an event with the fields of the surrounding blocks."""
-    LOGGER.log(level, message, extra={"fields": {**_fields.get(), **fields}})
+    extra = {"fields": {**_fields.get(), **fields}}
+    LOGGER.log(level, message, extra=extra)
+    record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, message, (), None, extra=extra)
+    # A thread that got no context (Spark's callbacks, a pool) belongs to no log, so its events go to all of them.
+    for log in _logs.get() or tuple(_open_logs):
+        log.handle(record)
 
 
 def current_fields() -> dict[str, Any]:
@@ -76,10 +75,7 @@ def current_fields() -> dict[str, Any]:
 
 @contextmanager
 def logging_to(path: str) -> Iterator[None]:
-    """Append the records of the block to a file as JSON lines; `-` is the standard error, "" writes nothing.
-
-    Records of other blocks, as of a run in another thread, go to their own logs only.
-    """
+    """Append the events of the block to a file as JSON lines; `-` is the standard error, "" writes nothing."""
     if not path:
         yield
         return
@@ -98,22 +94,11 @@ def logging_to(path: str) -> Iterator[None]:
             remedy="give a path in a folder that may be written to, - for the standard error, or leave it empty",
         ) from error
     handler.setFormatter(JsonFormatter())
-    # A thread that got no context (a pool of the application) belongs to no log, so its records go to all of them.
-    handler.addFilter(lambda record: handler in (_logs.get() or (handler,)))
     token = _logs.set((*_logs.get(), handler))
-    with _lock:
-        if not _open_logs:
-            _levels[:] = [LOGGER.level]
-            LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
-        _open_logs.add(handler)
-        LOGGER.addHandler(handler)
+    _open_logs.append(handler)
     try:
         yield
     finally:
         _logs.reset(token)
-        with _lock:
-            LOGGER.removeHandler(handler)
-            _open_logs.discard(handler)
-            if not _open_logs:
-                LOGGER.setLevel(_levels.pop())
+        _open_logs.remove(handler)
         handler.close()

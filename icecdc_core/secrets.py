@@ -118,9 +118,6 @@ class Properties(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __hash__(self) -> int:
-        return hash(frozenset(self._items.items()))
-
     def __repr__(self) -> str:
         return repr(redact("", self))
 

@@ -6,18 +6,18 @@ In: a file such as `indexes.yml`. Out: the parameters of each index.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic_core import PydanticCustomError
 
 from icecdc_core.config.model import ParameterModel
-from icecdc_core.config.values import parse_json_array, parse_json_object
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import REDACTED, looks_secret, redact
 
@@ -104,20 +104,9 @@ def _section(given: Any, place: str, types: Mapping[str, str], problems: list[st
 
 def _substituted(name: str, kind: str, value: Any, where: str, problems: list[str]) -> Any:
     """The value with variables; a JSON text is read before, so that no variable becomes a part of the JSON."""
-    try:
-        if kind.startswith("dict") and isinstance(value, str) and value:
-            value = parse_json_object(value)
-        elif kind.startswith("list") and isinstance(value, str) and value.startswith("["):
-            value = parse_json_array(value, "")
-    except PydanticCustomError:
-        return value  # the configuration refuses it, too
-
-    def is_secret(place: str, text: str, variables: Sequence[str]) -> bool:
-        if name in _EXPRESSIONS:
-            return any(map(looks_secret, variables))
-        if kind != "dict[str, str]":
-            return looks_secret(name)
-        return redact(place[len(where) + 1 :], text) == REDACTED
+    if kind.startswith(("dict", "list")) and isinstance(value, str) and value[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):  # the configuration refuses it, too
+            value = json.loads(value)
 
     def substitute(value: Any, place: str) -> Any:
         if isinstance(value, dict):
@@ -129,7 +118,13 @@ def _substituted(name: str, kind: str, value: Any, where: str, problems: list[st
         variables = [match["name"] for match in _SUBSTITUTION.finditer(value) if match["name"]]
         found: list[str] = []
         text = _SUBSTITUTION.sub(lambda match: _text_of(match, place, found), value)
-        if variables and (is_secret(place, value, variables) or is_secret(place, text, variables)):
+        if name in _EXPRESSIONS:
+            is_secret = any(map(looks_secret, variables))
+        elif kind == "dict[str, str]":
+            is_secret = any(redact(place[len(where) + 1 :], each) == REDACTED for each in (value, text))
+        else:
+            is_secret = looks_secret(name)
+        if variables and is_secret:
             # The secret would be part of the configuration, which logs and reports show.
             remedy = f"write env:{variables[0]} as the whole value; it is read when it is needed"
             if name in _EXPRESSIONS:
@@ -180,7 +175,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterator[str]:
-    """The problems of two entries of one index that would overwrite it, or mix their dead letters or metrics."""
+    """The problems of two entries of one index that would overwrite it, or mix their dead letters."""
     for (owner, first), (name, second) in combinations(made.items(), 2):
         if first.index != second.index or {owner, name}.isdisjoint(chosen):
             continue
@@ -188,19 +183,12 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
         if first.opensearch_url.lower() == second.opensearch_url.lower():
             problem = f"indexes.{name}.index: {second.index!r} is also the index of indexes.{owner}"
             yield f"{problem}. Remedy: give one of them another index."
-        elif {owner, name} <= {*chosen}:
-            # Dead letters name index and table, but no cluster; metrics name a job and an index.
-            pairs = {
-                "dead_letter_table": [(each.table, each.dead_letter_parts) for each in (first, second)],
-                "metrics_folder": [each.metrics_folder for each in (first, second)],
-                "metrics_url": [each.metrics_url for each in (first, second)],
-            }
-            for parameter, (one, other) in pairs.items():
-                if one and one == other:
-                    problem = (
-                        f"indexes.{name}.{parameter}: is the same as in indexes.{owner}, whose index has this name"
-                    )
-                    yield f"{problem}, too. Remedy: give one of them another {parameter} or another index."
+        elif {owner, name} <= {*chosen} and len(
+            {(each.table, each.dead_letter_parts) for each in (first, second)}
+        ) == 1:
+            # Dead letters name index and table, but no cluster.
+            problem = f"indexes.{name}.dead_letter_table: is the same as in indexes.{owner}, whose index has this name"
+            yield f"{problem}, too. Remedy: give one of them another dead_letter_table or another index."
 
 
 class _Loader(yaml.SafeLoader):

@@ -16,10 +16,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
-    field_serializer,
     field_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -66,8 +66,9 @@ SecretReference = Annotated[str, Field(pattern=_REFERENCE)]
 Text = Annotated[str, AfterValidator(values.check_no_reference)]
 Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-TextMapping = Annotated[Properties, BeforeValidator(values.parse_properties), WithJsonSchema(_TEXTS)]
-LowerCase = BeforeValidator(values.to_lower_case)
+WithoutSecrets = PlainSerializer(lambda section: redact("", section))
+TextMapping = Annotated[Properties, BeforeValidator(values.parse_properties), WithoutSecrets, WithJsonSchema(_TEXTS)]
+LowerCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
@@ -190,20 +191,10 @@ class ParameterModel(BaseModel):
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **changes})
 
-    def redacted(self) -> dict[str, Any]:
-        """All parameters without secrets, for logs and reports."""
-        return {name: redact(name, getattr(self, name)) for name in type(self).model_fields}
-
     def __repr_args__(self) -> Any:
-        return list(self.redacted().items())
+        return [(name, redact(name, getattr(self, name))) for name in type(self).model_fields]
 
     __str__ = BaseModel.__repr__
-
-    @field_serializer(
-        *("catalog_properties", "spark_conf", "kafka_options", "routes", "table_properties"), check_fields=False
-    )
-    def _without_secrets(self, section: Properties) -> dict[str, Any]:
-        return {key: redact(key, value) for key, value in section.items()}
 
     @classmethod
     def parameters(cls) -> list[Parameter]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -36,7 +35,6 @@ JsonObject = Annotated[dict[str, Any], BeforeValidator(values.parse_json_object)
 Reserved = Annotated[str, Field(max_length=0)]
 
 _DEAD_LETTERS = "icecdc_dead_letters"
-_SERVERLESS = re.compile(r"\.aoss\.(.*\.)?(amazonaws\.com|on\.aws|api\.aws)")
 
 
 def _check_target(name: str) -> str:
@@ -198,22 +196,9 @@ class SyncConfig(ParameterModel):
             problems.append(
                 "opensearch_aws_region: given together with opensearch_username. Remedy: leave one of them out."
             )
-        if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
-            problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
         spelled = Counter(name for name, _ in values.iterate_settings(given.get("settings", {})))
         if twice := [name for name, times in spelled.items() if times > 1]:
             problems.append(f"settings: has {', '.join(twice)} twice, index. makes no difference. Remedy: keep one.")
-        if _SERVERLESS.search(given.get("opensearch_url", "")):
-            problems.append(
-                "opensearch_url: is for OpenSearch Serverless (aoss), which is not supported: it has no _refresh. "
-                "Remedy: use a domain of Amazon OpenSearch Service or any other cluster."
-            )
-        if 0 < given.get("target_lag", 0) < given.get("poll_interval_seconds", 0):
-            problems.append(
-                f"target_lag: {given['target_lag']!r} is shorter than "
-                f"poll_interval_seconds={given['poll_interval_seconds']!r}. "
-                "Remedy: leave poll_interval_seconds out, or raise target_lag."
-            )
         if given.get("index") and given["index"] == given.get("positions_index", "icecdc-positions"):
             problems.append(
                 f"index: {given['index']!r} is also the positions_index. Remedy: give the index another name."

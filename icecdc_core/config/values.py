@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +23,8 @@ def parameter_problem(message: str, remedy: str, *, show: bool = True) -> Pydant
     return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})
 
 
-def _loaded(text: str, kind: str, remedy: str, *, show: bool = True) -> Any:
+def parse_json(text: str, kind: str, remedy: str, *, show: bool = True) -> Any:
+    """The value of a JSON text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -30,15 +32,10 @@ def _loaded(text: str, kind: str, remedy: str, *, show: bool = True) -> Any:
         raise parameter_problem(f"is not {kind}: {error}{hidden}", remedy, show=show) from None
 
 
-def parse_json_array(text: str, remedy: str) -> object:
-    """The value of a string that begins like a JSON array."""
-    return _loaded(text, "a JSON array", remedy)
-
-
 def parse_json_object(value: object) -> object:
     """A mapping with strings as keys, from a mapping or a JSON object."""
     remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
-    value = _loaded(value, "valid JSON", remedy) if isinstance(value, str) else value
+    value = parse_json(value, "valid JSON", remedy) if isinstance(value, str) else value
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
         raise parameter_problem("is not an object", remedy)
     try:
@@ -50,7 +47,7 @@ def parse_json_object(value: object) -> object:
 def parse_properties(value: object) -> Properties:
     """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings."""
     remedy = 'give a JSON object of strings, such as {"type":"rest","uri":"http://localhost:8181"}'
-    value = _loaded(value, "valid JSON", remedy, show=False) if isinstance(value, str) else value
+    value = parse_json(value, "valid JSON", remedy, show=False) if isinstance(value, str) else value
     if not isinstance(value, Mapping):
         raise parameter_problem(f"is a {type(value).__name__}, not an object (value not shown)", remedy, show=False)
     texts: dict[str, str] = {}
@@ -86,7 +83,7 @@ def check_no_reference(text: str) -> str:
 
 def _list_of(kind: str, value: object, remedy: str, split: Callable[[str], list[str]]) -> list[str]:
     if isinstance(value, str):
-        value = parse_json_array(value, remedy) if value.startswith("[") else split(value)
+        value = parse_json(value, "a JSON array", remedy) if value.startswith("[") else split(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item.strip() for item in value):
         raise parameter_problem(f"is not a list of {kind}", remedy)
     return list(value)
@@ -136,27 +133,16 @@ def parse_start_from(value: object) -> object:
     return text
 
 
-def to_lower_case(value: Any) -> Any:
-    """A choice in lower case: choices may be written in any case."""
-    return value.lower() if isinstance(value, str) else value
-
-
-UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 MAX_LEASE_SECONDS = 3600.0
 """The longest lease: how long an index stays locked after a run died on another machine."""
 
 
-def parse_seconds(text: str, units: Mapping[str, float] = UNIT_SECONDS) -> float | None:
-    """Return the seconds of a number with a unit, in any case; None if the text is no such duration."""
-    match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*({'|'.join(units)})", text.strip().lower())
-    return float(match[1]) * units[match[2]] if match else None
-
-
 def parse_duration(value: object) -> object:
-    """A number of seconds, from a number or a text such as 500ms, 10s, 5m, 1h or 1d; any other value as it is."""
-    seconds = parse_seconds(value) if isinstance(value, str) else None
-    return value if seconds is None else seconds
+    """The seconds of a text such as 500ms, 10s, 5m, 1h or 1d, in any case; any other value as it is."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value.lower()) if isinstance(value, str) else None
+    return float(match[1]) * _UNIT_SECONDS[match[2]] if match else value
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -229,6 +215,4 @@ def check_urls(given: Properties, prefix: str = "") -> Properties:
     return given
 
 
-def check_spark_conf(given: Properties) -> Properties:
-    """Spark settings, refused when a URL of a catalog has credentials in it."""
-    return check_urls(given, "spark.sql.catalog.")
+check_spark_conf = partial(check_urls, prefix="spark.sql.catalog.")

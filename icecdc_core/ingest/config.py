@@ -22,12 +22,13 @@ from icecdc_core.config.model import (
     SecretReference,
     Text,
     TextMapping,
+    WithoutSecrets,
 )
 from icecdc_core.config.values import (
     check_table_name,
     parameter_problem,
     parse_column_names,
-    parse_json_array,
+    parse_json,
     parse_properties,
     parse_start_point,
     split_table_name,
@@ -78,7 +79,7 @@ def parse_transforms(value: object) -> object:
     if isinstance(value, str):
         is_array = value.startswith("[")
         remedy = 'write ["days(ts)","region"] or days(ts), region'
-        value = parse_json_array(value, remedy) if is_array else re.split(r",\s*(?![^()]*\))", value)
+        value = parse_json(value, "a JSON array", remedy) if is_array else re.split(r",\s*(?![^()]*\))", value)
     texts = [str(item).strip() for item in value] if isinstance(value, (list, tuple)) else [""]
     for text in texts:
         parse_transform(text)
@@ -177,8 +178,8 @@ JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Servers = Annotated[str, Field(pattern=rf"^{_SERVER}(,{_SERVER})*$"), BeforeValidator(join_servers)]
 MetadataColumns = Annotated[list[MetadataColumn], BeforeValidator(parse_column_names)]
 Transforms = Annotated[list[str], BeforeValidator(parse_transforms)]
-Routes = Annotated[Properties, BeforeValidator(parse_routes)]
-ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options)]
+Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
+ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
 StartingOffsets = Annotated[str, BeforeValidator(parse_starting_offsets)]
 
 LOG_TABLE = "icecdc_ingest_log"

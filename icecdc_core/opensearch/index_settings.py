@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import AuthorizationException, NotFoundError, RequestError
 
-from icecdc_core.config.values import iterate_settings, parse_seconds
+from icecdc_core.config.values import iterate_settings, parse_duration
 from icecdc_core.documents.mapping import VECTOR, has_field_type
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.client import exception_reason
@@ -32,7 +32,7 @@ def _is_true(value: str) -> bool:
 # What OpenSearch accepts and icecdc refuses: settings and groups of them, the refused values, and the reason.
 _REFUSED: dict[str, tuple[Callable[[str], bool], str]] = {
     "gc_deletes": (
-        lambda value: (parse_seconds(value) or 0.0) < 3600.0,
+        lambda value: not isinstance(seconds := parse_duration(value), float) or seconds < 3600.0,
         "below 1h, a late write could bring back a document whose deletion OpenSearch no longer remembers",
     ),
     "translog.durability": (

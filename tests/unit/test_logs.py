@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.logs import LOGGER, current_fields, event, log_fields, logging_to, set_fields
+from icecdc_core.logs import current_fields, event, log_fields, logging_to, set_fields
 
 
 @pytest.fixture
@@ -56,16 +56,18 @@ class DescribeLogs:
         entries = logged(lambda: event(text, url="https://planted@host"))
         assert "planted" not in json.dumps(entries)
 
-    def it_writes_other_records_of_the_logger_too_and_where_an_exception_came_from(self, logged):
-        def work():
-            LOGGER.warning("by %s", "hand")
-            try:
-                raise ConfigError("wrong")
-            except ConfigError:
-                LOGGER.exception("caught")
+    def it_also_tells_the_handlers_of_the_application(self, logged, caplog):
+        with caplog.at_level(logging.INFO, "icecdc"):
+            assert len(logged(lambda: event("hello", n=1))) == 1
+        assert [(record.getMessage(), record.fields) for record in caplog.records] == [("hello", {"n": 1})]
 
-        first, second = logged(work)
-        assert (first["message"], "ConfigError: wrong" in second["exception"]) == ("by hand", True)
+    def it_writes_what_a_thread_without_a_context_says(self, logged):
+        def work():
+            thread = threading.Thread(target=event, args=["hello"])
+            thread.start()
+            thread.join()
+
+        assert [entry["message"] for entry in logged(work)] == ["hello"]
 
     def it_writes_to_the_standard_error(self, capsys):
         with logging_to("-"):
@@ -91,7 +93,6 @@ class DescribeLogs:
             if not last:
                 opened.wait()
 
-        before = (list(LOGGER.handlers), LOGGER.level)
         threads = [threading.Thread(target=run, args=(name, name == "b")) for name in "ab"]
         for thread in threads:
             thread.start()
@@ -101,7 +102,6 @@ class DescribeLogs:
         found = {name: [(entry["run_id"], entry["message"]) for entry in entries] for name, entries in logged.items()}
         both = "both are open"
         assert found == {"a": [("a", both)], "b": [("b", both), ("b", "the other is closed")]}
-        assert (list(LOGGER.handlers), LOGGER.level) == before
 
     def it_refuses_a_file_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("")

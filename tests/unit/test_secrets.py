@@ -95,6 +95,3 @@ class DescribeProperties:
         properties = Properties({"type": "rest", "token": "hunter2", "credential": "env:C"})
         assert repr(properties) == "{'type': 'rest', 'token': '***', 'credential': 'env:C'}"
         assert dict(properties)["token"] == "hunter2"
-
-    def it_can_be_hashed(self):
-        assert hash(Properties({"a": "b"})) == hash(Properties({"a": "b"}))

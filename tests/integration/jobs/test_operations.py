@@ -141,7 +141,7 @@ class DescribeAFailedRun:
         names = ("state", "exit_code", "error", "job")
         assert [report[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
 
-    def it_says_what_really_happened_when_the_report_cannot_be_written(self, spark, exported, tmp_path):
+    def it_says_what_really_happened_when_the_report_cannot_be_written(self, spark, exported, tmp_path, caplog):
         class Spoiler(logging.Handler):
             def emit(self, record):
                 """Put a folder where the report goes, once the run has begun."""
@@ -152,7 +152,7 @@ class DescribeAFailedRun:
         spoiler.addFilter(lambda record: record.getMessage() == "stage ended")
         LOGGER.addHandler(spoiler)
         try:
-            with pytest.raises(TableNotFoundError):
+            with caplog.at_level(logging.INFO, LOGGER.name), pytest.raises(TableNotFoundError):
                 sync_changes(spark, gone)
         finally:
             LOGGER.removeHandler(spoiler)

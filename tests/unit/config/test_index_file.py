@@ -205,9 +205,6 @@ class DescribeProblemsOfAFile:
             ("{}", "table: lake.ns.a, index: a", ["dead_letter_table"]),
             ("{}", "table: lake.ns.a, index: a, dead_letter_table: lake.ns.other", []),
             ("{dead_letter_table: lake.ns.letters}", "table: lake.ns.b, index: a", []),
-            ("{metrics_folder: /m}", "table: lake.ns.b, index: a", ["metrics_folder"]),
-            ("{metrics_url: 'http://m:9091'}", "table: lake.ns.b, index: a", ["metrics_url"]),
-            ("{metrics_folder: /m, metrics_url: 'http://m:9091'}", "table: lake.ns.a, index: b", []),
         ],
     )
     def it_refuses_to_mix_two_indexes_of_one_name_on_two_clusters(self, write, problems, defaults, second, parameters):

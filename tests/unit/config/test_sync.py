@@ -48,7 +48,6 @@ class DescribeCoercion:
             ("catalog_properties", "", {}),
             ("settings", {"a": (1, 2.5), "b": {1: None, "c": True}}, {"a": [1, 2.5], "b": {"1": None, "c": True}}),
             ("opensearch_url", "https://h:9200/", "https://h:9200"),
-            ("opensearch_url", "https://search-aoss-x.es.amazonaws.com", "https://search-aoss-x.es.amazonaws.com"),
             ("start_from", 123, "123"),
             ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"),
             ("target_lag", "5m", 300.0),
@@ -106,8 +105,6 @@ WRONG = [
     *(("index", name) for name in ("A", "_a", "-a", "+a", "..", "x" * (MAX_TARGET_BYTES + 1), "é" * 128)),
     *(("index", f"a{character}b") for character in '\\/*?"<>| ,#:'),
     *(("opensearch_url", url) for url in ("localhost:9200", "ftp://h", "http://", "http://h:99999", "http://a b")),
-    ("opensearch_url", "https://abc123.eu-central-1.aoss.amazonaws.com"),
-    ("opensearch_url", "https://abc123.aoss.eu-central-1.on.aws"),
     ("opensearch_aws_service", "AOSS"),
     ("dry_run", "maybe"),
     ("bulk_bytes", "many"),
@@ -138,7 +135,7 @@ class DescribeProblems:
     def it_names_parameter_and_remedy(self, parameter, value):
         (problem,) = problems(**{"index": "t", parameter: value})
         assert (problem.partition(": ")[0], "Remedy: " in problem) == (parameter, True)
-        assert f"[{parameter}=" in problem or "aoss" in problem
+        assert f"[{parameter}=" in problem
 
     @pytest.mark.parametrize(("name", "words"), [("tabel", "did you mean table"), ("zzz", "unknown parameter")])
     def it_names_the_parameter_that_was_meant(self, name, words):
@@ -168,15 +165,10 @@ class DescribeProblems:
             ({"index": "icecdc-positions"}, "index"),
             ({"settings": {"refresh_interval": "5s", "index.refresh_interval": "5s"}}, "settings"),
             ({"settings": {"search": {"idle.after": "1s"}, "index": {"search.idle": {"after": "1s"}}}}, "settings"),
-            ({"target_lag": "10s", "poll_interval_seconds": "30"}, "target_lag"),
         ],
     )
     def it_reports_once_what_does_not_fit_together(self, parameters, wrong):
         assert [problem.partition(":")[0] for problem in problems(**parameters)] == [wrong]
-
-    @pytest.mark.parametrize(("target_lag", "interval"), [("10s", 10), ("5m", 0), ("", 30), (2.5, "0.5")])
-    def it_accepts_a_target_lag_that_is_not_shorter_than_the_poll_interval(self, target_lag, interval):
-        assert config(target_lag=target_lag, poll_interval_seconds=interval).poll_interval_seconds == float(interval)
 
     @pytest.mark.parametrize("name", ["warehouse", "report_path", "opensearch_ca_certs", "opensearch_aws_region"])
     @pytest.mark.parametrize("reference", ["env:ICECDC_TEST_SECRET", "secret:search/key"])
@@ -241,7 +233,7 @@ class DescribeSecrets:
     )
     def it_hides_plain_ones_of_the_catalog_wherever_a_config_is_shown(self, properties):
         actual = config(catalog_properties=properties, spark_conf=properties)
-        shown = [repr(actual), str(actual), actual.model_dump(), actual.model_dump_json(), actual.redacted()]
+        shown = [repr(actual), str(actual), actual.model_dump(), actual.model_dump_json()]
         assert "hunter2" not in repr([*shown, actual.catalog_properties, dict(actual)])
         assert actual.resolved_catalog_properties() == actual.resolved_spark_conf() == properties
         copy = pickle.loads(pickle.dumps(actual))
@@ -260,8 +252,8 @@ class DescribeSecrets:
         headers = client.transport.get_connection().headers
         client.close()
         assert headers["authorization"] == f"Basic {base64.b64encode(b'hunter2:hunter2').decode()}"
-        assert "hunter2" not in repr([actual, actual.redacted(), connection])
-        assert actual.redacted()["opensearch_password"] == "env:ICECDC_TEST_SECRET"
+        assert "hunter2" not in repr([actual, connection])
+        assert "opensearch_password='env:ICECDC_TEST_SECRET'" in repr(actual)
 
 
 class DescribeSyncConfig:
