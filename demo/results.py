@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -52,13 +53,10 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
     from papermill.exceptions import PapermillExecutionError
 
     executed, report_path = output / notebook.name, output / f"{notebook.stem}.json"
-    # Not every notebook has all parameters.
-    known = papermill.inspect_notebook(str(notebook))
     given = {
-        name: json.dumps(dict(value)) if isinstance(value, Mapping) else value
-        for name, value in parameters.items()
-        if name in known
+        name: json.dumps(dict(value)) if isinstance(value, Mapping) else value for name, value in parameters.items()
     }
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of parameters that no cell lists
     try:
         papermill.execute_notebook(
             str(notebook),

@@ -8,16 +8,19 @@ from __future__ import annotations
 import difflib
 import json
 import warnings
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from pydantic_core import PydanticCustomError
 
 import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, problems_error
+from icecdc_core.config.values import parse_json_object
 from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.jobs.smoke import SmokeReport
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
-from icecdc_core.secrets import redact
 from icecdc_core.session import get_spark
 from icecdc_core.session.java import jvm_output_to_file
 from icecdc_core.session.spark import running_session
@@ -34,6 +37,9 @@ INDEX_FILE = "index_file"
 LIST_ONLY = "list_only"
 """The parameter of `00_setup` with which the first task of a Databricks job ends after `list_indexes`."""
 
+OPTIONS = "options"
+"""The parameter of notebooks with further ones, as a JSON object."""
+
 _PLAIN_TYPES = (str, int, float, bool, list, dict, tuple)
 
 
@@ -48,33 +54,35 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[C]) -> C: ...
 def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = SyncConfig) -> ParameterModel:
     """Build the configuration from the parameters of a notebook.
 
-    Under Jupyter and papermill each global of a parameter's name is its value. On Databricks, where `dbutils` exists,
-    it also becomes a text widget, and the widget's value is used: an existing widget keeps it, which is printed if
-    it differs. An empty string means "not given". A global that looks like a misspelt parameter is a warning, a job
-    parameter that does is an error.
+    A global with the name of a parameter is its value, also if no cell lists it. On Databricks, where `dbutils` exists,
+    each of these globals becomes a text widget, and the value of a widget or job parameter wins. `options` has further
+    parameters; one that is also given by name has that value. An empty string means "not given".
 
     With `index_file`, the parameters are those of the index named `index` in this file (which may be empty if the file
-    has only one). Other parameters win over the file if they differ from their default.
+    has only one). What is given beside it wins over the file.
 
     Args:
         namespace: The notebook's `globals()`.
         kind: The configuration to build.
 
     Raises:
-        ConfigError: A parameter is wrong or missing; all problems are reported together.
+        ConfigError: A parameter is wrong, missing or misspelt; all problems are reported together.
     """
     given, problems = _given(namespace, kind)
+    on_databricks = namespace.get("dbutils") is not None
+    in_cells = [name for name in given if on_databricks and name in namespace]
+    if used := [name for name in in_cells if given[name] != widget_text(namespace[name])]:
+        print(f"The values of widgets are used: {', '.join(used)}")  # noqa: T201
     given.pop(LIST_ONLY, None)
-    path = str(given.pop(INDEX_FILE, "") or "").strip()
+    path = str(given.pop(INDEX_FILE, "")).strip()
     config: ParameterModel | None = None
     try:
         if path and issubclass(kind, SyncConfig):
-            config = kind.load(path, str(given.pop("index", "") or "").strip(), **_overrides(given, kind))
+            config = kind.load(path, str(given.pop("index", "")).strip(), **given)
         else:
             config = kind(**given)
     except ConfigError as error:
         problems += error.problems
-    on_databricks = namespace.get("dbutils") is not None
     if config and on_databricks and isinstance(config, SyncConfig) and "opensearch_url" not in config.model_fields_set:
         problems.append(
             "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
@@ -101,23 +109,21 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
     dbutils = namespace.get("dbutils")
     if dbutils is None:
         return
-    path, index, list_only = (
-        _widget(dbutils, name, namespace.get(name)).strip() for name in (INDEX_FILE, "index", LIST_ONLY)
-    )
-    if list_only.lower() == "true" and (not path or index):
+    given, problems = _given(namespace, SyncConfig)
+    path, index = str(given.pop(INDEX_FILE, "")).strip(), given.pop("index", "")
+    list_only = str(given.pop(LIST_ONLY, "")).lower() == "true"
+    if list_only and (not path or index):
         raise ConfigError(
             "A list of indexes needs index_file and no index",
             subject=LIST_ONLY,
-            value=list_only,
+            value=True,
             remedy="set index_file and leave index empty; for one index run its notebook, not the job",
         )
     if not path or index:
         return
-    given, problems = _given(namespace, SyncConfig)
     if problems:
         raise problems_error(problems)
-    overrides = _overrides({k: v for k, v in given.items() if k not in (INDEX_FILE, LIST_ONLY)}, SyncConfig)
-    configs = SyncConfig.load_all(path, **overrides)
+    configs = SyncConfig.load_all(path, **given)
     # The tasks after it would never begin.
     if endless := [name for name, config in configs.items() if not config.max_polls and config.polls]:
         raise ConfigError(
@@ -128,7 +134,7 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
         )
     names = list(configs)
     dbutils.jobs.taskValues.set(key="indexes", value=names)
-    if list_only.lower() == "true" or len(names) > 1:
+    if list_only or len(names) > 1:
         print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201
         dbutils.notebook.exit(json.dumps(names))
 
@@ -143,59 +149,39 @@ def widget_text(value: object) -> str:
 
 
 def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[dict[str, Any], list[str]]:
-    """The parameters of the notebook and of the widgets, and the problems with misspelt widgets."""
-    types = {parameter.name: parameter.type for parameter in kind.parameters()}
-    if issubclass(kind, SyncConfig):
-        types |= {INDEX_FILE: "str", LIST_ONLY: "bool"}
+    """The parameters that globals, widgets and `options` give, and the problems with misspelt ones."""
+    known = [*kind.model_fields, OPTIONS, *([INDEX_FILE, LIST_ONLY] if issubclass(kind, SyncConfig) else [])]
     values = {name: value for name, value in namespace.items() if isinstance(value, _PLAIN_TYPES) and name[:1] != "_"}
-    given = {name: values[name] for name in types if name in values}
-    for name, near in _slips(values, types).items():
-        warnings.warn(f"{name} is no parameter; did you mean {near}?", stacklevel=3)
-    dbutils = namespace.get("dbutils")
-    if dbutils is None:
-        return given, []
-    # Runtimes that cannot list widgets have those of the cells only.
-    passed: dict[str, str] = (getattr(dbutils.widgets, "getAll", None) or dict)()
-    used = {name: _widget(dbutils, name, value) for name, value in given.items()}
-    used |= {name: passed[name] for name in types if passed.get(name) and name not in used}
-    for name, text in used.items():
-        if text.lower() != widget_text(given.get(name)).lower():
-            # A mapping may hold secrets, whatever its text looks like.
-            shown = "{...}" if types[name].startswith("dict") and text else repr(redact(name, text))[:200]
-            print(f"{name}: the widget's value {shown} is used")  # noqa: T201
-    slips = _slips(passed, types)
-    if ignored := [name for name in passed if name not in types and name not in slips]:
-        warnings.warn(f"Ignored, because they are no parameters here: {', '.join(ignored)}", stacklevel=3)
-    return used, [f"{name}: unknown parameter. Remedy: did you mean {near}." for name, near in slips.items()]
+    names, problems = {*values}, []
+    if (dbutils := namespace.get("dbutils")) is not None:
+        for name in known:
+            if name in values:
+                # An existing widget keeps its value: what a job passes or a person typed wins over the cell.
+                dbutils.widgets.text(name, widget_text(values[name]), name)
+            with suppress(Exception):  # there is none of that name, and not every runtime can list them
+                values[name] = str(dbutils.widgets.get(name))
+        listed = {*(getattr(dbutils.widgets, "getAll", None) or dict)()}
+        names |= listed
+        if ignored := sorted(name for name in listed if name not in known and not _near(name, known)):
+            warnings.warn(f"Ignored, because they are no parameters here: {', '.join(ignored)}", stacklevel=3)
+    given = {name: values[name] for name in known if values.get(name) not in ("", None)}
+    try:
+        given = {**cast("dict[str, Any]", parse_json_object(given.pop(OPTIONS, {}))), **given}
+    except PydanticCustomError as error:
+        problems.append(f'{OPTIONS}: {error.message()}. Remedy: write a JSON object, such as {{"max_polls": 3}}.')
+    slips = {name: _near(name, known) for name in sorted(names) if name not in known}
+    problems += [f"{name}: unknown parameter. Remedy: did you mean {near}." for name, near in slips.items() if near]
+    return given, problems
 
 
-def _slips(names: Iterable[str], known: Collection[str]) -> dict[str, str]:
-    """Return the names that are probably misspelt parameters, each with that parameter.
+def _near(name: str, known: Collection[str]) -> str:
+    """Return the parameter that a name is probably a misspelling of; "" if there is none.
 
     Jobs pass their own names to every notebook, such as `warehouse_id`, so the names must be very similar.
     """
-    found = {name: difflib.get_close_matches(name.lower().replace("-", "_"), known, 1, 0.86) for name in names}
-    return {name: near[0] for name, near in found.items() if near and name not in known}
-
-
-def _overrides(given: Mapping[str, Any], kind: type[SyncConfig]) -> dict[str, Any]:
-    """The parameters that win over an index file: a cell sets all others, too, to their defaults."""
-    defaults = {parameter.name: parameter.default for parameter in kind.parameters()}
-
-    def is_default(name: str, value: object) -> bool:
-        try:
-            return bool(getattr(kind(**{"table": "catalog.namespace.table", name: value}), name) == defaults[name])
-        except ConfigError:
-            return False
-
-    # The cells leave opensearch_url empty, so its default is one that somebody chose.
-    return {name: value for name, value in given.items() if name == "opensearch_url" or not is_default(name, value)}
-
-
-def _widget(dbutils: Any, name: str, value: object) -> str:
-    # An existing widget keeps its value: what a job passes or a person typed wins over the cell.
-    dbutils.widgets.text(name, widget_text(value), name)
-    return str(dbutils.widgets.get(name))
+    plain = name.lower().replace("-", "_")
+    swapped = [each for each in known if sorted(each) == sorted(plain)]
+    return next(iter(swapped or difflib.get_close_matches(plain, known, 1, 0.86)), "")
 
 
 def open_services(config: SyncConfig) -> SyncConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,8 @@ from icecdc_core.reporting.reports import RunReport, ValidationReport
 from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
 
 REPORT = RunReport(kind="sync", table="lake.ns.t", index="t", upserts=3)
-CELL = """table = ""
-index = ""
-opensearch_url = ""
-identifier_columns = ""
-dry_run = False
-max_polls = 1"""
+NAMES = ("index_file", "table", "index", "opensearch_url", "identifier_columns", "options")
+CELL = "\n".join(f'{name} = ""' for name in NAMES)
 
 
 def _namespace(*cells: str, dbutils: Dbutils | None = None) -> dict[str, Any]:
@@ -44,6 +39,8 @@ class DescribeReadParametersUnderPapermill:
             ('table = "a.b.c"\nspark_conf = {"a": "b"}', {"spark_conf": {"a": "b"}}),
             ('table = "a.b.c"\nimport json\nsettings = json.dumps({"a": 1})', {"settings": {"a": 1}}),
             ('table = "a.b.c"\ncolumns = print', {"columns": []}),
+            ('options = \'{"table": "a.b.c", "max_polls": 0}\'', {"table": "a.b.c", "max_polls": 0}),
+            ('table = "a.b.c"\noptions = {"table": "d.e.f", "settings": {"a": 1}}', {"table": "a.b.c", "index": "c"}),
         ],
     )
     def it_uses_what_was_set_last(self, injected, expected):
@@ -51,10 +48,25 @@ class DescribeReadParametersUnderPapermill:
         assert {name: getattr(actual, name) for name in expected} == expected
         assert "opensearch_url" not in actual.model_fields_set
 
-    def it_reports_all_problems_together_and_warns_of_a_slip(self):
-        with pytest.raises(ConfigError) as caught, pytest.warns(UserWarning, match="tables .*did you mean table"):
-            read_parameters(_namespace(CELL, '# Parameters\ntables = "a.b.c"\nmax_polls = -1'))
-        assert [problem.split(":")[0] for problem in caught.value.problems] == ["table", "max_polls"]
+    @pytest.mark.parametrize("name", ["tables", "tabel", "Table", "max_pols", "identifier_column", "dryrun", "option"])
+    def it_refuses_a_misspelt_name_beside_all_other_problems(self, name):
+        with pytest.raises(ConfigError) as caught:
+            read_parameters(_namespace(CELL, f'# Parameters\n{name} = "hunter2"\nlease_seconds = -1'))
+        problems = [problem.split(":")[0] for problem in caught.value.problems]
+        assert (sorted(problems), "hunter2" in str(caught.value)) == (sorted([name, "table", "lease_seconds"]), False)
+        assert f"{name}: unknown parameter. Remedy: did you mean" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ('{"max_pols": 3}', "max_pols: unknown parameter.*did you mean max_polls"),
+            ("max_polls=3", "options: is not valid JSON"),
+            ("[3]", "options: is not an object"),
+        ],
+    )
+    def it_refuses_wrong_options(self, options, words):
+        with pytest.raises(ConfigError, match=words):
+            read_parameters(_namespace(CELL, f'table = "a.b.c"\noptions = {options!r}'))
 
 
 class DescribeReadParametersOnDatabricks:
@@ -67,18 +79,19 @@ class DescribeReadParametersOnDatabricks:
     def it_makes_a_widget_with_the_value_of_the_cell_as_default(self, widgets):
         cell = CELL.replace('table = ""', 'table = "a.b.c"').replace('url = ""', 'url = "https://s:1"')
         dbutils = Dbutils(widgets)
-        read_parameters(_namespace(cell, dbutils=dbutils))
-        actual = [dbutils.widgets.get(name) for name in ("table", "dry_run", "max_polls", "index")]
-        assert actual == ["a.b.c", "false", "1", ""]
+        read_parameters(_namespace(f"{cell}\ndry_run = False", dbutils=dbutils))
+        actual = [dbutils.widgets.get(name) for name in ("table", "dry_run", "options", "index")]
+        assert actual == ["a.b.c", "false", "", ""]
 
-    def it_uses_a_passed_parameter_that_has_no_line_in_the_cell(self):
-        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
+    @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
+    def it_uses_a_passed_parameter_that_has_no_line_in_the_cell(self, widgets):
+        dbutils = Dbutils(widgets, table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
         assert read_parameters(_namespace(CELL, dbutils=dbutils)).bulk_connections == 4
 
     def it_warns_of_names_that_a_job_passes_to_others(self):
         given = {"env": "prod", "run_date": "2026-11-23", "warehouse_id": "w", "timeout_seconds": "9", "topics": "t"}
         dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **given)
-        with pytest.warns(UserWarning, match="env, run_date, warehouse_id, timeout_seconds, topics"):
+        with pytest.warns(UserWarning, match="env, run_date, timeout_seconds, topics, warehouse_id"):
             assert read_parameters(_namespace(CELL, dbutils=dbutils)).table == "a.b.c"
 
     @pytest.mark.parametrize(
@@ -90,29 +103,21 @@ class DescribeReadParametersOnDatabricks:
             read_parameters(_namespace(CELL, dbutils=dbutils))
 
     @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
-    def it_says_that_a_widget_outlives_an_edit_of_the_cell(self, capsys, widgets):
+    def it_says_that_a_widget_outlives_an_edit_of_the_cell_and_shows_no_value(self, capsys, widgets):
         cell = CELL.replace('url = ""', 'url = "https://s:1"').replace('table = ""', 'table = "a.b.c"')
-        dbutils = Dbutils(widgets)
-        read_parameters(_namespace(f"{cell.replace('dry_run = False', 'dry_run = True')}", dbutils=dbutils))
+        dbutils = Dbutils(widgets, catalog_properties='{"token":"hunter2"}')
+        read_parameters(_namespace(f"{cell}\ndry_run = True", dbutils=dbutils))
         assert capsys.readouterr().out == ""
-        assert read_parameters(_namespace(cell, dbutils=dbutils)).dry_run is True
-        assert capsys.readouterr().out == "dry_run: the widget's value 'true' is used\n"
+        again = f"{cell}\ndry_run = False\ncatalog_properties = {{}}"
+        assert read_parameters(_namespace(again, dbutils=dbutils)).dry_run is True
+        assert capsys.readouterr().out == "The values of widgets are used: catalog_properties, dry_run\n"
 
     @pytest.mark.parametrize("text", [' {"token":"hunter2"}', "token=hunter2", '["hunter2"]', "hunter2"])
-    @pytest.mark.parametrize("line", ["", 'catalog_properties = ""\nspark_conf = {"a": "hunter2"}'])
-    def it_shows_nothing_of_a_mapping(self, capsys, text, line):
-        given = {"catalog_properties": text, "spark_conf": text}
-        with contextlib.suppress(ConfigError):
-            read_parameters(_namespace(f"{CELL}\n{line}", dbutils=Dbutils(table="a.b.c", **given)))
-        shown = capsys.readouterr().out
-        assert ("catalog_properties: the widget's value {...} is used" in shown, "hunter2" in shown) == (True, False)
-
-    def it_shows_no_secret_of_a_widget(self, capsys):
-        cell = f'{CELL}\ncatalog_properties = ""\nopensearch_username = ""\nopensearch_password = ""'
-        given = {"catalog_properties": '{"token": "hunter2"}', "opensearch_password": "hunter2"}
-        with pytest.raises(ConfigError):
-            read_parameters(_namespace(cell, dbutils=Dbutils(table="a.b.c", **given)))
-        assert "hunter2" not in capsys.readouterr().out
+    def it_shows_nothing_of_a_mapping_or_a_secret(self, capsys, text):
+        given = {"catalog_properties": text, "spark_conf": text, "opensearch_password": "hunter2", "options": text}
+        with pytest.raises(ConfigError) as caught:
+            read_parameters(_namespace(CELL, dbutils=Dbutils(table="a.b.c", **given)))
+        assert "hunter2" not in f"{caught.value}{capsys.readouterr()}"
 
     def it_asks_for_a_server_because_a_cluster_cannot_reach_an_embedded_one(self):
         with pytest.raises(ConfigError, match="opensearch_url: missing"):
@@ -125,7 +130,6 @@ indexes:
   films: {table: lake.shop.film, settings: {refresh_interval: 5s}}
   orders: {table: lake.shop.orders, index: orders-v2}
 """
-FILE_CELL = f'index_file = ""\n{CELL}\nbranch = "main"\ncatalog_properties = ""\nlease_seconds = 60.0'
 
 
 @pytest.fixture
@@ -138,7 +142,7 @@ def index_file(tmp_path: Path) -> str:
 class DescribeReadParametersWithAnIndexFile:
     def it_reads_the_named_index(self, index_file):
         injected = f"# Parameters\nindex_file = {index_file!r}\nindex = 'orders'"
-        actual = read_parameters(_namespace(FILE_CELL, injected))
+        actual = read_parameters(_namespace(CELL, injected))
         assert actual == SyncConfig.load(index_file, "orders")
         assert (actual.index, actual.branch, actual.max_polls, actual.dry_run) == ("orders-v2", "audit", 5, True)
 
@@ -146,11 +150,10 @@ class DescribeReadParametersWithAnIndexFile:
         ("name", "value", "expected"),
         [
             ("branch", "dev", "dev"),
-            ("branch", "main", "audit"),
-            ("max_polls", 3, 3),
-            ("max_polls", "1", 5),
-            ("dry_run", "False", True),
-            ("lease_seconds", "60", 60.0),
+            ("branch", "main", "main"),
+            ("branch", "", "audit"),
+            ("max_polls", "1", 1),
+            ("dry_run", False, False),
             ("table", "lake.dev.film", "lake.dev.film"),
             ("opensearch_url", "http://127.0.0.1:9200", "http://127.0.0.1:9200"),
             ("opensearch_url", "", "https://search:9200"),
@@ -159,14 +162,14 @@ class DescribeReadParametersWithAnIndexFile:
             ("settings", '{"a": 1}', {"a": 1}),
         ],
     )
-    def it_lets_what_differs_from_its_default_win(self, index_file, name, value, expected):
+    def it_lets_what_is_given_win(self, index_file, name, value, expected):
         injected = f"# Parameters\nindex_file = {index_file!r}\nindex = 'films'\n{name} = {value!r}"
-        assert getattr(read_parameters(_namespace(FILE_CELL, injected)), name) == expected
+        assert getattr(read_parameters(_namespace(CELL, injected)), name) == expected
 
     def it_reports_problems_of_the_file_and_of_the_cell_together(self, index_file):
         Path(index_file).write_text("defaults: {row_hash: md5}\nindexes: {films: {}}")
         with pytest.raises(ConfigError) as caught:
-            read_parameters(_namespace(FILE_CELL, f"# Parameters\nindex_file = {index_file!r}\nmax_polls = -3"))
+            read_parameters(_namespace(CELL, f"# Parameters\nindex_file = {index_file!r}\nmax_polls = -3"))
         assert [problem.split(":")[0] for problem in caught.value.problems] == [
             "indexes.films.table",
             "defaults.row_hash",
@@ -179,23 +182,25 @@ class DescribeReadParametersWithAnIndexFile:
 
     @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
     def it_reads_file_and_index_from_widgets_and_needs_no_url(self, index_file, widgets):
-        dbutils = Dbutils(widgets, index_file=index_file, index="films", branch="main", max_polls="7")
-        actual = read_parameters(_namespace(FILE_CELL, dbutils=dbutils))
+        options = '{"max_polls": 7, "dry_run": false}'
+        dbutils = Dbutils(widgets, index_file=index_file, index="films", branch="", options=options)
+        actual = read_parameters(_namespace(CELL, dbutils=dbutils))
         assert (actual.opensearch_url, actual.branch, actual.max_polls) == ("https://search:9200", "audit", 7)
+        assert actual.dry_run is False
 
     def it_asks_for_a_server_when_the_file_has_none(self, index_file):
         Path(index_file).write_text("indexes: {films: {table: lake.shop.film}}")
         with pytest.raises(ConfigError, match="opensearch_url: missing"):
-            read_parameters(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file)))
+            read_parameters(_namespace(CELL, dbutils=Dbutils(index_file=index_file)))
         given = Dbutils(index_file=index_file, opensearch_url="https://s:1")
-        assert read_parameters(_namespace(FILE_CELL, dbutils=given)).opensearch_url == "https://s:1"
+        assert read_parameters(_namespace(CELL, dbutils=given)).opensearch_url == "https://s:1"
 
 
 class DescribeListIndexes:
     def it_gives_the_names_to_the_job_and_ends_the_notebook(self, index_file, capsys):
         dbutils = Dbutils(index_file=index_file, index="")
         with pytest.raises(NotebookExit) as caught:
-            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+            list_indexes(_namespace(CELL, dbutils=dbutils))
         assert json.loads(str(caught.value)) == ["films", "orders"]
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films", "orders"]'}
         assert "has the indexes films, orders; set index" in capsys.readouterr().out
@@ -203,43 +208,43 @@ class DescribeListIndexes:
     def it_goes_on_with_the_only_index_unless_a_job_asks_for_the_list(self, index_file):
         Path(index_file).write_text("indexes: {films: {table: lake.shop.film, opensearch_url: 'https://s:1'}}")
         dbutils = Dbutils(index_file=index_file)
-        namespace = _namespace(FILE_CELL, dbutils=dbutils)
+        namespace = _namespace(CELL, dbutils=dbutils)
         list_indexes(namespace)
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films"]'}
         assert read_parameters(namespace).index == "films"
         with pytest.raises(NotebookExit, match="films"):
-            list_indexes(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file, index="", list_only="true")))
+            list_indexes(_namespace(CELL, dbutils=Dbutils(index_file=index_file, index="", list_only="true")))
 
     @pytest.mark.parametrize("passed", [{"index": "films"}, {"index_file": ""}])
     def it_refuses_a_list_that_it_cannot_give(self, index_file, passed):
         dbutils = Dbutils(**{"index_file": index_file, "list_only": "true", **passed})
         with pytest.raises(ConfigError, match=r"needs index_file and no index \[list_only="):
-            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+            list_indexes(_namespace(CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
 
     @pytest.mark.parametrize("passed", [{"table": "a.b.c"}, {"index_file": "missing.yml", "index": "films"}])
     def it_does_nothing_for_one_index(self, passed):
         dbutils = Dbutils(**passed)
-        list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+        list_indexes(_namespace(CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
-        list_indexes(_namespace(FILE_CELL, "index_file = 'missing.yml'"))
+        list_indexes(_namespace(CELL, "index_file = 'missing.yml'"))
 
     def it_checks_all_indexes_with_what_the_job_passes(self, index_file):
         text = "defaults: {opensearch_password: env:P}\nindexes: {a: {table: l.n.a}, b: {table: l.n.b}}"
         Path(index_file).write_text(text)
         with pytest.raises(ConfigError, match="opensearch_username: missing"):
-            list_indexes(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file)))
+            list_indexes(_namespace(CELL, dbutils=Dbutils(index_file=index_file)))
         with pytest.raises(NotebookExit):
-            list_indexes(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file, opensearch_username="u")))
+            list_indexes(_namespace(CELL, dbutils=Dbutils(index_file=index_file, opensearch_username="u")))
 
     @pytest.mark.parametrize("polls", ["poll_interval_seconds: 30", "target_lag: 10s"])
     @pytest.mark.parametrize("second", ["", ", b: {table: l.n.b}"])
     def it_refuses_a_sync_that_never_ends(self, index_file, polls, second):
         defaults = f"defaults: {{opensearch_url: 'https://s:1', max_polls: 0, {polls}}}"
         Path(index_file).write_text(f"{defaults}\nindexes: {{a: {{table: l.n.a}}{second}}}")
-        dbutils = Dbutils(index_file=index_file, poll_interval_seconds="0")
+        dbutils = Dbutils(index_file=index_file)
         with pytest.raises(ConfigError, match=r"The sync of a(, b)? polls without a limit.*max_polls=0"):
-            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+            list_indexes(_namespace(CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
 
 
