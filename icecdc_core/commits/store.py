@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -173,8 +172,8 @@ class PositionStore:
 
     def without_retries(self, timeout_seconds: float) -> PositionStore:
         """Return a store with a client of its own, which waits this long for an answer and never retries."""
-        connection = replace(Connection.of(self._config), timeout_seconds=timeout_seconds)
-        return PositionStore(connection.client(1), self._config)
+        config = self._config.replace(request_timeout_seconds=timeout_seconds)
+        return PositionStore(Connection.of(config).client(1), self._config)
 
     def write(
         self,

@@ -27,9 +27,9 @@ _BY_TYPE: dict[str, tuple[str, Any]] = {
 
 def example_queries(properties: Properties, path: str) -> list[Query]:
     """Return queries that find documents by a field; none if it is not searchable."""
-    field = find_field(properties, path) or {}
-    target = find_field(properties, str(field.get("path", ""))) if field.get("type") == "alias" else None
-    return _queries(path, field if target is None else target)
+    field = find_field(properties, path)
+    target = find_field(properties, str(field.get("path", ""))) if field.get("type") == "alias" else {}
+    return _queries(path, target or field)
 
 
 def with_values(query: Query, document: Mapping[str, Any]) -> Query:

@@ -19,8 +19,9 @@ docs/types.md has the same table for Iceberg's types, with their JSON and whethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import accumulate
 from typing import Any
 
 from pyspark.sql import types as T
@@ -33,7 +34,7 @@ OBJECTS = ("object", "nested")
 """The types of fields with fields of their own."""
 
 
-def locate_field(properties: Properties, path: str, may_add: bool = True) -> tuple[dict[str, Any], str]:
+def locate_field(properties: Properties, path: str) -> tuple[dict[str, Any], str]:
     """Return the dictionary that has the field, or in which it belongs, and its key there."""
     if path in properties:
         return properties, path
@@ -46,16 +47,14 @@ def locate_field(properties: Properties, path: str, may_add: bool = True) -> tup
         if rest in outer.get("fields", {}):
             return outer["fields"], rest
         if outer.get("type", "object") in OBJECTS and outer.get("enabled") is not False:
-            return locate_field(
-                outer.setdefault("properties", {}) if may_add else outer.get("properties", {}), rest, may_add
-            )
+            return locate_field(outer.setdefault("properties", {}), rest)
     return properties, path
 
 
-def find_field(properties: Properties, path: str) -> dict[str, Any] | None:
-    """Return the field or the multi-field at a path; None if there is none."""
-    holder, name = locate_field(properties, path, may_add=False)
-    return holder.get(name)
+def find_field(properties: Properties, path: str) -> dict[str, Any]:
+    """Return the field or the multi-field at a path; empty if there is none."""
+    holder, name = locate_field(properties, path)
+    return dict(holder.get(name) or {})
 
 
 def field_names(properties: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -67,29 +66,22 @@ def field_names(properties: Mapping[str, Any], prefix: str = "") -> list[str]:
     return names
 
 
-def outer_paths(path: str) -> list[str]:
-    """Return the paths of the fields around a path, outermost first."""
-    parts = path.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts))]
-
-
 def flatten_mapping(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return each field of a mapping by its path and without its inner fields, outer fields first."""
     found: dict[str, dict[str, Any]] = {}
-    for path, field in _walk(mapping, ""):
-        if path in found:
-            raise _mapping_error(f"has the field '{path}' twice", path)
-        found[path] = field
+
+    def walk(fields: Mapping[str, Any], prefix: str) -> None:
+        for name, field in fields.items():
+            path = f"{prefix}{name}"
+            if not isinstance(field, Mapping) or not isinstance(field.get("properties", {}), Mapping):
+                raise _mapping_error(f"of '{path}' is not an object", path)
+            if path in found:
+                raise _mapping_error(f"has the field '{path}' twice", path)
+            found[path] = {option: value for option, value in field.items() if option != "properties"}
+            walk(field.get("properties", {}), f"{path}.")
+
+    walk(mapping, "")
     return sorted(found.items(), key=lambda item: item[0].count("."))
-
-
-def _walk(mapping: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, field in mapping.items():
-        path = f"{prefix}{name}"
-        if not isinstance(field, Mapping) or not isinstance(field.get("properties", {}), Mapping):
-            raise _mapping_error(f"of '{path}' is not an object", path)
-        yield path, {option: value for option, value in field.items() if option != "properties"}
-        yield from _walk(field.get("properties", {}), f"{path}.")
 
 
 def _mapping_error(problem: str, path: str, remedy: str = "") -> ConfigError:
@@ -103,17 +95,6 @@ def _mapping_error(problem: str, path: str, remedy: str = "") -> ConfigError:
 
 VECTOR = "knn_vector"
 """The field type of the k-NN plugin."""
-
-_INNER = ("properties", "fields")
-
-
-def has_field_type(mapping: object, field_type: str) -> bool:
-    """Return whether a mapping of fields has a field of a type."""
-    fields = [field for field in mapping.values() if isinstance(field, Mapping)] if isinstance(mapping, Mapping) else []
-    return any(
-        field.get("type") == field_type or any(has_field_type(field.get(inner), field_type) for inner in _INNER)
-        for field in fields
-    )
 
 
 def sample_document(schema: T.StructType, properties: Properties) -> dict[str, Any]:
@@ -130,13 +111,11 @@ def _samples(prefix: str, schema: T.StructType, properties: Properties) -> dict[
 
 
 def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
-    field = _field_at(properties, path)
+    field = find_field(properties, path)
     kind = field.get("type", "object")
     if isinstance(data_type, T.ArrayType):
-        element = _sample(path, data_type.elementType, properties)
-        # A vector of a model has a dimension that only the server knows.
-        count = str({VECTOR: field.get("dimension", 0), "geo_point": 2}.get(kind, 1))
-        return [element] * int(count) if element is not None and count.isdecimal() and int(count) else None
+        element = None if kind in (VECTOR, "geo_point") else _sample(path, data_type.elementType, properties)
+        return None if element is None else [element]
     if isinstance(data_type, T.StructType) and kind not in _BY_VALUES:
         return _samples(f"{path}.", data_type, properties)
     if isinstance(data_type, T.MapType) and kind in OBJECTS:
@@ -149,47 +128,21 @@ def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
     return next((value for known, value in _SAMPLES.items() if isinstance(data_type, known)), None)
 
 
-def _require_no_column(generated: Properties, name: str) -> None:
-    """Check that a field of a pipeline is neither a column nor inside one that is no struct."""
-    if overlaps_any(name, (each for each in field_names(generated) if "properties" not in _field_at(generated, each))):
-        raise ConfigError(
-            f"The pipeline field '{name}' is a column of the documents, or inside one",
-            subject="pipeline_fields",
-            value=name,
-            remedy="let the pipeline make a field of another name; what it changes in a column would always differ "
-            "from the table",
-        )
-
-
-def _field_at(properties: Properties, path: str) -> dict[str, Any]:
-    return find_field(properties, path) or {}
-
-
 def copy_targets(field: Mapping[str, Any]) -> list[str]:
     """Return the fields that a field is copied to."""
     targets = field.get("copy_to") or []
     return [targets] if isinstance(targets, str) else [str(each) for each in targets]
 
 
-def _open_columns(generated: Properties) -> list[str]:
-    """The columns that are maps or variants: only the data show which fields they have."""
-    fields = {name: _field_at(generated, name) for name in field_names(generated)}
-    return [name for name, field in fields.items() if field.get("type") == "flat_object" or "enabled" in field]
-
-
-def overlaps_any(path: str, fields: Iterable[str]) -> bool:
-    """Return whether one of the fields is at a path, inside it or around it."""
-    return any(path == each or each.startswith(f"{path}.") or path.startswith(f"{each}.") for each in fields)
-
-
 def merge_properties(
     generated: Properties, mapping: Mapping[str, Any], pipeline_fields: Sequence[str] = ()
 ) -> Properties:
     """Merge the user's mapping over the generated fields."""
-    for name in pipeline_fields:
-        _require_no_column(generated, name)
     given = flatten_mapping(mapping)
-    made = {*pipeline_fields, *_open_columns(generated), *(to for _, field in given for to in copy_targets(field))}
+    columns = {name: find_field(generated, name) for name in field_names(generated)}
+    # Only the data show which fields are in a map or a variant.
+    made = {name for name, field in columns.items() if field.get("type") == "flat_object" or "enabled" in field}
+    made |= {*pipeline_fields, *(to for _, field in given for to in copy_targets(field))}
     merged = deepcopy(generated)
     for path, field in given:
         holder, name = locate_field(merged, path)
@@ -198,7 +151,8 @@ def merge_properties(
             continue
         known = field_names(merged)
         is_around = any(each.startswith(f"{path}.") for each in (*known, *(other for other, _ in given)))
-        if field.get("type") != "alias" and not overlaps_any(path, made) and (field or not is_around):
+        is_made = any(f"{path}.".startswith(f"{each}.") or each.startswith(f"{path}.") for each in made)
+        if field.get("type") != "alias" and not is_made and (field or not is_around):
             raise _mapping_error(
                 f"has a field '{path}', which no document has",
                 path,
@@ -281,20 +235,10 @@ _SHOWN = 20
 
 # Names that OpenSearch 2.19 refuses at the top of a document; inside a struct they are ordinary names.
 METADATA_FIELDS = frozenset(
-    {
-        "_id",
-        "_index",
-        "_source",
-        "_routing",
-        "_version",
-        "_seq_no",
-        "_primary_term",
-        "_field_names",
-        "_ignored",
-        "_doc_count",
-        "_nested_path",
-        "_data_stream_timestamp",
-    }
+    (
+        *("_id", "_index", "_source", "_routing", "_version", "_seq_no", "_primary_term", "_field_names", "_ignored"),
+        *("_doc_count", "_nested_path", "_data_stream_timestamp"),
+    )
 )
 
 
@@ -316,14 +260,20 @@ def index_limits(
     schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
 ) -> dict[str, int]:
     """Return the index settings that a wide or deep mapping needs, such as `mapping.total_fields.limit`."""
-    properties = index_mapping(schema, mapping, pipeline_fields)["properties"]
-    fields, depth = _field_count(properties), _depth(properties)
+    names = field_names(index_mapping(schema, mapping, pipeline_fields)["properties"])
+    fields = {outer for name in names for outer in _outer_first(name)}
+    depth = max((1 + name.count(".") for name in fields), default=0)
     limits = {}
-    if fields > _DEFAULT_FIELD_LIMIT:
-        limits["mapping.total_fields.limit"] = 2 * fields
+    if len(fields) > _DEFAULT_FIELD_LIMIT:
+        limits["mapping.total_fields.limit"] = 2 * len(fields)
     if depth > _DEFAULT_DEPTH_LIMIT:
         limits["mapping.depth.limit"] = 2 * depth
     return limits
+
+
+def _outer_first(path: str) -> Iterator[str]:
+    """The objects around a field, because OpenSearch reads dots as paths, and the field."""
+    return accumulate(path.split("."), "{}.{}".format)
 
 
 def check_supported(schema: T.StructType) -> None:
@@ -333,30 +283,20 @@ def check_supported(schema: T.StructType) -> None:
             raise _unsupported_error(field.name, "is a metadata field of OpenSearch, so no column can have that name")
         if field.name.lower() in RESERVED or field.name.lower().startswith(OWN_PREFIX):
             raise _unsupported_error(field.name, "is a name that icecdc reserves, so no column can have it")
-    _check_names(schema, "")
-    for field in schema.fields:
-        _check_type(field.name, field.dataType)
-
-
-def _check_names(struct: T.StructType, prefix: str) -> None:
-    """OpenSearch reads dots as paths: `a.b` is the field `b` of the object `a`."""
-    names = {field.name for field in struct.fields}
-    for name in struct.fieldNames():
-        parts = name.split(".")
-        if not name or (len(parts) > 1 and any(not part.strip() for part in parts)):
-            raise _unsupported_error(prefix + name, "has an empty name, or a name with an empty part between dots")
-        for count in range(1, len(parts)):
-            if (outer := ".".join(parts[:count])) in names:
-                raise _unsupported_error(
-                    prefix + name, f"conflicts with '{prefix}{outer}': OpenSearch reads dots as paths"
-                )
+    _check_type("", schema)
 
 
 def _check_type(path: str, data_type: T.DataType) -> None:
     if isinstance(data_type, T.StructType):
-        _check_names(data_type, f"{path}.")
+        prefix = f"{path}." if path else ""
         for field in data_type.fields:
-            _check_type(f"{path}.{field.name}", field.dataType)
+            name, parts = prefix + field.name, field.name.split(".")
+            if not field.name or (len(parts) > 1 and any(not part.strip() for part in parts)):
+                raise _unsupported_error(name, "has an empty name, or a name with an empty part between dots")
+            for outer in _outer_first(field.name):
+                if outer != field.name and outer in data_type.names:
+                    raise _unsupported_error(name, f"conflicts with '{prefix}{outer}': OpenSearch reads dots as paths")
+            _check_type(name, field.dataType)
     elif isinstance(data_type, T.ArrayType):
         _check_type(path, data_type.elementType)
     elif isinstance(data_type, T.MapType):
@@ -380,20 +320,6 @@ def _field_mapping(data_type: T.DataType) -> dict[str, Any]:
 def _simple_field(data_type: T.DataType) -> dict[str, Any] | None:
     found = next((field for known, field in _SIMPLE_FIELDS.items() if isinstance(data_type, known)), None)
     return deepcopy(found)
-
-
-def _field_count(properties: dict[str, Any]) -> int:
-    """The number of fields as OpenSearch counts them, with objects and sub-fields."""
-    return sum(
-        1 + name.count(".") + _field_count({**field.get("properties", {}), **field.get("fields", {})})
-        for name, field in properties.items()
-    )
-
-
-def _depth(properties: dict[str, Any]) -> int:
-    return max(
-        (1 + name.count(".") + _depth(field.get("properties", {})) for name, field in properties.items()), default=0
-    )
 
 
 def _unsupported_error(column: str, problem: str) -> UnsupportedTypeError:

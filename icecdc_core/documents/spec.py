@@ -102,7 +102,8 @@ def spec_changes(
     options = [_options(_all_fields(generated, mapping)) for mapping in given]
     sides = [{key: value for key, value in each if key[0] in fields} for each in options]
     for key, before, after in _differences(*sides):
-        in_place = key[1].partition(".")[0] in _SEARCH_ONLY or _is_inside(key[0], new_fields)
+        is_new = any(f"{key[0]}.".startswith(f"{field}.") for field in new_fields)
+        in_place = key[1].partition(".")[0] in _SEARCH_ONLY or is_new
         changes.append(SpecChange(f"{MAPPING}.{'.'.join(key)}", before, after, in_place))
     was, now = _settings(stored), _settings(current)
     if _SHARDS in was and _SHARDS not in now and number_of_shards is not None:
@@ -136,10 +137,6 @@ def _options(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
                 yield (path, option), copy_targets(field)  # one name, or a list
             elif (option, value) != ("type", "object"):  # the default
                 yield (path, option), _text(value)
-
-
-def _is_inside(path: str, fields: Collection[str]) -> bool:
-    return path in fields or any(path.startswith(f"{field}.") for field in fields)
 
 
 def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:

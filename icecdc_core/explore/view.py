@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.documents.mapping import outer_paths
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
@@ -167,9 +166,13 @@ class View:
             return {}
         if not self.masks_columns:
             return document
-        made = [each for path in self.config.pipeline_fields for each in (path, *outer_paths(path))]
-        allowed = {*self.source.schema.names, *made}
-        return {name: value for name, value in document.items() if name in allowed}
+        made = [f"{path}." for path in self.config.pipeline_fields]
+        columns = self.source.schema.names
+        return {
+            name: value
+            for name, value in document.items()
+            if name in columns or any(path.startswith(f"{name}.") for path in made)
+        }
 
 
 def open_view(spark: SparkSession, config: ExploreConfig) -> View:

@@ -218,17 +218,13 @@ def item_outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str,
     outcomes = []
     for item, is_upsert in zip(items, upserts.tolist(), strict=True):
         kind = "index" if is_upsert else "delete"
-        outcome = item.get(kind) if isinstance(item, dict) and len(item) == 1 else None
-        if not isinstance(outcome, dict) or not _is_outcome(outcome.get("status"), outcome.get("error")):
+        outcome: Any = item.get(kind) if isinstance(item, dict) and len(item) == 1 else None
+        status, error = (outcome.get("status"), outcome.get("error")) if isinstance(outcome, dict) else (None, None)
+        is_success = status in (200, 201) and error is None
+        if type(status) is not int or not (is_success or (400 <= status < 600 and isinstance(error or {}, dict))):
             raise unusable_answer_error(f"the answer has an item that is not the outcome of '{kind}'", item)
         outcomes.append((kind, outcome))
     return outcomes
-
-
-def _is_outcome(status: object, error: object) -> bool:
-    if type(status) is not int:
-        return False
-    return error is None if status in (200, 201) else 400 <= status < 600 and isinstance(error or {}, dict)
 
 
 def _alias_missing(alias: str) -> IndexNotFoundError:

@@ -6,7 +6,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,74 +235,56 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, TransportError) and error.status_code in RETRIED_STATUSES
 
 
+_FILES = ("ca_certs", "client_cert", "client_key")
+
+
 @dataclass(frozen=True)
 class Connection:
     """How to reach OpenSearch. It travels to the executors with the resolved password, which is never printed."""
 
     url: str
     username: str = ""
-    password: str = field(default="", repr=False)
-    ca_certs: str = ""
-    verify_certs: bool = True
-    timeout_seconds: float = 60.0
-    client_cert: str = ""
-    client_key: str = ""
-    aws_region: str = ""
-    aws_service: str = "es"
-    user: str = field(default="", repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    aws: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, config: SyncConfig) -> Connection:
         """Return the connection of a job."""
-        return cls(
-            config.opensearch_url,
-            config.opensearch_username,
-            config.resolved_password(),
-            config.opensearch_ca_certs,
-            config.opensearch_verify_certs,
-            config.request_timeout_seconds,
-            config.opensearch_client_cert,
-            config.opensearch_client_key,
-            config.opensearch_aws_region,
-            config.opensearch_aws_service,
-            config.resolved_username(),
-        )
+        options: dict[str, Any] = {"timeout": config.request_timeout_seconds}
+        if config.opensearch_username:
+            options["http_auth"] = (config.resolved_username(), config.resolved_password())
+        if config.opensearch_url.startswith("https"):
+            # Who chose not to verify needs no warning of urllib3 in every process.
+            options |= {"verify_certs": config.opensearch_verify_certs, "ssl_show_warn": False}
+            files = {name: getattr(config, f"opensearch_{name}") for name in _FILES}
+            options |= {name: path for name, path in files.items() if path}
+        signs = config.opensearch_aws_region and not config.opensearch_username
+        aws = (config.opensearch_aws_region, config.opensearch_aws_service) if signs else None
+        return cls(config.opensearch_url, config.opensearch_username, options, aws)
 
     def client(self, connections: int = 4, retry_seconds: float = 0.0, parses: bool = True) -> OpenSearch:
         """Open a client."""
-        options: dict[str, Any] = {
-            "timeout": self.timeout_seconds,
-            "maxsize": connections,
-            "max_retries": 0,
-            "transport_class": RetryingTransport,
-            "connection_class": AnswerConnection,
-            "retry_seconds": retry_seconds,
-            "parses": parses,
-        }
-        if self.username:
-            options["http_auth"] = (self.user or self.username, self.password)
-        elif self.aws_region:
-            options["http_auth"] = request_signer(self.aws_region, self.aws_service)
-        if self.url.startswith("https"):
-            options["verify_certs"] = self.verify_certs
-            # The user chose verify_certs=False, so a warning of urllib3 in every process helps nobody.
-            options["ssl_show_warn"] = False
-            files = {"ca_certs": self.ca_certs, "client_cert": self.client_cert, "client_key": self.client_key}
-            options |= {name: _readable(name, path) for name, path in files.items() if path}
-        return OpenSearch(self.url, **options)
-
-
-def _readable(name: str, path: str) -> str:
-    try:
-        Path(path).open("rb").close()
-    except OSError as error:
-        raise ConfigError(
-            f"The file cannot be read: {error.strerror}",
-            subject=f"opensearch_{name}",
-            value=path,
-            remedy="set it to a PEM file that the driver and the executors can read",
-        ) from error
-    return path
+        for name in self.options.keys() & {*_FILES}:
+            try:
+                Path(self.options[name]).open("rb").close()
+            except OSError as error:
+                raise ConfigError(
+                    f"The file cannot be read: {error.strerror}",
+                    subject=f"opensearch_{name}",
+                    value=self.options[name],
+                    remedy="set it to a PEM file that the driver and the executors can read",
+                ) from error
+        signer = {"http_auth": request_signer(*self.aws)} if self.aws else {}
+        return OpenSearch(
+            self.url,
+            **{"timeout": 60.0, **self.options, **signer},
+            maxsize=connections,
+            max_retries=0,
+            transport_class=RetryingTransport,
+            connection_class=AnswerConnection,
+            retry_seconds=retry_seconds,
+            parses=parses,
+        )
 
 
 @contextmanager

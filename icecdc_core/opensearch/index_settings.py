@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import AuthorizationException, NotFoundError, RequestError
 
 from icecdc_core.config.values import iterate_settings, parse_duration
-from icecdc_core.documents.mapping import VECTOR, has_field_type
+from icecdc_core.documents.mapping import VECTOR, flatten_mapping
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.client import exception_reason
 
@@ -25,25 +25,10 @@ _SAFE = {"gc_deletes": "1h", "translog.durability": "request"}
 _WHEN_PUBLISHED = ("refresh_interval", "number_of_replicas", "auto_expand_replicas")
 
 
-def _is_true(value: str) -> bool:
-    return value == "true"
-
-
-# What OpenSearch accepts and icecdc refuses: settings and groups of them, the refused values, and the reason.
-_REFUSED: dict[str, tuple[Callable[[str], bool], str]] = {
-    "gc_deletes": (
-        lambda value: not isinstance(seconds := parse_duration(value), float) or seconds < 3600.0,
-        "below 1h, a late write could bring back a document whose deletion OpenSearch no longer remembers",
-    ),
-    "translog.durability": (
-        lambda value: value != "request",
-        "a crash of the server could lose documents that icecdc has committed",
-    ),
-    "blocks": (_is_true, "a blocked index accepts no documents"),
-    "append_only": (_is_true, "an append-only index accepts neither updates nor deletes"),
-    "derived_source": (_is_true, "`_source` would be made of the fields, which have less than the row"),
-    "knn.derived_source": (_is_true, "the vectors in `_source` would be made of the index, which rounds them"),
-    "hidden": (_is_true, "wildcards do not find hidden indexes, and icecdc finds those of earlier exports by one"),
+# What OpenSearch accepts and icecdc refuses when it is true: settings and groups of them, and the reason.
+_REFUSED_IF_TRUE = {
+    "derived_source": "`_source` would be made of the fields, which have less than the row",
+    "knn.derived_source": "the vectors in `_source` would be made of the index, which rounds them",
 }
 
 
@@ -55,19 +40,30 @@ def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Check that the user's settings break neither sync nor validation."""
     for name, value in given_settings(settings).items():
-        for refused, (is_refused, reason) in _REFUSED.items():
-            if f"{name}.".startswith(f"{refused}.") and is_refused(str(value).lower()):
-                raise ConfigError(
-                    f"The setting '{name}' cannot be {value!r}: {reason}",
-                    subject="settings",
-                    value={name: value},
-                    remedy="set another value, or leave it out (settings)",
+        text, reason = str(value).lower(), ""
+        if name == "gc_deletes":
+            seconds = parse_duration(text)
+            if not isinstance(seconds, float) or seconds < 3600.0:
+                reason = (
+                    "below 1h, a late write could bring back a document whose deletion OpenSearch no longer remembers"
                 )
+        elif name == "translog.durability" and text != "request":
+            reason = "a crash of the server could lose documents that icecdc has committed"
+        elif text == "true":
+            found = (why for refused, why in _REFUSED_IF_TRUE.items() if f"{name}.".startswith(f"{refused}."))
+            reason = next(found, "")
+        if reason:
+            raise ConfigError(
+                f"The setting '{name}' cannot be {value!r}: {reason}",
+                subject="settings",
+                value={name: value},
+                remedy="set another value, or leave it out (settings)",
+            )
 
 
 def vector_settings(client: OpenSearch, config: SyncConfig) -> dict[str, Any]:
     """Return the settings that vectors need, if the mapping has any."""
-    if not has_field_type(config.mapping, VECTOR):
+    if all(field.get("type") != VECTOR for _, field in flatten_mapping(config.mapping)):
         return {}
     # From OpenSearch 3 on, `_source` otherwise has vectors that are made of the index.
     major = int(str(client.info()["version"]["number"]).partition(".")[0])

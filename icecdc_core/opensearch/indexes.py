@@ -185,13 +185,11 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> Non
 
     A run that stalls after its commit may get here when another run has exported again. The index of that run is newer.
     """
-    found = client.indices.get(index=f"{config.index}--*")
-    if physical not in found:
-        return
-    for name, entry in found.items():
-        is_earlier = _created_at(entry) < _created_at(found[physical])
-        if is_earlier and icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
-            _delete(client, name)
+    found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "all"})
+    created = {name: int(entry["settings"]["index"]["creation_date"]) for name, entry in found.items()}
+    for name in found:
+        if physical in created and created[name] < created[physical]:
+            drop_unless_read(client, config, name)
 
 
 def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema: StructType) -> None:
@@ -218,10 +216,6 @@ def _delete(client: OpenSearch, physical: str) -> None:
     client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
 
 
-def _created_at(entry: dict[str, Any]) -> int:
-    return int(entry["settings"]["index"]["creation_date"])
-
-
 def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
     """The limits that the mapping needs and the user does not set."""
     limits = index_limits(schema, config.mapping, config.pipeline_fields)
@@ -240,11 +234,21 @@ def publish_index(
     client.indices.refresh(index=physical)
     actions: list[dict[str, Any]] = []
     seen = indexes_behind(client, config.index)
+    fenced = FencedError(
+        f"Another run has moved the alias '{config.index}' while this one was stalled",
+        subject="index",
+        value=sorted(seen),
+        remedy="nothing is lost, the other run has exported; raise lease_seconds if this run was only paused",
+    )
     if expected is not None and seen.keys() - {physical} - {*expected}:
-        raise _fenced_error(config, sorted(seen))
-    for name, entry in seen.items():
-        if name != physical:
-            actions += _moved_aliases(name, entry, physical, config.index)
+        raise fenced
+    for old in seen.keys() - {physical}:
+        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": True}})
+        actions.append({"remove": {"index": old, "alias": write_alias(old), "must_exist": False}})
+        for alias, options in seen[old]["aliases"].items():
+            if alias not in (config.index, write_alias(old)):
+                actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})
+                actions.append({"add": {"index": physical, "alias": alias, **options}})
     # The write alias is the condition: an export that takes over removes it with the alias of readers. So a stalled run
     # whose index readers have not seen, or see no more, cannot put it beside the one that they see now.
     own = {"index": physical, "alias": write_alias(physical)}
@@ -255,29 +259,7 @@ def publish_index(
     except NotFoundError as error:
         # The request is sent again if its answer is lost, and then finds nothing left to move.
         if indexes_behind(client, config.index).keys() != {physical}:
-            raise _fenced_error(config, sorted(seen)) from error
-
-
-def _fenced_error(config: SyncConfig, seen: list[str]) -> FencedError:
-    return FencedError(
-        f"Another run has moved the alias '{config.index}' while this one was stalled",
-        subject="index",
-        value=seen,
-        remedy="nothing is lost, the other run has exported; raise lease_seconds if this run was only paused",
-    )
-
-
-def _moved_aliases(old: str, entry: dict[str, Any], physical: str, index: str) -> list[dict[str, Any]]:
-    """The actions that move the readers' alias and the aliases of users, with their filters and routings."""
-    actions: list[dict[str, Any]] = [
-        {"remove": {"index": old, "alias": index, "must_exist": True}},
-        {"remove": {"index": old, "alias": write_alias(old), "must_exist": False}},
-    ]
-    for alias, options in entry["aliases"].items():
-        if alias not in (index, write_alias(old)):
-            actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})
-            actions.append({"add": {"index": physical, "alias": alias, **options}})
-    return actions
+            raise fenced from error
 
 
 def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:

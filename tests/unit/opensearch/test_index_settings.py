@@ -51,12 +51,8 @@ class DescribeCheckSettings:
             ({"gc_deletes": "60000ms"}, "could bring back a document"),
             ({"gc_deletes": "soon"}, "could bring back a document"),
             ({"translog": {"durability": "ASYNC"}}, "lose documents"),
-            ({"blocks.write": True}, "accepts no documents"),
-            ({"append_only": {"enabled": True}}, "neither updates nor deletes"),
-            ({"blocks": {"read_only": "true"}}, "accepts no documents"),
             ({"derived_source.enabled": True}, "_source"),
             ({"knn.derived_source.enabled": "true"}, "vectors in `_source`"),
-            ({"hidden": True}, "wildcards do not find"),
         ],
     )
     def it_says_why_a_setting_is_refused(self, settings, reason):

@@ -54,7 +54,7 @@ def settings(opensearch_url, alias):
             "retry_timeout_seconds": 20.0,
             "max_rejected_documents": 0,
         }
-        return BulkWriter(Connection(url, timeout_seconds=10.0), **{**values, **overrides})
+        return BulkWriter(Connection(url, options={"timeout": 10.0}), **{**values, **overrides})
 
     return build
 
