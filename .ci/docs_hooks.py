@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -33,8 +35,16 @@ REFERENCE = {
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_NAME = re.compile(r"<code>(?:tests/[\w/.:]+|[A-Z]\w+Error)</code>")
-_WORD_END = re.compile(r"(?<!<)(?:::|[/_])|(?<=[a-z])(?=[A-Z])")
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+
+
+def on_config(config: Any) -> Any:
+    """Show version and repository at the foot of every page; the theme's own link would ask GitHub for its stars."""
+    config.site_url = PROJECT["urls"]["Documentation"]
+    config.copyright = f"icecdc {PROJECT['version']}, Apache-2.0"
+    config.extra["social"] = [{"icon": "fontawesome/brands/github", "link": PROJECT["urls"]["Repository"]}]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -63,15 +73,33 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         text, anchor = match[1], match[3]
         return text if (ROOT / target).is_dir() else f"[{text}]({_published(target)}{anchor})"
 
+    if page.file.src_uri == "index.md":
+        markdown = _with_version(markdown)
     pieces = re.split(f"({_CODE.pattern})", markdown, flags=_CODE.flags)
     return "".join(piece if piece.startswith("```") else _LINK.sub(rewritten, piece) for piece in pieces)
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Let the names in the four columns of the guarantees break between words; elsewhere they stay whole."""
-    if page.file.src_uri != "guarantees.md":
-        return html
-    return _NAME.sub(lambda match: _WORD_END.sub(r"\g<0><wbr>", match[0]), html)
+    """Write its column's heading into each cell: on a phone, site.css shows every row of a table as a list."""
+    return _TABLE.sub(lambda match: _with_headings(match[0]), html)
+
+
+def _with_headings(table: str) -> str:
+    headings = [_TAG.sub("", heading).strip() for heading in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)]
+    rows = table.split("<tr>")
+    for number, row in enumerate(rows):
+        for heading in headings:
+            row = row.replace("<td>", f'<td data-heading="{heading}">', 1)
+        rows[number] = row
+    return "<tr>".join(rows)
+
+
+def _with_version(markdown: str) -> str:
+    """The first page with its version and links below the title, in place of the badges, which come from elsewhere."""
+    title, _, rest = re.sub(r"^\[!\[.*\n", "", markdown, flags=re.MULTILINE).partition("\n")
+    links = [f"[{name}]({PROJECT['urls'][name]})" for name in ("Repository", "Issues")]
+    version = " · ".join([f"Version {PROJECT['version']}", *links, "[Changelog](CHANGELOG.md)"])
+    return "\n".join([title, "", version, rest])
 
 
 def _origin(name: str) -> str:

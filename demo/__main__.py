@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opensearchpy import OpenSearch
 
 INDEX_FILE = ROOT / "demo" / "indexes.yml"
+EXPLORE = "50_explore"
 
 
 class Demo:
@@ -64,6 +65,8 @@ class Demo:
         self.results["flights"].validation = self._notebook("30_validation")
         self._other_tables("validation", lambda config: validate_table(spark, config))
         spark.stop()
+        exported = self.results["flights"].export["to_snapshot_id"]
+        self._notebook(EXPLORE, from_snapshot=str(exported), query="dest:SFO AND arr_delay:>600")
         return all(result.validation["ok"] for result in self.results.values())
 
     def _config_for(self, table: DemoTable) -> SyncConfig:
@@ -76,9 +79,9 @@ class Demo:
                 with timed_step(f"{stage} of {table.name}"):
                     setattr(self.results[table.name], stage, work(self._config_for(table)).to_dict())
 
-    def _notebook(self, name: str) -> dict[str, Any]:
+    def _notebook(self, name: str, **own: str) -> dict[str, Any]:
         """Execute a notebook for the flights and return its report."""
-        parameters = {**self.overrides, "index_file": str(INDEX_FILE), "index": f"demo-{FLIGHTS.name}"}
+        parameters = {**self.overrides, **own, "index_file": str(INDEX_FILE), "index": f"demo-{FLIGHTS.name}"}
         with timed_step(f"notebook {name} for flights"):
             return run_notebook(ROOT / "notebooks" / f"{name}.ipynb", self.output, parameters)
 
@@ -105,8 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             demo = Demo(kept, output)
             equal = demo.run()
             print_line(f"\n{summary(demo.results.values())}\n")
-            print_line("\n".join(demo.searches()))
-            print_line(f"\nExecuted notebooks: {display_path(output)}/*.html")
+            print_line("\n".join([*demo.searches(), ""]))
         return equal
 
     code = run_in_folder(work, output)
@@ -114,6 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_line("\n".join(["\nTry it:", *commands_to_try(kept, INDEX_FILE), ""]))
         if not options.opensearch_url:
             print_line(f"OpenSearch runs on at {kept['opensearch_url']}. `.venv/bin/icecdc services down` stops it.")
+    page = output / f"{EXPLORE}.html"
+    if page.exists():
+        print_line(f"\nThe executed notebooks are beside it. What changed, row by row:\n{display_path(page)}")
     return code
 
 

@@ -147,11 +147,11 @@ def versions() -> Figure:
     figure = Figure(960, 240, "Versions of document 7: an old request that comes late is refused")
     figure.arrow("M20 130h920")
     events = [
-        (20, "epoch 5: upsert\nversion 2·5+1 = 11", "good"),
-        (207, "epoch 6: delete\nversion 2·6 = 12", "good"),
-        (394, "epoch 5, late\nversion 11", "bad"),
-        (581, "epoch 6, repeated\nversion 12", "bad"),
-        (768, "epoch 7: upsert\nversion 2·7+1 = 15", "good"),
+        (20, "batch 5: upsert\nversion 2·5+1 = 11", "good"),
+        (207, "batch 6: delete\nversion 2·6 = 12", "good"),
+        (394, "batch 5, late\nversion 11", "bad"),
+        (581, "batch 6, repeated\nversion 12", "bad"),
+        (768, "batch 7: upsert\nversion 2·7+1 = 15", "good"),
     ]
     results = ["document, 11", "tombstone, 12", "409, the same", "409, the same", "document, 15"]
     for (x, lines, kind), result in zip(events, results, strict=True):

@@ -21,7 +21,8 @@ def it_ends_with_commands_that_work_when_pasted(opensearch_url, tmp_path):
     given = {**os.environ, "ICECDC_OPENSEARCH_URL": opensearch_url}
     ended = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
-    search, status = ended.stdout.partition("Try it:\n")[2].strip().splitlines()
+    search, status, *_, page = ended.stdout.partition("Try it:\n")[2].strip().splitlines()
+    assert "arr_delay" in Path(page).read_text(encoding="utf-8")
     pasted = [
         subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
         for line in (search, f"{status} --json")

@@ -22,8 +22,7 @@ ROOT = Path(__file__).parents[3]
 SCHEMA = ROOT / "icecdc_core" / "config" / "indexes.schema.json"
 BLOCKS = all_blocks()
 INDEX_FILES = [block for block in BLOCKS if block.language == "yaml" and not block.mark]
-CATALOGS = (ROOT / "docs" / "indexes.md").read_text(encoding="utf-8").partition("\n## Catalogs\n")[2]
-CATALOGS = re.findall(r"```json\n(.*?)```", CATALOGS.partition("\n## ")[0], flags=re.DOTALL)
+CATALOGS = [block.text for block in BLOCKS if block.page == "docs/catalogs.md" and block.language == "json"]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.id)
@@ -45,7 +44,7 @@ def it_shows_catalogs_that_become_settings_without_a_reference_and_show_no_secre
     properties = re.sub(r"secret:[\w/-]+", "env:DATABRICKS", example)
     config = SyncConfig(table="lake.shop.orders", catalog_properties=properties)
     assert [value for value in catalog_settings(config).values() if value.startswith(("env:", "secret:"))] == []
-    assert "***" not in config.redacted()["catalog_properties"].values()
+    assert "***" not in repr(config.catalog_properties)
 
 
 def it_ships_the_schema_as_the_code_makes_it():
@@ -57,8 +56,9 @@ def it_ships_the_schema_as_the_code_makes_it():
 
 def it_names_a_test_that_exists_for_each_guarantee():
     text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(tests/[\w/]+\.py::[\w:]+)`", text)
-    assert (len(named) > 40, [test for test in named if not exists(test)]) == (True, [])
+    named = re.findall(r"\]\(\.\./(tests/[\w/]+\.py)#([\w.]+)\)", text)
+    tests = [f"{path}::{name.replace('.', '::')}" for path, name in named]
+    assert (len(tests) > 40, [test for test in tests if not exists(test)]) == (True, [])
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,6 @@ class DescribeTheSite:
         assert sorted(dead) == []
 
     def it_loads_nothing_from_elsewhere(self, site):
-        tag = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^\s\">]+")
+        tag = re.compile(r"<(?:script|link(?! rel=.canonical)|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^\s\">]+")
         found = {match for page in site.rglob("*.html") for match in tag.findall(page.read_text(encoding="utf-8"))}
         assert sorted(found) == []
