@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,9 @@ from icecdc_core.opensearch.indexes import (
     count_operations,
     create_physical,
     drop_unless_read,
+    index_uuid,
     physical_index,
+    probe_new_index_digest,
     publish_index,
     require_own_alias,
     require_same_index,
@@ -29,16 +33,15 @@ from icecdc_core.opensearch.indexes import (
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import begun_batch, commit_batch, noted_changes, report_fields, write_batch
-from icecdc_core.runs.changes import FileGroups, file_groups
-from icecdc_core.runs.plan import resumed_groups
 from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import sequence_number
-from icecdc_core.table.source import Source
+from icecdc_core.table.source import Source, require_row_positions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
+    from icecdc_core.table.iceberg_table import FileTasks
 
 # If snapshots expire faster than an export takes, it would start over for ever.
 _ATTEMPTS = 3
@@ -209,3 +212,72 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
     snapshots = 1 if snapshot_id is not None else 0
     found = {"upserts": count, "snapshots": snapshots, "notes": notes}
     return run.report("export", None, snapshot_id, "export", **found, dry_run=True)
+
+
+@dataclass(frozen=True)
+class FileGroups:
+    """Groups of file tasks, each written and recorded as a whole."""
+
+    tasks: list[FileTasks] = field(default_factory=list)
+    digest: str = ""
+
+
+def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_duplicate: str) -> FileGroups:
+    """Divide a snapshot's files into groups."""
+    locations: list[str] = []
+    groups: list[list[int]] = []
+    if snapshot_id is not None:
+        tasks = source.table.plan(snapshot_id)
+        if not source.identifier_columns:
+            require_row_positions(source.table, tasks)
+        locations, sizes = source.table.locations(tasks), source.table.sizes(tasks)
+        filled = group_bytes
+        for position in sorted(range(len(sizes)), key=lambda p: locations[p]):
+            if not groups or (filled >= group_bytes and on_duplicate != "last"):
+                groups.append([])
+                filled = 0
+            groups[-1].append(position)
+            filled += sizes[position]
+    names = json.dumps([[locations[position] for position in group] for group in groups])
+    selected = [source.table.select(tasks, group) for group in groups]
+    return FileGroups(selected, hashlib.sha256(names.encode()).hexdigest())
+
+
+def resumed_groups(run: Run, source: Source, begun: Batch, may_probe: bool = True) -> tuple[FileGroups | None, str]:
+    """Return the groups of a begun export that can continue; else None, and the reason.
+
+    Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
+    """
+    reason = changed_since(begun, source, run.config)
+    if reason:
+        return None, reason
+    groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
+    reason = _unproven(run, source, begun, groups, may_probe)
+    return (None, reason) if reason else (groups, "")
+
+
+def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
+    """Return what changed in the table or the parameters since an export began; empty: nothing."""
+    snapshots = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
+    changes = {
+        "documents were rejected when it ran last": bool(begun.failure),
+        "the table was created again": begun.table_uuid != source.table_uuid,
+        "the selection changed": begun.selection != source.stored_selection,
+        "the table's schema changed": begun.schema != source.schema_json,
+        "its snapshot expired": begun.to_snapshot_id not in snapshots,
+        "it did not record its index": not begun.index_uuid,
+        "on_duplicate_identifier changed": begun.on_duplicate_identifier != config.on_duplicate_identifier,
+        "max_rejected_documents is now below what was rejected": begun.rejected > config.max_rejected_documents,
+    }
+    return next((reason for reason, true in changes.items() if true), "")
+
+
+def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups, may_probe: bool) -> str:
+    if groups.digest != begun.groups_digest:
+        return "its files are grouped differently"
+    if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
+        return "its index was deleted or created again"
+    if not may_probe:
+        return ""
+    now = probe_new_index_digest(run.client, run.config, source.schema, run.run_id, begun.epoch + 1)
+    return "" if now == begun.index_digest else "the settings or the mapping of a new index changed"

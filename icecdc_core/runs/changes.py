@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +23,10 @@ from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.logs import set_fields
 from icecdc_core.session.spark import shuffle_partitions_for
 from icecdc_core.table.schema import require_no_null
-from icecdc_core.table.source import Source, require_row_positions
+from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
-    from icecdc_core.table.iceberg_table import FileTasks
-    from icecdc_core.table.source import Source
 
 
 _BYTES_PER_PARTITION = 16 * 1024 * 1024
@@ -129,32 +125,3 @@ def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:
         "files_after": sum(len(tasks) for tasks in scan.read_newer),
         "bytes": file_bytes(source.table, [scan]),
     }
-
-
-@dataclass(frozen=True)
-class FileGroups:
-    """Groups of file tasks, each written and recorded as a whole."""
-
-    tasks: list[FileTasks] = field(default_factory=list)
-    digest: str = ""
-
-
-def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_duplicate: str) -> FileGroups:
-    """Divide a snapshot's files into groups."""
-    locations: list[str] = []
-    groups: list[list[int]] = []
-    if snapshot_id is not None:
-        tasks = source.table.plan(snapshot_id)
-        if not source.identifier_columns:
-            require_row_positions(source.table, tasks)
-        locations, sizes = source.table.locations(tasks), source.table.sizes(tasks)
-        filled = group_bytes
-        for position in sorted(range(len(sizes)), key=lambda p: locations[p]):
-            if not groups or (filled >= group_bytes and on_duplicate != "last"):
-                groups.append([])
-                filled = 0
-            groups[-1].append(position)
-            filled += sizes[position]
-    names = json.dumps([[locations[position] for position in group] for group in groups])
-    selected = [source.table.select(tasks, group) for group in groups]
-    return FileGroups(selected, hashlib.sha256(names.encode()).hexdigest())

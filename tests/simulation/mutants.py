@@ -203,26 +203,25 @@ MUTANTS = [
         "an export resumes by the number of finished groups alone",
         (READERS, INDEX),
         Change(
-            plan,
+            export,
             "resumed_groups",
             "groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)",
             "groups = file_groups(source, begun.to_snapshot_id, run.config.export_group_bytes, 'fail')",
-            (export,),
         ),
-        Change(plan, "_unproven", "groups.digest != begun.groups_digest", "False"),
+        Change(export, "_unproven", "groups.digest != begun.groups_digest", "False"),
         schedules=20000,
     ),
     mutant(
         "an export resumes with the current snapshot",
         (READERS, INDEX),
-        Change(plan, "resumed_groups", "begun.to_snapshot_id, ", "source.head, ", (export,)),
-        Change(plan, "_unproven", "groups.digest != begun.groups_digest", "False"),
+        Change(export, "resumed_groups", "begun.to_snapshot_id, ", "source.head, "),
+        Change(export, "_unproven", "groups.digest != begun.groups_digest", "False"),
         schedules=10000,
     ),
     mutant(
         "an export resumes in an index that was created again",
         (RECOVERY, READERS, INDEX),
-        Change(plan, "_unproven", "index_uuid(run.client, begun.physical_index) != begun.index_uuid", "False"),
+        Change(export, "_unproven", "index_uuid(run.client, begun.physical_index) != begun.index_uuid", "False"),
         Change(
             export, "_export", "require_same_index(run.client, config, batch.physical_index, batch.index_uuid)", "pass"
         ),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import IdentifierColumnsError
-from icecdc_core.runs.changes import file_groups
+from icecdc_core.jobs.export import file_groups
 from tests.unit.changes.file_lists import File, History, shown
 
 

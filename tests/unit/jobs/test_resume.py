@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.commits.position import Batch
-from icecdc_core.runs.plan import changed_since
+from icecdc_core.jobs.export import changed_since
 from tests.table_metadata import metadata
 
 BEGUN = Batch(
