@@ -95,7 +95,7 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
 def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     config = run.config
     seen = run.confirm_readers_indexes(lock)
-    groups, notes = _resume(run, source, lock)
+    groups, notes = _resume(run, source, lock.position.batch)
     if groups is None:
         changes = parameter_changes(lock.position, source)
         groups = _begin(run, source, lock)
@@ -131,15 +131,22 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
 
 
-def _resume(run: Run, source: Source, lock: IndexLock) -> tuple[FileGroups | None, list[str]]:
-    """Return the groups of a begun export that can continue; else None, and a note if there was one that cannot."""
-    begun = lock.position.batch
+def _resume(
+    run: Run, source: Source, begun: Batch | None, may_probe: bool = True
+) -> tuple[FileGroups | None, list[str]]:
+    """Return the groups of a begun export that can continue; else None, and a note if there was one that cannot.
+
+    Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
+    """
     if begun is None or begun.kind != "export":
         return None, []
     with run.stage("plan"):
-        groups, reason = resumed_groups(run, source, begun)
-    if groups is not None:
-        return groups, []
+        reason = changed_since(begun, source, run.config)
+        if not reason:
+            groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
+            reason = _unproven(run, source, begun, groups, may_probe)
+            if not reason:
+                return groups, []
     note = f"the begun export starts over: {reason}"
     event(note, logging.WARNING, epoch=begun.epoch)
     return None, [note]
@@ -192,15 +199,11 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
     """Check and count what an export would write, and write nothing; a begun export continues if it can."""
     position, source = look
     config, snapshot_id, begun = run.config, source.head, position.batch
-    notes: list[str] = []
-    groups: FileGroups | None = None
-    if begun is not None and begun.kind == "export":
-        with run.stage("plan"):
-            groups, _ = resumed_groups(run, source, begun, may_probe=False)
+    groups, notes = _resume(run, source, begun, may_probe=False)
     if begun is not None and groups is not None:
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups.tasks[begun.groups_done :])
     else:
-        notes = noted_changes(parameter_changes(position, source))
+        notes += noted_changes(parameter_changes(position, source))
         with run.typed_errors("checking the mapping"):
             check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
@@ -241,19 +244,6 @@ def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_du
     names = json.dumps([[locations[position] for position in group] for group in groups])
     selected = [source.table.select(tasks, group) for group in groups]
     return FileGroups(selected, hashlib.sha256(names.encode()).hexdigest())
-
-
-def resumed_groups(run: Run, source: Source, begun: Batch, may_probe: bool = True) -> tuple[FileGroups | None, str]:
-    """Return the groups of a begun export that can continue; else None, and the reason.
-
-    Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
-    """
-    reason = changed_since(begun, source, run.config)
-    if reason:
-        return None, reason
-    groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
-    reason = _unproven(run, source, begun, groups, may_probe)
-    return (None, reason) if reason else (groups, "")
 
 
 def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Position
@@ -16,8 +17,7 @@ from icecdc_core.errors import (
     SchemaChangeError,
     TableReplacedError,
 )
-from icecdc_core.jobs.dry_run import dry_run_sync
-from icecdc_core.jobs.export import export_locked
+from icecdc_core.jobs.export import dry_run_export, export_locked
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias, require_readable_index
 from icecdc_core.reporting.reports import RunReport
@@ -27,12 +27,13 @@ from icecdc_core.runs.batch import (
     create_empty_index,
     follow_spec,
     noted_changes,
+    position_at,
     prepared_index,
     report_fields,
     write_batch,
 )
-from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
-from icecdc_core.runs.plan import decide_start, has_other_spec, needs_reexport, next_range
+from icecdc_core.runs.changes import compute_changes, to_documents
+from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
 from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
@@ -40,6 +41,7 @@ from icecdc_core.table.source import Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from icecdc_core.changes.net_changes import NetChanges
     from icecdc_core.config import SyncConfig
 
 
@@ -72,24 +74,24 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             look = _checked_look(run)
             require_pipelines(run.client, config)
         if config.dry_run:
-            return run.finish(dry_run_sync(run, look))
+            return run.finish(_dry_run(run, look))
         position, source = look
         if not position.exists:  # a wrong start_from needs no lock
-            decide_start(position, source, config)
+            start_position(position, source, config)
         elif _is_up_to_date(position, source):
             return run.finish(run.report("sync", source.head, source.head, "none"))
         with run.lock(look) as (lock, source):
             if _is_up_to_date(lock.position, source):
                 return run.finish(run.report("sync", source.head, source.head, "none"))
-            start = decide_start(lock.position, source, config)
-            if start.exports:
+            start = start_position(lock.position, source, config)
+            if start is None:
                 export = export_locked(run, source, lock)
                 return run.finish(_catch_up_after_export(run, source, lock, export))
-            if start.creates_index:
+            if not start.exists:
                 with run.stage("create index"):
-                    create_empty_index(run, source, lock, start.position)
-            elif start.position != lock.position:
-                lock.write(start.position)
+                    create_empty_index(run, source, lock, start)
+            elif start != lock.position:
+                lock.write(start)
             return run.finish(_catch_up(run, source, lock))
 
 
@@ -152,31 +154,35 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     """Sync one batch: the begun one if it can be replayed, else everything that is new."""
-    config, position = run.config, lock.position
-    wanted = next_range(position, source, config)
-    epoch = wanted.replayed.epoch if wanted.replayed else lock.next_epoch(sequence_number(source.metadata, wanted.end))
-    with run.stage("plan"):
-        plan = plan_batch(source, config, position.snapshot_id, wanted.end, wanted.cuts)
-    with run.stage("changes"):
-        changes = compute_changes(source, config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
-    with closing(changes):
+    position = lock.position
+    with _next_batch(run, source, position) as (plan, changes):
+        epoch = plan.replayed.epoch if plan.replayed else lock.next_epoch(sequence_number(source.metadata, plan.end))
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
-        begin_batch(lock, source, wanted, epoch, config.on_duplicate_identifier)
+        begin_batch(lock, source, plan, epoch, run.config.on_duplicate_identifier)
         with run.stage("write"), prepared_index(run, lock, source, plan, changes) as bar:
             written = write_batch(run, lock, documents)
             bar.complete(written.counts.operations)
     source.table.release()
-    report = replace(
-        run.report("sync", position.snapshot_id, wanted.end, changes.reported_strategy, **report_fields(written)),
-        carryovers_removed=changes.carryovers_removed,
-        snapshots=plan.snapshots,
-        steps=plan.steps,
-        epoch=epoch,
-    )
+    report = replace(_batch_report(run, position, plan, changes, **report_fields(written)), epoch=epoch)
     with run.stage("commit"):
         commit_batch(run, lock, source, report)
     return report
+
+
+@contextmanager
+def _next_batch(run: Run, source: Source, position: Position) -> Iterator[tuple[BatchPlan, NetChanges]]:
+    with run.stage("plan"):
+        plan = plan_batch(source, run.config, position)
+    with run.stage("changes"):
+        changes = compute_changes(source, run.config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
+    with closing(changes):
+        yield plan, changes
+
+
+def _batch_report(run: Run, position: Position, plan: BatchPlan, changes: NetChanges, **found: Any) -> RunReport:
+    found |= {"carryovers_removed": changes.carryovers_removed, "snapshots": plan.snapshots, "steps": plan.steps}
+    return run.report("sync", position.snapshot_id, plan.end, changes.reported_strategy, **found)
 
 
 def _catch_up_after_export(run: Run, source: Source, lock: IndexLock, export: RunReport) -> RunReport:
@@ -209,3 +215,31 @@ def _is_up_to_date(position: Position, source: Source) -> bool:
         and not has_other_spec(position, source)
         and position.schema == source.schema_json
     )
+
+
+def _dry_run(run: Run, look: Look) -> RunReport:
+    """Count what a sync from the stored position would do, by the decisions of the sync itself; nothing is written."""
+    source, export, report = look.source, None, None
+    position = start_position(look.position, source, run.config)
+    if position is None:
+        export = dry_run_export(run, look)
+        if export.to_snapshot_id == source.head:
+            return export
+        position = replace(position_at(look.position, source, export.to_snapshot_id), batch=None)
+    elif not position.exists:
+        position = position_at(position, source, position.snapshot_id)
+    if needs_reexport(position, source, run.config):
+        look = Look(position, source)
+        require_identity(run.client, run.config, look)
+        return replace(dry_run_export(run, look), strategy="reexport")
+    notes = noted_changes(parameter_changes(position, source))
+    while report is None or position.snapshot_id != source.head:
+        with _next_batch(run, source, position) as (plan, changes):
+            found = {"upserts": changes.upserts, "deletes": changes.deletes, "dry_run": True}
+        source.table.release()
+        part = _batch_report(run, position, plan, changes, **found)
+        report = replace(part, notes=notes) if report is None else report.then(part)
+        position = replace(position, snapshot_id=plan.end, batch=None)
+    if export is not None:
+        report = replace(export.then(report), kind="export", strategy="export", from_snapshot_id=None)
+    return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)

@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.documents.bulk_lines import upsert_version
@@ -32,7 +31,7 @@ from icecdc_core.opensearch.indexes import (
 )
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.changes import BatchPlan, count_documents
+from icecdc_core.runs.changes import count_documents
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.session.spark import shuffle_partitions_for
 
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
 
     from icecdc_core.changes.net_changes import NetChanges
     from icecdc_core.commits.lock import IndexLock
-    from icecdc_core.commits.position import Position
     from icecdc_core.reporting.progress import Progress
-    from icecdc_core.runs.plan import BatchRange
+    from icecdc_core.runs.plan import BatchPlan
     from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
 
@@ -51,21 +49,21 @@ if TYPE_CHECKING:
 _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 
 
-def begin_batch(lock: IndexLock, source: Source, wanted: BatchRange, epoch: int, on_duplicate_identifier: str) -> None:
+def begin_batch(lock: IndexLock, source: Source, plan: BatchPlan, epoch: int, on_duplicate_identifier: str) -> None:
     """Record the batch of a sync before its first write; one that is repeated was recorded by an earlier run."""
-    if wanted.replayed is not None:
+    if plan.replayed is not None:
         return
     batch = Batch(
         kind="sync",
         epoch=epoch,
         from_snapshot_id=lock.position.snapshot_id,
-        to_snapshot_id=wanted.end,
+        to_snapshot_id=plan.end,
         physical_index=lock.position.physical_index,
         table_uuid=source.table_uuid,
         selection=source.stored_selection,
         schema=source.schema_json,
         on_duplicate_identifier=on_duplicate_identifier,
-        cuts=list(wanted.cuts),
+        cuts=list(plan.cuts),
     )
     lock.begin(batch)
 

@@ -1,11 +1,9 @@
-"""The changes of a batch: which files hold them, and one row for each identifier that they change."""
+"""The changes of a batch: one row for each identifier that they change, and its bulk line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
@@ -17,8 +15,7 @@ from icecdc_core.changes.net_changes import (
     compute_last_rows,
     compute_net_changes,
 )
-from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
-from icecdc_core.changes.steps import snapshots_between
+from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.logs import set_fields
 from icecdc_core.session.spark import shuffle_partitions_for
@@ -27,46 +24,10 @@ from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+    from icecdc_core.runs.plan import BatchPlan
 
 
 _BYTES_PER_PARTITION = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """What a batch reads."""
-
-    scans: list[StepScan]
-    end: int | None
-    snapshots: int
-    steps: list[dict[str, Any]]
-
-    @property
-    def is_insert_only(self) -> bool:
-        """Whether no step can delete a row, so that neither shuffle nor identifier columns are needed."""
-        return is_insert_only(self.scans)
-
-    @property
-    def file_bytes(self) -> int:
-        """Size of the data files that are read."""
-        return sum(step["bytes"] for step in self.steps)
-
-
-def plan_batch(
-    source: Source, config: SyncConfig, start_snapshot_id: int | None, end: int | None, cuts: Sequence[int | None] = ()
-) -> BatchPlan:
-    """Find the files that hold the changes from a snapshot (exclusive) to ``end`` (inclusive)."""
-    scans: list[StepScan] = []
-    snapshots = 0
-    begin = start_snapshot_id
-    for stop in (stop for stop in (*cuts, end) if stop is not None):
-        part = plan_scans(source.table, source.metadata, begin, stop, config.change_mode)
-        scans += [replace(scan, step=replace(scan.step, ordinal=len(scans) + n)) for n, scan in enumerate(part)]
-        snapshots += len(snapshots_between(source.metadata, begin, stop) or ())
-        begin = stop
-    if not is_insert_only(scans):
-        source.require_identifier_columns("rows were deleted or updated since the position")
-    return BatchPlan(scans, end, snapshots, [_step_report(source, scan) for scan in scans])
 
 
 def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
@@ -100,7 +61,7 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
         source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
     )
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
-        if plan.is_insert_only and config.on_duplicate_identifier == "fail":
+        if is_insert_only(plan.scans) and config.on_duplicate_identifier == "fail":
             return compute_inserts(planned, count=config.dry_run)
         source.require_identifier_columns("rows were deleted or updated since the position")
         if config.on_duplicate_identifier == "last":
@@ -114,14 +75,3 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
                 changes.close()
                 raise
         return changes
-
-
-def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:
-    return {
-        "ordinal": scan.step.ordinal,
-        "from_snapshot_id": scan.step.from_snapshot_id,
-        "to_snapshot_id": scan.step.to_snapshot_id,
-        "files_before": sum(len(tasks) for tasks in scan.read_older),
-        "files_after": sum(len(tasks) for tasks in scan.read_newer),
-        "bytes": file_bytes(source.table, [scan]),
-    }

@@ -21,6 +21,7 @@ from icecdc_core.opensearch import bulk, indexes
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.runs import batch, plan
 from icecdc_core.runs.run import Run
+from tests.simulation import simulated_jobs
 
 
 @dataclass(frozen=True)
@@ -157,18 +158,18 @@ MUTANTS = [
     mutant(
         "a begun batch is repeated with a new epoch",
         (UNIQUE,),
-        Change(sync, "_sync_batch", "wanted.replayed.epoch if wanted.replayed else lock.next_epoch", "lock.next_epoch"),
+        Change(sync, "_sync_batch", "plan.replayed.epoch if plan.replayed else lock.next_epoch", "lock.next_epoch"),
     ),
     mutant(
         "a batch does not read the snapshot of the one that was not repeated",
         (INDEX,),
-        Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()", (sync,)),
+        Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()", (simulated_jobs,)),
         schedules=4000,
     ),
     mutant(
         "a batch forgets its cuts",
         (INDEX,),
-        Change(batch, "begin_batch", "cuts=list(wanted.cuts)", "cuts=[]", (sync,)),
+        Change(batch, "begin_batch", "cuts=list(plan.cuts)", "cuts=[]", (sync,)),
         schedules=20000,
     ),
     mutant(
@@ -204,7 +205,7 @@ MUTANTS = [
         (READERS, INDEX),
         Change(
             export,
-            "resumed_groups",
+            "_resume",
             "groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)",
             "groups = file_groups(source, begun.to_snapshot_id, run.config.export_group_bytes, 'fail')",
         ),
@@ -214,7 +215,7 @@ MUTANTS = [
     mutant(
         "an export resumes with the current snapshot",
         (READERS, INDEX),
-        Change(export, "resumed_groups", "begun.to_snapshot_id, ", "source.head, "),
+        Change(export, "_resume", "begun.to_snapshot_id, ", "source.head, "),
         Change(export, "_unproven", "groups.digest != begun.groups_digest", "False"),
         schedules=10000,
     ),

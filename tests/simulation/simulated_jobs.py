@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from icecdc_core.opensearch import bulk, client
 from icecdc_core.opensearch import client as retry
 from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch
-from icecdc_core.runs.changes import BatchPlan
+from icecdc_core.runs.plan import BatchPlan, next_range
 from icecdc_core.runs.run import Run
 from icecdc_core.table.snapshots import history_gap_error
 from tests.simulation.network import SimulatedConnection
@@ -58,16 +59,17 @@ def world() -> Any:
     return current().scheduler.world
 
 
-def plan_batch(source: Any, config: SyncConfig, start: int | None, end: int | None, cuts: Any = ()) -> BatchPlan:
-    """In place of `runs.changes.plan_batch`: the steps as pairs of snapshots."""
-    steps: list[Any] = []
-    for stop in (each for each in (*cuts, end) if each is not None):
+def plan_batch(source: Any, config: SyncConfig, position: Any) -> BatchPlan:
+    """In place of `runs.plan.plan_batch`: the steps as pairs of snapshots."""
+    plan = next_range(position, source, config)
+    start, steps = position.snapshot_id, list[Any]()
+    for stop in (each for each in (*plan.cuts, plan.end) if each is not None):
         for snapshot_id in (start, stop):
             if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)):
                 raise gap
         steps.append((start, stop))
         start = stop
-    return BatchPlan(steps, end, len(steps), [])
+    return replace(plan, scans=steps, snapshots=len(steps))
 
 
 def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChanges:

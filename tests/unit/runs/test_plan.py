@@ -10,7 +10,7 @@ import pytest
 
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.errors import ConfigError
-from icecdc_core.runs.plan import BatchRange, SyncStart, decide_start, next_range
+from icecdc_core.runs.plan import BatchPlan, next_range, start_position
 
 SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u")
 NEW = Position("t", "lake.ns.t", "u")
@@ -28,17 +28,17 @@ class DescribeStart:
     @pytest.mark.parametrize(
         ("position", "start_point", "expected"),
         [
-            (NEW, None, SyncStart(NEW, exports=True)),
-            (replace(NEW, batch=EXPORT), "latest", SyncStart(replace(NEW, batch=EXPORT), exports=True)),
-            (replace(THERE, batch=EXPORT), None, SyncStart(replace(THERE, batch=EXPORT), exports=True)),
-            (THERE, "latest", SyncStart(THERE)),
-            (replace(THERE, batch=SYNC), None, SyncStart(replace(THERE, batch=SYNC))),
-            (replace(THERE, batch=REPAIR), None, SyncStart(THERE)),
+            (NEW, None, None),
+            (replace(NEW, batch=EXPORT), "latest", None),
+            (replace(THERE, batch=EXPORT), None, None),
+            (THERE, "latest", THERE),
+            (replace(THERE, batch=SYNC), None, replace(THERE, batch=SYNC)),
+            (replace(THERE, batch=REPAIR), None, THERE),
         ],
         ids=["nothing", "begun export", "begun export of an index", "position", "begun sync", "begun repair"],
     )
     def it_is_an_export_or_the_position(self, position, start_point, expected):
-        assert decide_start(position, SOURCE, config(start_point=start_point)) == expected
+        assert start_position(position, SOURCE, config(start_point=start_point)) == expected
 
     @pytest.mark.parametrize("point", [42, datetime(2020, 1, 1, tzinfo=UTC)])
     def it_refuses_a_start_that_the_table_does_not_have(self, point):
@@ -47,19 +47,19 @@ class DescribeStart:
         metadata = SimpleNamespace(snapshots=[snapshot], refs=refs, current_snapshot_id=9)
         source = SimpleNamespace(**{**vars(SOURCE), "metadata": metadata})
         with pytest.raises(ConfigError, match=r"oldest is 9 of 2023.*start_from='(42|2020).*Remedy: .*latest"):
-            decide_start(NEW, source, config(start_point=point, branch="main"))
+            start_position(NEW, source, config(start_point=point, branch="main"))
 
 
 class DescribeRange:
     @pytest.mark.parametrize(
         ("batch", "policy", "expected"),
         [
-            (None, "fail", BatchRange(9)),
-            (SYNC, "fail", BatchRange(8, replayed=SYNC)),
-            (SYNC, "last", BatchRange(9, cuts=(8,))),
-            (replace(SYNC, schema="{ }"), "fail", BatchRange(9, cuts=(8,))),
-            (replace(SYNC, selection={"spec": "older"}), "fail", BatchRange(9, cuts=(8,))),
-            (replace(SYNC, failure="rejected"), "fail", BatchRange(9, cuts=(8,))),
+            (None, "fail", BatchPlan(9)),
+            (SYNC, "fail", BatchPlan(8, replayed=SYNC)),
+            (SYNC, "last", BatchPlan(9, cuts=(8,))),
+            (replace(SYNC, schema="{ }"), "fail", BatchPlan(9, cuts=(8,))),
+            (replace(SYNC, selection={"spec": "older"}), "fail", BatchPlan(9, cuts=(8,))),
+            (replace(SYNC, failure="rejected"), "fail", BatchPlan(9, cuts=(8,))),
         ],
         ids=["nothing begun", "begun", "another policy", "another schema", "another spec", "failed"],
     )
