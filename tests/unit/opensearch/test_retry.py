@@ -70,14 +70,11 @@ class DescribeIsTransient:
 
 class DescribeBackoff:
     def it_counts_from_the_first_failure_and_not_from_the_first_attempt(self):
-        backoff = Backoff(0.2, 0.01)
-        time.sleep(0.3)
+        backoff = Backoff(0.05, 0.01)
+        time.sleep(0.1)
         assert not backoff.is_exhausted()
-        time.sleep(0.3)
-        assert backoff.is_exhausted()
-
-    def it_is_exhausted_at_once_without_time(self):
-        assert Backoff(0.0, 0.01).is_exhausted()
+        time.sleep(0.1)
+        assert (backoff.is_exhausted(), Backoff(0.0, 0.01).is_exhausted()) == (True, True)
 
     def it_doubles_its_pauses_and_never_sleeps_beyond_the_end(self, monkeypatch):
         backoff, pauses = Backoff(3.0, 0.5), []
@@ -100,9 +97,8 @@ class DescribeRetryingTransport:
         assert (left, [each["request"] for each in fields]) == ([], ["GET /t"] * 3)
         assert [each["status"] for each in fields] == [503, "N/A", 429]
 
-    @pytest.mark.parametrize("status", [400, 403, 404, 409, 500])
-    def it_does_not_retry_a_refusal(self, server, client, status):
-        left = failing(server, error(status, "refused"), error(503, "never asked for"))
+    def it_does_not_retry_a_refusal(self, server, client):
+        left = failing(server, error(403, "refused"), error(503, "never asked for"))
         with pytest.raises(TransportError, match="refused"):
             client.indices.get(index="t")
         assert len(left) == 1
