@@ -62,29 +62,25 @@ def shorten(text: str, most: int = LONGEST) -> str:
 def resolve(reference: str, parameter: str) -> str:
     """Return the secret that a reference names."""
     match = _REFERENCE.fullmatch(reference)
+    cause: Exception | None = None
     if match is None:
+        problem = "This is not a reference to a secret (its value is not shown)"
         remedy = "use env:NAME or secret:scope/key"
-        raise SecretError(
-            "This is not a reference to a secret (its value is not shown)", subject=parameter, remedy=remedy
-        )
-    if match["name"]:
-        value = os.environ.get(match["name"])
-        if value is not None:
+    elif match["name"]:
+        if (value := os.environ.get(match["name"])) is not None:
             return value
         problem = "The environment variable of a secret is not set"
         remedy = f"export {match['name']} before the start, where the driver runs"
-        raise SecretError(problem, subject=parameter, value=reference, remedy=remedy)
-    dbutils = _find_dbutils()
-    if dbutils is None:
+    elif (dbutils := _find_dbutils()) is None:
         problem = "Databricks secrets can be read on Databricks only, and there is no dbutils here"
         remedy = "use env:NAME outside Databricks"
-        raise SecretError(problem, subject=parameter, value=reference, remedy=remedy)
-    try:
-        return str(dbutils.secrets.get(scope=match["scope"], key=match["key"]))
-    except Exception as error:  # py4j's and Databricks Connect's errors have no common base
-        problem = f"The Databricks secret cannot be read ({type(error).__name__})"
-        remedy = "check that scope and key exist and that this user may read them"
-        raise SecretError(problem, subject=parameter, value=reference, remedy=remedy) from error
+    else:
+        try:
+            return str(dbutils.secrets.get(scope=match["scope"], key=match["key"]))
+        except Exception as error:  # py4j's and Databricks Connect's errors have no common base
+            cause, problem = error, f"The Databricks secret cannot be read ({type(error).__name__})"
+            remedy = "check that scope and key exist and that this user may read them"
+    raise SecretError(problem, subject=parameter, value=reference if match else None, remedy=remedy) from cause
 
 
 def _find_dbutils() -> Any:

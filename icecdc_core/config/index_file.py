@@ -5,7 +5,6 @@ In: a file such as `indexes.yml`. Out: the parameters of each index.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -39,7 +38,7 @@ def load_configurations(
 ) -> dict[str, C]:
     """Make the configurations of some indexes of a file, in its order; of all if none is named."""
     content = _content(path)
-    problems = [_unknown(key, key, _SECTIONS) for key in content if key not in _SECTIONS]
+    problems = [f"{key}: unknown. Remedy: the file has defaults and indexes." for key in content.keys() - {*_SECTIONS}]
     indexes = content.get("indexes")
     if not isinstance(indexes, dict) or not all(map(str.strip, indexes or [""])):
         problems.append("indexes: missing, or one has no name. Remedy: list the indexes below it, with parameters.")
@@ -65,7 +64,7 @@ def load_configurations(
             made[name] = kind(**{**merged, **(given if name in chosen else {})})
         except ConfigError as error:
             if name in chosen:
-                problems += [_placed(text, name, entry, defaults, {*types} - {*given}) for text in error.problems]
+                problems += [_placed(text, name, entry, defaults, given) for text in error.problems]
     problems += _shared_outputs(made, chosen)
     if problems:
         raise _problems_error(path, problems)
@@ -94,11 +93,9 @@ def _section(given: Any, place: str, types: Mapping[str, str], problems: list[st
     if given is not None and not isinstance(given, dict):
         problems.append(f"{place}: is not a mapping. Remedy: write the parameters below it, name: value.")
         return {}
-    problems += [_unknown(name, f"{place}.{name}", list(types)) for name in given or () if name not in types]
     return {
-        name: _substituted(name, types[name], value, f"{place}.{name}", problems)
+        name: _substituted(name, types.get(name, "str"), value, f"{place}.{name}", problems)
         for name, value in (given or {}).items()
-        if name in types
     }
 
 
@@ -156,11 +153,11 @@ def _text_of(match: re.Match[str], place: str, problems: list[str]) -> str:
 
 
 def _placed(
-    problem: str, index: str, entry: Mapping[str, Any], defaults: Mapping[str, Any], of_the_file: Collection[str]
+    problem: str, index: str, entry: Mapping[str, Any], defaults: Mapping[str, Any], overrides: Collection[str]
 ) -> str:
     """The problem with the place in the file that it is about; that of an override stays as it is."""
     name = problem.partition(":")[0]
-    if name not in of_the_file:
+    if name in overrides:
         return problem
     return f"{'defaults' if name in defaults and name not in entry else f'indexes.{index}'}.{problem}"
 
@@ -226,10 +223,3 @@ def _content(path: str | Path) -> dict[str, Any]:
         value=str(path),
         remedy="name a YAML file that this machine can read, with indexes: at its top and the indexes below it",
     )
-
-
-def _unknown(name: str, where: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}" if near else "see docs/indexes.md for all that there is"
-    # The value may be a secret under a misspelt name, so it is not shown.
-    return f"{where}: unknown parameter. Remedy: {hint}."

@@ -42,21 +42,19 @@ def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
     if name not in help_texts:
         near = next(iter(difflib.get_close_matches(name, help_texts, n=1)), "")
         hint = f"did you mean {near}" if near else "see parameters() of the configuration for all of them"
-        # The value of a misspelt secret parameter is a secret, too.
-        return f"{name}: unknown parameter [{name}={_shown(f'{name} {near}', details['input'])}]. Remedy: {hint}."
+        # The value may be a secret under a misspelt name, so it is not shown.
+        return f"{name}: unknown parameter. Remedy: {hint}."
     help_text = help_texts[name].rstrip(".")
     if details["type"] == "missing":
         return f"{name}: missing. Remedy: set it ({help_text})."
     context = details.get("ctx") or {}
     message = details["msg"]
-    value = f" [{name}={_shown(name, details['input'])}]" if context.get("show", True) else ""
+    value = ""
+    if context.get("show", True):
+        given = "***" if looks_secret(name) and details["input"] else redact(name, details["input"])
+        value = f" [{name}={shorten(repr(given), 200)}]"
     remedy = context.get("remedy") or f"set it as described: {help_text}"
     return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
-
-
-def _shown(name: str, value: object) -> str:
-    """The value as a message shows it: short and without secrets."""
-    return shorten(repr("***" if looks_secret(name) and value else redact(name, value)), 200)
 
 
 OptionalTableName = Annotated[str, AfterValidator(values.check_table_name)]
@@ -118,7 +116,7 @@ class ParameterModel(BaseModel):
         for field in cls.model_fields.values():
             field.description = " ".join((field.description or "").split())
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, /, **given: Any) -> None:
         fields = type(self).model_fields
         cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
         # An empty string, as of an empty widget, and None mean "not given".

@@ -127,19 +127,20 @@ class DescribeProblemsOfAFile:
                   films: {tabel: lake.shop.film}
                   stores: [lake.shop.store]
                 """,
-                ["defauls", "defaults.opensearch_ulr", "indexes.films.tabel", "indexes.stores"],
+                ["defauls", "indexes.stores"],
             ),
             (
                 """
-                defaults: {row_hash: md5}
+                defaults: {row_hash: md5, opensearch_ulr: "http://h"}
                 indexes:
-                  films: {table: lake.shop.film, select: [1, ""], max_polls: -1, settings: '{"a"'}
+                  films: {tabel: lake.shop.film, select: [1, ""], max_polls: -1, settings: '{"a"'}
                   actors: {table: actor}
                   empty:
                 """,
                 [
-                    *("indexes.films.select", "indexes.films.settings", "defaults.row_hash"),
-                    *("indexes.films.max_polls", "indexes.actors.table", "indexes.empty.table"),
+                    *("indexes.films.table", "indexes.films.select", "indexes.films.settings", "defaults.row_hash"),
+                    *("indexes.films.max_polls", "defaults.opensearch_ulr", "indexes.films.tabel"),
+                    *("indexes.actors.table", "indexes.empty.table"),
                 ],
             ),
             (f"defaults: {{select: [a]}}\n{ONE}", ["defaults.select"]),
