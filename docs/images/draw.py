@@ -1,4 +1,4 @@
-"""Draws the figures of the concepts as SVG, in colours for light and dark pages: python docs/images/draw.py."""
+"""Draws the figures of the documents as SVG, in colours for light and dark pages: python docs/images/draw.py."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ STYLE = """
   .small{font-size:13px;fill:#5a6172} .head{font-weight:600} .gone{fill:#9aa1b1;text-decoration:line-through}
   .box{fill:#f3f5fb;stroke:#b9c0d4} .spark{fill:#fff3e2;stroke:#e0b070} .store{fill:#e6f1ff;stroke:#86aee0}
   .good{fill:#e4f6e8;stroke:#7fc28f} .bad{fill:#fdeaea;stroke:#e09a9a}
+  .old{fill:#b3261e;text-decoration:line-through} .new{fill:#0b6b34;font-weight:600}
+  .figure{font-size:22px;font-weight:600}
   .line{stroke:#5a6172;stroke-width:1.6;fill:none} .dash{stroke-dasharray:5 4} .tip{fill:#5a6172}
   @media (prefers-color-scheme:dark){
     .page{fill:#1e2129} text{fill:#e6e8ef} .small{fill:#a9b0c2} .gone{fill:#747c90}
     .box{fill:#2a2f3b;stroke:#525a6e} .spark{fill:#40331f;stroke:#a67c42} .store{fill:#1f3450;stroke:#4f7db5}
     .good{fill:#1f3d29;stroke:#4f9a62} .bad{fill:#46272a;stroke:#a85c60} .line{stroke:#a9b0c2} .tip{fill:#a9b0c2}
+    .old{fill:#ff9c94} .new{fill:#7ddb9b}
   }
 """
 
@@ -64,6 +67,11 @@ class Figure:
             self.text(x + 12, y + 46 + 23 * number, row.lstrip("~"), "mono gone" if row.startswith("~") else "mono")
         return self
 
+    def line(self, path: str) -> Figure:
+        """Draw a line along a path."""
+        self._parts.append(f'<path class="line" d="{path}"/>')
+        return self
+
     def arrow(self, path: str, dashed: bool = False) -> Figure:
         """Draw an arrow along a path."""
         self._parts.append(f'<path class="line{" dash" if dashed else ""}" marker-end="url(#tip)" d="{path}"/>')
@@ -72,6 +80,48 @@ class Figure:
     def svg(self) -> str:
         """The drawing."""
         return "\n".join([self._head, *self._parts, "</svg>"]) + "\n"
+
+
+# Rows and counts of `make demo`, as its page 50_explore.html and its reports show them. "a > b": b replaced a.
+HEADINGS = ("change", "flight", "origin", "dep_delay", "arr_delay")
+CHANGED = (
+    ("update", "EV 5747, 7 July", "LGA", "81 > 66", "67 > 52"),
+    ("update", "B6 461, 7 July", "LGA", "130 > 115", "116 > 101"),
+    ("update", "UA 571, 8 February", "LGA > EWR", "4", "-9"),
+    ("update", "B6 318, 31 December", "JFK", "21", "30 > 31"),
+    ("insert", "UA 274, 1 January", "EWR", "-2", "25"),
+    ("delete", "B6 125, 1 January", "JFK", "null", "null"),
+)
+COUNTS = (
+    ("1,417,740", "rows in the files\nof six commits", "box"),
+    ("10,806", "rows really\nchanged", "spark"),
+    ("10,806", "documents written\nor deleted", "store"),
+    ("0", "of 329,589 rows\ndiffer from the index", "good"),
+)
+
+
+def sync() -> Figure:
+    """What a sync found and wrote."""
+    figure = Figure(680, 384, "Changed rows of a table, before and after, and how many documents a sync wrote for them")
+    places = (20, 104, 304, 434, 564)
+    for x, heading in zip(places, HEADINGS, strict=True):
+        figure.text(x, 34, heading, "head")
+    figure.line("M20 48H660")
+    for number, (change, *cells) in enumerate(CHANGED):
+        y, kind = 74 + 28 * number, {"insert": "new", "delete": "old"}.get(change, "")
+        figure.text(20, y, change, f"mono {kind}".strip())
+        for x, cell in zip(places[1:], cells, strict=True):
+            before, _, after = cell.partition(" > ")
+            figure.text(x, y, before, f"mono {'old' if after else kind}".strip())
+            figure.text(x + 8.5 * len(before) + 10, y, after, "mono new")
+    for number, (count, what, kind) in enumerate(COUNTS):
+        x = 20 + 164 * number
+        figure.box(x, 252, 148, 108, "", kind).text(x + 74, 292, count, "figure", "middle")
+        for line, words in enumerate(what.split("\n")):
+            figure.text(x + 74, 318 + 19 * line, words, "small", "middle")
+        if number:
+            figure.arrow(f"M{x - 15} 306h13")
+    return figure
 
 
 def data_flow() -> Figure:
@@ -185,6 +235,7 @@ def position() -> Figure:
 
 
 FIGURES = {
+    "sync.svg": sync,
     "data-flow.svg": data_flow,
     "carryover.svg": carryover,
     "partition-move.svg": partition_move,
