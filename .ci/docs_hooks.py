@@ -37,6 +37,8 @@ _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
+_NAME = re.compile(r"<code>[^<]+</code>")
+_WORD_END = re.compile(r"(?<=[a-z][_=])|(?<=[a-z])(?=[A-Z])")
 
 
 def on_config(config: Any) -> Any:
@@ -80,8 +82,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Write its column's heading into each cell: on a phone, site.css shows every row of a table as a list."""
-    return _TABLE.sub(lambda match: _with_headings(match[0]), html)
+    """Let names in tables break between words, and write its column's heading into each cell: see site.css."""
+    return _TABLE.sub(lambda match: _with_headings(_NAME.sub(_breakable, match[0])), html)
+
+
+def _breakable(name: re.Match[str]) -> str:
+    return _WORD_END.sub("<wbr>", name[0])
 
 
 def _with_headings(table: str) -> str:
