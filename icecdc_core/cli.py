@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
-from icecdc_core.config.sync import StatusConfig
+from icecdc_core.config.sync import InitConfig, StatusConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES
@@ -61,6 +61,13 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "init": Command(
+        "jobs.init:write_index_file",
+        "look at a table or a namespace and write an index file for it",
+        "--table lake.shop --output indexes.yml",
+        ("table", "output", "opensearch_url", "catalog_properties", "warehouse"),
+        InitConfig,
+    ),
     "setup": Command(
         "jobs.setup:check_setup",
         "check everything that a run needs, and list all problems",

@@ -287,3 +287,44 @@ class StatusConfig(SyncConfig):
     def subject(self) -> dict[str, str]:
         """The labels of a run in its log and metrics; without a table there are none."""
         return super().subject if "table" in self.model_fields_set else {"table": "", "index": ""}
+
+
+def _check_new_index_file(path: str) -> str:
+    if Path(path).expanduser().exists():
+        raise values.parameter_problem("exists already", "name another file, or remove this one")
+    return path
+
+
+class InitConfig(ParameterModel):
+    """The parameters of `icecdc init`; what else is given becomes the `defaults` of the file."""
+
+    table: Annotated[str, AfterValidator(values.check_table_or_namespace)]
+    """Table or namespace: catalog.namespace.table, or catalog.namespace for all its tables."""
+    output: Annotated[Text, AfterValidator(_check_new_index_file)] = Field(default="indexes.yml", validate_default=True)
+    """The index file to write. It must not exist."""
+    opensearch_url: OptionalUrl = "http://127.0.0.1:9200"
+    """http(s)://host:port of OpenSearch, without credentials."""
+    opensearch_username: str = ""
+    """User name for basic authentication, or a reference to it: env:NAME or secret:scope/key. Default: none."""
+    opensearch_password: SecretReference = ""
+    """Reference to the password: env:NAME or secret:scope/key; never the password itself."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Catalog, namespace levels and, if there is one, the table's name, without quotes."""
+        return values.split_table_name(f"{self.table}.any")[:-1]
+
+    @property
+    def catalog(self) -> str:
+        """Name of the Spark catalog."""
+        return self.parts[0]
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """The labels of a run in its log and metrics."""
+        return {"table": self.table, "index": ""}
+
+    def of_table(self, table: str, index: str) -> SyncConfig:
+        """The parameters of a run for one of the tables."""
+        shared = {"catalog_properties": self.catalog_properties, "warehouse": self.warehouse}
+        return SyncConfig(table=table, index=index, **shared)

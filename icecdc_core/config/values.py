@@ -174,6 +174,17 @@ def check_table_name(text: str) -> str:
     return text
 
 
+def check_table_or_namespace(text: str) -> str:
+    """A table name, or that of a namespace, with at least two parts."""
+    try:
+        split_table_name(f"{text}.any")
+    except PydanticCustomError:
+        raise parameter_problem(
+            "must have two or three parts: catalog.namespace or catalog.namespace.table", "name it as Spark does"
+        ) from None
+    return text
+
+
 def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
     """A name that OpenSearch accepts for an index."""
     if text != text.lower() or _INDEX_FORBIDDEN.search(text) or len(text.encode()) > max_bytes:

@@ -1,0 +1,344 @@
+"""`icecdc init`: look at tables and write an index file for them; what a person should look at is a comment.
+
+In: a table or a namespace. Out: a file that `icecdc setup` accepts. It reads a sample of each table, and the columns
+that may identify a row of all rows. It changes nothing but the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T
+
+from icecdc_core.columns import UNFIT_IDENTIFIERS
+from icecdc_core.config.values import split_table_name
+from icecdc_core.documents.mapping import check_supported
+from icecdc_core.errors import (
+    ConfigError,
+    DuplicateIdentifierError,
+    IcecdcError,
+    IdentifierColumnsError,
+    TableNotFoundError,
+    UnsupportedTypeError,
+)
+from icecdc_core.quoting import quoted
+from icecdc_core.reporting.reports import Report
+from icecdc_core.secrets import REDACTED, redact
+from icecdc_core.session.job_session import with_job_session
+from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.schema import require_unique
+from icecdc_core.table.source import Source, open_source
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.config.sync import InitConfig
+
+SAMPLE_ROWS = 20_000
+_SCHEMA = Path(__file__).parents[1] / "config" / "indexes.schema.json"
+_SHARED = ("opensearch_url", "opensearch_username", "opensearch_password", "catalog_properties", "warehouse")
+_OWN_TABLES = re.compile("icecdc_")
+_MOST_COLUMNS, _MOST_TOGETHER, _MOST_CHECKED = 12, 3, 5
+
+_PERSONAL = re.compile(
+    r"(^|_)(e?mail|phone|mobile|fax|ssn|iban|passport|birth(day|_?date)?|dob|(first|last|full|sur)_?name|street|address"
+    r"|ip|tax_?id)(_|$)",
+    re.IGNORECASE,
+)
+_MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[a-z]{2,}", re.IGNORECASE)
+_LATITUDE, _LONGITUDE = re.compile(r"(^|.*_)(lat|latitude)$", re.IGNORECASE), ("lon", "lng", "long", "longitude")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
+_TIME_NAME = re.compile(r"(^|_)(ts|time|timestamp|at|date|epoch)(_(s|ms))?$", re.IGNORECASE)
+_EPOCH = {"epoch_second": 1, "epoch_millis": 1000}  # from 2000 to 2100
+_FIRST_SECOND, _LAST_SECOND = 946_684_800, 4_102_444_800
+_LONGEST_KEYWORD = 64
+
+
+@dataclass(frozen=True)
+class InitReport(Report):
+    """What `icecdc init` wrote.
+
+    Attributes:
+        output: The file.
+        indexes: The names of the indexes in it.
+        kind: ``init``.
+        skipped: Tables that are not in it, each with the reason.
+        content: The file's text.
+        seconds: Seconds it took.
+    """
+
+    output: str
+    indexes: list[str]
+    kind: str = "init"
+    skipped: list[str] = field(default_factory=list)
+    content: str = ""
+    seconds: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """What came out, in a few words."""
+        return f"{len(self.indexes):,} indexes in {self.output}"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person wants to know first, as pairs of a name and a readable value."""
+        rows = [("file", self.output), ("indexes", ", ".join(self.indexes))]
+        return [*rows, *(("skipped", each) for each in self.skipped), ("next", f"icecdc setup --file {self.output}")]
+
+
+@with_job_session
+def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
+    """Write an index file for a table, or for every table of a namespace.
+
+    Args:
+        spark: A session that knows the catalog, see ``get_spark``.
+        config: ``table`` names a table or a namespace. What else is given becomes the `defaults` of the file; secrets
+            become references to environment variables.
+
+    Raises:
+        ConfigError: The file exists, or no table can be synced.
+        TableNotFoundError: There is no such table or namespace.
+    """
+    begin = time.monotonic()
+    entries: dict[str, list[str]] = {}
+    skipped = []
+    for name in _tables(spark, config):
+        index = _index_name(split_table_name(name)[-1])
+        try:
+            entries.setdefault(index, _entry(spark, config.of_table(name, index)))
+        except IcecdcError as error:
+            skipped.append(f"{name}: {error.message}")
+    if not entries:
+        raise ConfigError(
+            f"No table can be synced: {'; '.join(skipped) or 'the namespace is empty'}",
+            subject="table",
+            value=config.table,
+            remedy="name an Iceberg table, or a namespace that has some",
+        )
+    content = "\n".join(
+        [*_head(config), *(line for name, lines in entries.items() for line in ["", f"  {name}:", *lines])]
+    )
+    with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
+        file.write(f"{content}\n")
+    seconds = round(time.monotonic() - begin, 3)
+    return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
+
+
+def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
+    """The table that is named, or those of the namespace."""
+    name = ".".join(map(quoted, config.parts))
+    try:
+        if len(config.parts) > 2 and spark.catalog.tableExists(name):
+            return [config.table]
+        found = spark.sql(f"SHOW TABLES IN {name}").collect()
+    except (PySparkException, Py4JJavaError) as error:
+        raise TableNotFoundError(
+            "There is no such table or namespace",
+            subject="table",
+            value=config.table,
+            remedy="name a table, catalog.namespace.table, or a namespace, catalog.namespace, as Spark does; check "
+            "catalog_properties and warehouse",
+        ) from error
+    return [f"{config.table}.{quoted(row['tableName'])}" for row in found if not _OWN_TABLES.match(row["tableName"])]
+
+
+def _index_name(table_name: str) -> str:
+    return re.sub(r"[^a-z0-9_.-]+", "-", table_name.lower()).lstrip("-_+.") or "index"
+
+
+def _head(config: InitConfig) -> Iterator[str]:
+    """The lines above the indexes: schema for editors, and what all indexes share."""
+    yield f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, Path(config.output).absolute().parent)}"
+    yield f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:"
+    yield f"#   icecdc setup --file {config.output}"
+    yield ""
+    yield "defaults:"
+    for name in _SHARED:
+        value = getattr(config, name)
+        if value and (name in config.model_fields_set or name == "opensearch_url"):
+            yield f"  {name}: {_yaml(_without_secrets(value))}"
+    yield ""
+    yield "indexes:"
+
+
+def _without_secrets(value: Any) -> Any:
+    """The value with a reference to a variable for each secret."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    return {
+        key: f"env:{re.sub('[^A-Z0-9]+', '_', key.upper())}"
+        if redact(key, text) == REDACTED
+        else _without_secrets(text)
+        for key, text in value.items()
+    }
+
+
+def _yaml(value: Any) -> str:
+    """A value on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
+
+
+def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
+    """The lines of one index."""
+    source = open_source(spark, config, needs_history=False)
+    with spark_errors(config, source.table):
+        rows = spark.table(config.quoted_table)
+        simple = [
+            each.name
+            for each in source.table.schema().fields
+            if not isinstance(each.dataType, (T.StructType, T.ArrayType, T.MapType, T.VariantType))
+            and each.name not in source.table.unreadable
+        ]
+        sample = rows.select(*map(quoted, simple)).limit(SAMPLE_ROWS).toPandas()
+        identifiers = list(source.identifier_columns)
+        reason = "the table's own identifier fields"
+        if not identifiers:
+            identifiers = _first_unique(source, possible_identifiers(config.table_name, source.schema, sample))
+            reason = "unique in all rows"
+    return [f"    table: {config.table}", *describe(source.table.schema(), sample, identifiers, reason)]
+
+
+def _first_unique(source: Source, candidates: Iterable[tuple[str, ...]]) -> list[str]:
+    """The first columns that identify every row of the current snapshot."""
+    if source.head is None:
+        return []
+    rows = source.rows(source.table.plan(source.head))
+    for columns in islice(candidates, _MOST_CHECKED):
+        try:
+            require_unique(rows, columns, str(source.table.name), allow_duplicates=False)
+            return list(columns)
+        except (DuplicateIdentifierError, IdentifierColumnsError):
+            continue
+    return []
+
+
+def possible_identifiers(table: str, schema: T.StructType, sample: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Yield columns that identify each row of the sample: fewest first, and first those whose names say so."""
+    ranks = {
+        name: _rank(name.lower(), table.lower())
+        for name in sample.columns
+        if not isinstance(schema[name].dataType, UNFIT_IDENTIFIERS) and _may_identify(name, sample[name])
+    }
+    ranked = sorted(ranks, key=lambda name: ranks[name])[:_MOST_COLUMNS]
+    for count in range(1, _MOST_TOGETHER + 1):
+        together = sorted(combinations(ranked, count), key=lambda names: sum(ranks[name] for name in names))
+        for names in together:
+            is_only_time = count == 1 and ranks[names[0]] == _TIME
+            if not is_only_time and not sample.duplicated(list(names)).any():
+                yield names
+
+
+def _may_identify(name: str, values: pd.Series[Any]) -> bool:
+    if values.empty or values.isna().any() or _is_personal(name, values):
+        return False
+    return not (isinstance(values.iloc[0], str) and values.str.contains(r"\s").any())
+
+
+_TIME = 3
+"""The rank of a column that is rarely unique alone, or only by chance."""
+
+
+def _rank(name: str, table: str) -> int:
+    if name in ("id", f"{table}_id", f"{table.removesuffix('s')}_id"):
+        return 0
+    if _TIME_NAME.search(name):
+        return _TIME
+    return 1 if re.search(r"(id|key|uuid|code|sku|number|no)$", name) else 2
+
+
+def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[str], reason: str) -> list[str]:
+    """Return the lines of an index below its table."""
+    lines = []
+    if identifiers:
+        lines.append(f"    identifier_columns: {_yaml(list(identifiers))}  # {reason}")
+    else:
+        lines.append("    # No columns were found that identify a row: only appended rows can be synced without them.")
+        lines.append("    # identifier_columns: []")
+    columns = {name: sample[name].dropna() for name in sample.columns if sample[name].notna().any()}
+    personal = [name for name, values in columns.items() if name not in identifiers and _is_personal(name, values)]
+    texts = [name for name in personal if isinstance(schema[name].dataType, T.StringType)]
+    if personal:
+        lines.append(
+            f"    # This looks personal: {', '.join(personal)}. To leave it out, and to have only a hash of it:"
+        )
+        lines.append(
+            f'    #   select: ["* EXCEPT ({", ".join(map(quoted, personal))})"'
+            + "".join(f', "sha2({quoted(name)}, 256) AS {quoted(name)}"' for name in texts)
+            + "]"
+        )
+    mapping: dict[str, tuple[dict[str, Any], str]] = {}
+    points = dict(_points(schema, columns))
+    refused = [each.name for each in schema.fields if _is_refused(each)]
+    if points or refused:
+        left_out = f" EXCEPT ({', '.join(map(quoted, refused))})" if refused else ""
+        why = "  # OpenSearch cannot have these columns" if refused else ""
+        lines += ["    select:", f"      - {_yaml(f'*{left_out}')}{why}"]
+    for name, (latitude, longitude) in points.items():
+        point = f"named_struct('lat', {quoted(latitude)}, 'lon', {quoted(longitude)})"
+        lines.append(
+            f"      - {_yaml(f'IF({quoted(latitude)} + {quoted(longitude)} IS NULL, NULL, {point}) AS {quoted(name)}')}"
+        )
+        mapping[name] = ({"type": "geo_point"}, "for distances and maps")
+    for name, values in columns.items():
+        if name not in refused and (found := _field_for(schema[name].dataType, name, values)):
+            mapping[name] = found
+    if mapping:
+        lines.append(
+            "    mapping:  # all other fields get theirs from the column's type; a string can be searched both ways"
+        )
+        lines += [f"      {_yaml(name)}: {_yaml(options)}  # {why}" for name, (options, why) in mapping.items()]
+    return lines
+
+
+def _is_refused(column: T.StructField) -> bool:
+    try:
+        check_supported(T.StructType([column]))
+    except UnsupportedTypeError:
+        return True
+    return False
+
+
+def _is_personal(name: str, values: pd.Series[Any]) -> bool:
+    looks: Callable[[object], bool] = lambda value: isinstance(value, str) and bool(_MAIL.fullmatch(value))  # noqa: E731
+    return bool(_PERSONAL.search(name)) or bool(values.map(looks).mean() > 0.5)
+
+
+def _points(schema: T.StructType, columns: dict[str, pd.Series[Any]]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield a field for each pair of a latitude and a longitude."""
+    by_name = {name.lower(): name for name in columns if isinstance(schema[name].dataType, T.NumericType)}
+    for lower, name in by_name.items():
+        if not (found := _LATITUDE.match(lower)):
+            continue
+        other = next((by_name[each] for end in _LONGITUDE if (each := f"{found[1]}{end}") in by_name), None)
+        inside = (
+            other and columns[name].astype(float).abs().max() <= 90 and columns[other].astype(float).abs().max() <= 180
+        )
+        if other and inside and f"{found[1]}location" not in schema.names:
+            yield f"{found[1]}location", (name, other)
+
+
+def _field_for(data_type: T.DataType, name: str, values: pd.Series[Any]) -> tuple[dict[str, Any], str] | None:
+    """A better field than the generated one, and why; None if that one is right."""
+    if isinstance(data_type, T.StringType):
+        if all(map(_DATE.fullmatch, values)):
+            return {"type": "date", "format": "strict_date_optional_time"}, f"such as {values.iloc[0]}"
+        different, longest = values.nunique(), int(values.str.len().max())
+        is_word = not values.str.contains(r"\s").any() or different * 10 <= len(values)
+        if is_word and longest <= _LONGEST_KEYWORD:
+            return {"type": "keyword"}, f"{different:,} different values of up to {longest} characters"
+    if isinstance(data_type, T.LongType) and _TIME_NAME.search(name):
+        for form, factor in _EPOCH.items():
+            if values.between(_FIRST_SECOND * factor, _LAST_SECOND * factor).all():
+                return {"type": "date", "format": form}, f"such as {values.iloc[0]}"
+    return None

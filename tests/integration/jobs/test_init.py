@@ -1,0 +1,91 @@
+"""`icecdc init`: the index file of a table that nobody described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from icecdc_core import SyncConfig, export_table, validate_table
+from icecdc_core.config.sync import InitConfig
+from icecdc_core.errors import ConfigError, TableNotFoundError
+from icecdc_core.jobs.init import write_index_file
+from icecdc_core.jobs.setup import check_setup
+
+ROWS = """
+    SELECT id AS line, concat('o-', id div 2) AS order_no, CAST(id % 2 AS INT) AS position,
+      array('red', 'blue')[id % 2] AS colour, concat('A long text about the item number ', id) AS description,
+      concat('ann', id, '@example.com') AS contact, '+43 1 5550' AS phone,
+      48.0 + id / 100 AS shop_lat, CAST(16.0 AS DECIMAL(9, 6)) AS shop_lon,
+      '2026-01-31T12:00:00Z' AS delivered, 1760000000000L + id AS created_at, id / 3 AS price,
+      array(id) AS tags, named_struct('a', id) AS `_source`
+    FROM range(200)
+"""
+
+
+@pytest.fixture(scope="module")
+def namespace(spark: Any) -> Any:
+    spark.sql("CREATE NAMESPACE lake.unknown_shop")
+    spark.sql(f"CREATE TABLE lake.unknown_shop.`Order Lines` USING iceberg AS SELECT * EXCEPT (line) FROM ({ROWS})")
+    spark.sql("CREATE TABLE lake.unknown_shop.logs (text STRING) USING iceberg")
+    spark.sql("INSERT INTO lake.unknown_shop.logs VALUES ('one'), ('one')")
+    yield "lake.unknown_shop"
+    for table in ("`Order Lines`", "logs"):
+        spark.sql(f"DROP TABLE lake.unknown_shop.{table}")
+    spark.sql("DROP NAMESPACE lake.unknown_shop")
+
+
+class DescribeWriteIndexFile:
+    def it_writes_what_setup_accepts_and_an_export_can_use(
+        self, spark: Any, namespace: str, opensearch: Any, opensearch_url: str, warehouse: Path, tmp_path: Path
+    ):
+        output = tmp_path / "indexes.yml"
+        shared = {"opensearch_url": opensearch_url, "warehouse": str(warehouse)}
+        report = write_index_file(spark, InitConfig(table=namespace, output=str(output), **shared))
+        assert (report.indexes, report.skipped) == (["order-lines", "logs"], [])
+
+        content = yaml.safe_load(output.read_text())
+        lines, logs = content["indexes"]["order-lines"], content["indexes"]["logs"]
+        assert content["defaults"] == shared
+        assert lines["identifier_columns"] == ["order_no", "position"]
+        assert {name: field["type"] for name, field in lines["mapping"].items()} == {
+            "shop_location": "geo_point",
+            "order_no": "keyword",
+            "colour": "keyword",
+            "contact": "keyword",
+            "phone": "keyword",
+            "delivered": "date",
+            "created_at": "date",
+        }
+        assert "personal: contact, phone." in output.read_text()
+        assert "identifier_columns" not in logs
+        schema = output.read_text().partition("$schema=")[2].partition("\n")[0]
+        assert (tmp_path / schema).is_file()
+
+        configs = SyncConfig.load_all(output, positions_index="positions-of-init")
+        assert [check_setup(spark, config).problems for config in configs.values()] == [[], []]
+        config = configs["order-lines"]
+        export_table(spark, config)
+        assert validate_table(spark, config).ok
+        near = {"geo_distance": {"distance": "1km", "shop_location": {"lat": 48.5, "lon": 16}}}
+        assert opensearch.count(index=config.index, body={"query": near})["count"] == 1
+        opensearch.indices.delete(index=f"{config.index}-*,positions-of-init", params={"expand_wildcards": "all"})
+
+    def it_writes_no_secret_and_overwrites_no_file(self, spark: Any, namespace: str, warehouse: Path, tmp_path: Path):
+        output = tmp_path / "indexes.yml"
+        properties = {"type": "jdbc", "uri": "jdbc:sqlite:x.db", "jdbc.password": "pa55word"}
+        config = InitConfig(table=f"{namespace}.logs", output=str(output), catalog_properties=properties)
+        write_index_file(spark, config)
+        assert "pa55word" not in output.read_text()
+        assert yaml.safe_load(output.read_text())["defaults"]["catalog_properties"]["jdbc.password"] == (
+            "env:JDBC_PASSWORD"
+        )
+        with pytest.raises(ConfigError, match="exists already"):
+            InitConfig(table=namespace, output=str(output))
+
+    @pytest.mark.parametrize("table", ["lake.unknown_shop.missing", "lake.unknown"])
+    def it_names_a_table_or_namespace_that_is_missing(self, spark: Any, namespace: str, table: str, tmp_path: Path):
+        with pytest.raises(TableNotFoundError, match="no such table or namespace"):
+            write_index_file(spark, InitConfig(table=table, output=str(tmp_path / "indexes.yml")))
