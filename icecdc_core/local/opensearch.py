@@ -9,6 +9,7 @@ import re
 import secrets
 import subprocess
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 DEFAULT_PORT = 9200
 _LARGEST_PORT = 9299  # the embedded server refuses ports above
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
+_KNN_PLUGIN = "org.opensearch.knn.plugin.KNNPlugin"
 _COMPILER_CLASS = "org.codehaus.commons.compiler.samples.CompilerDemo"
 # No disk watermarks: above 90 % OpenSearch allocates no shards, and a laptop's disk is often that full.
 _SETTINGS = """\
@@ -119,11 +121,12 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
         config.mkdir(exist_ok=True)
         (config / "opensearch.yml").write_text(_SETTINGS, encoding="utf-8")
         (config / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
-        plugin = _compiled_plugin(java, jars, folder)
+        libraries, plugins = _unpacked(jars, folder)
+        classes = _compiled_plugin(java, libraries, folder)
         # fmt: off
         return [
             str(java.executable), f"-Xmx{heap}", f"-Djava.io.tmpdir={folder}",
-            "-cp", os.pathsep.join(map(str, [*jars, plugin])), _PLUGIN.stem, "-pluginTypes", _PLUGIN.stem,
+            "-cp", os.pathsep.join(map(str, [*libraries, classes])), _PLUGIN.stem, "-pluginTypes", ",".join(plugins),
             "-basePath", str(folder), "-confPath", str(config), "-dataPath", str(data),
             "-clusterName", cluster_name, "-numOfNode", "1", "-baseHttpPort", str(port - 1),
         ]
@@ -136,6 +139,22 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
         return url if url and cluster_at(url).get("cluster_name") == cluster_name else ""
 
     return Service("OpenSearch", number, ports, prepare, find_url)
+
+
+def _unpacked(jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
+    """The jars, with those inside the k-NN plugin if this version has it, and the classes of the plugins.
+
+    The plugin's native libraries are not published as a jar, so vectors need `engine: lucene`.
+    """
+    libraries, plugins = [], [_PLUGIN.stem]
+    for jar in jars:
+        if jar.suffix != ".zip":
+            libraries.append(jar)
+            continue
+        with zipfile.ZipFile(jar) as archive:
+            libraries += [Path(archive.extract(name, folder)) for name in archive.namelist() if name.endswith(".jar")]
+        plugins.append(_KNN_PLUGIN)
+    return libraries, plugins
 
 
 def _compiled_plugin(java: JavaHome, jars: list[Path], folder: Path) -> Path:

@@ -132,7 +132,9 @@ def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
     jars = []
     for entry in entries:
         group, artifact, number, *classifier = str(entry["artifact"]).split(":")
-        jars.append(Jar(group, artifact, number, str(entry["sha256"]), int(entry["size"]), "".join(classifier)))
+        extension = str(entry.get("extension", "jar"))
+        digest, size = str(entry["sha256"]), int(entry["size"])
+        jars.append(Jar(group, artifact, number, digest, size, "".join(classifier), extension))
     return jars
 
 

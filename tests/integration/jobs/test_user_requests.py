@@ -163,8 +163,25 @@ class DescribeRequests:
         export_table(spark, make_config(select=["* EXCEPT (html, lat, lon)"]))
         assert set(indexed()["1"]) == {"id", "city", "day", "price", "json", "person"}
 
-    def it_needs_a_server_that_has_the_type_of_a_vector(self, spark, fill, make_config):
-        mapping = {"vector": {"type": "knn_vector", "dimension": 2}}
-        config = make_config(select=["array(float(lat), float(lon)) AS vector"], mapping=mapping)
-        with pytest.raises(ConfigError, match="knn_vector"):
-            export_table(spark, config)
+    def it_needs_a_server_that_has_the_type_of_a_field(self, spark, fill, make_config):
+        with pytest.raises(ConfigError, match="semantic"):
+            export_table(spark, make_config(mapping={"city": {"type": "semantic", "model_id": "m"}}))
+
+    def it_finds_the_nearest_vectors(self, spark, sql, fill, make_config, opensearch):
+        if "KNNPlugin" not in opensearch.cat.plugins():
+            pytest.skip("this OpenSearch has no k-NN plugin")
+        vector = {"type": "knn_vector", "dimension": 2, "method": {"name": "hnsw", "engine": "lucene"}}
+        config = make_config(
+            select=["array(float(lat), float(lon)) AS v"], mapping={"v": vector}, settings={"knn": True}
+        )
+
+        def nearest(lat, lon):
+            query = {"knn": {"v": {"vector": [lat, lon], "k": 1}}}
+            return opensearch.search(index=config.index, body={"query": query})["hits"]["hits"][0]["_id"]
+
+        export_table(spark, config)
+        assert [nearest(48, 16), nearest(41, -70)] == ["1", "2"]
+        sql("UPDATE {t} SET lat = 48, lon = 16 WHERE id = 2")
+        sync_changes(spark, config)
+        assert nearest(48, 16) == "2"
+        assert validate_table(spark, config).ok
