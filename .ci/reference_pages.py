@@ -51,6 +51,8 @@ FAILURE = {
     "error": "The class of the [error](errors.md).",
     "message": "What is wrong, with the value found.",
     "remedy": "What to do.",
+    "ended_at": "When it ended, as ISO text in UTC.",
+    "behind_since": "Time of the oldest commit that the index lacks; empty if that is not known, or if it lacks none.",
 }
 
 
@@ -141,7 +143,7 @@ def _report_fields(kind: type) -> Iterator[tuple[str, str, str]]:
     """The fields of a report as its JSON has them: name, type, meaning."""
     _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
     found = re.findall(r"^    (\w+): ((?:.*(?:\n {8}.*)*))", section.partition("\n\n")[0], re.MULTILINE)
-    texts = {name: _plain(text) for name, text in found}
+    texts = {name: _plain(text) for name, text in found} | {"ended_at": FAILURE["ended_at"]}
     if kind is StatusReport:
         texts["indexes"] = "The [status](#indexstatus) of each index."
     for each in fields(kind):

@@ -12,8 +12,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from icecdc_core.reporting.figures import DELETED, INSERTED, NEUTRAL, STYLE, UPDATED, count_text, panels
-
+INSERTED, UPDATED, DELETED, NEUTRAL = "#2a9d8f", "#d98e25", "#d1495b", "#4a86b5"
+# The background is transparent, and this grey can be read on white and on black alike.
+_TEXT = "#7d8590"
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _TEXT,
+    "axes.facecolor": "none",
+    "axes.labelcolor": _TEXT,
+    "xtick.color": _TEXT,
+    "ytick.color": _TEXT,
+    "text.color": _TEXT,
+    "axes.titlecolor": _TEXT,
+}
 GROWTH = "time against "
 # Axes with a larger ratio of largest to smallest value are logarithmic.
 _DECADE = 10
@@ -32,7 +50,7 @@ def draw(found: Mapping[str, Any], folder: Path) -> None:
 def growth_figure(growth: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
     """One chart for each thing that grows: the seconds of every round as dots, their medians as a line."""
     with rc_context(STYLE):
-        figure, charts = panels(len(growth), height=3.0)
+        figure, charts = _panels(len(growth), height=3.0)
         for axes, (what, seconds_of) in zip(charts, growth.items(), strict=True):
             sizes = [int(size) for size in seconds_of]
             medians = [statistics.median(seconds) for seconds in seconds_of.values()]
@@ -44,7 +62,7 @@ def growth_figure(growth: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure
             if top > _DECADE * bottom:
                 axes.set_yscale("log")
                 for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-                    formatted(FuncFormatter(lambda value, _: count_text(value)))
+                    formatted(FuncFormatter(lambda value, _: _count_text(value)))
             else:
                 axes.set_ylim(0, top * 1.15)
             axes.set_title(what.capitalize())
@@ -55,7 +73,7 @@ def growth_figure(growth: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure
 def memory_figure(memory: Mapping[str, Any]) -> Figure:
     """The resident memory of every process over the run."""
     with rc_context(STYLE):
-        figure, (axes,) = panels(1, height=3.4)
+        figure, (axes,) = _panels(1, height=3.4)
         samples = memory["samples"]
         for kind, colour in _COLOURS.items():
             axes.plot([s["seconds"] for s in samples], [s[kind] for s in samples], color=colour, label=kind)
@@ -70,11 +88,26 @@ def memory_figure(memory: Mapping[str, Any]) -> Figure:
         return figure
 
 
+def _panels(count: int, height: float) -> tuple[Figure, Sequence[Axes]]:
+    figure = Figure(figsize=(9.0, height), layout="constrained", facecolor="none")
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr, call-arg]
+    return figure, list(axes)
+
+
+def _count_text(value: float) -> str:
+    """A count that fits a label: 950, 12.3 k, 1.2 M."""
+    for limit, divisor, unit in ((1e6, 1e6, " M"), (1e4, 1e3, " k")):
+        if abs(value) >= limit:
+            return f"{value / divisor:,.1f}".removesuffix(".0") + unit
+    return f"{value:,.1f}".removesuffix(".0")
+
+
 def _scaled(axes: Axes, sizes: Sequence[int]) -> None:
     if max(sizes) > _DECADE * min(sizes):
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(sizes)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count_text(value)))
     axes.set_axisbelow(True)
     axes.grid(axis="y", color="#e4e9ee", linewidth=0.8)

@@ -8,6 +8,9 @@ from typing import Any
 DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
 """The words by which an error of Spark is recognized as one of identifiers that are not unique, or null."""
 
+CARD = "icecdc_card"
+"""The attribute of an error that holds, as HTML, what a notebook shows of the run that it ended."""
+
 
 class IcecdcError(Exception):
     """Base class of all errors that icecdc raises.
@@ -37,7 +40,11 @@ class IcecdcError(Exception):
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook)."""
+        """Show the card of the failed run; return what, why and what to do, without a traceback (IPython's hook)."""
+        if card := getattr(self, CARD, ""):
+            from IPython.display import display
+
+            display({"text/html": card, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
         heading = f"\x1b[1m{type(self).__name__}\x1b[0m"
         return [heading, *str(self).replace(" Remedy: ", "\n\x1b[1mWhat to do:\x1b[0m ").splitlines()]
 

@@ -44,7 +44,7 @@ class ExploreConfig(SyncConfig):
     )
     document_id: Text = Field(
         default="",
-        description="Document to look up: its _id, or its identifier values as JSON. Default: one that changed.",
+        description="The _id of the document to look up. Default: one that changed.",
     )
     query: Query = Field(
         default="",

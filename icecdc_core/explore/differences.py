@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from icecdc_core.explore.view import View
-    from icecdc_core.reporting.figures import Cell
+    from icecdc_core.reporting.tables import Cell
 
 Document = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ class RowChange:
 
     def cell(self, name: str) -> Cell:
         """What a table shows of one field: its value, or both if they differ."""
-        from icecdc_core.reporting.figures import Cell
+        from icecdc_core.reporting.tables import Cell
 
         if self.before is None or self.after is None:
             return Cell(value_text((self.after or self.before or {}).get(name)), self.kind)
@@ -154,7 +154,7 @@ class Differences(Part):
         """Yield the counts, and the sample with both values of each changed field."""
         import pandas as pd
 
-        from icecdc_core.reporting.figures import Cell, Heading
+        from icecdc_core.reporting.tables import Cell, Heading
 
         start = "the empty table" if self.from_snapshot_id is None else f"snapshot {self.from_snapshot_id}"
         if self.to_snapshot_id is not None:

@@ -11,18 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import NotFoundError
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from py4j.protocol import Py4JError
 from pyspark.sql import types as T
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.columns import JSON_OPTIONS, quoted
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.documents.bulk_lines import DIGEST, document_json, epoch_of, scalar_text
-from icecdc_core.documents.example_queries import example_queries, with_values
-from icecdc_core.documents.mapping import index_mapping
+from icecdc_core.documents.bulk_lines import DIGEST, document_json, epoch_of
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
 from icecdc_core.explore.differences import (
     UPDATED,
@@ -78,7 +73,7 @@ class DocumentView(Part):
         """Yield both sides, and what snapshots did to the document."""
         import pandas as pd
 
-        from icecdc_core.reporting.figures import Cell, Heading
+        from icecdc_core.reporting.tables import Cell, Heading
 
         if self.document_id:
             yield Heading(f"Document {self.document_id}")
@@ -121,114 +116,64 @@ def _fields_of(change: RowChange) -> list[tuple[str, Any]]:
 
 def look_up_document(view: View, differences: Differences) -> DocumentView:
     """Look a document up in the index and in the table, and find what snapshots did to it."""
-    given, example = view.config.document_id, differences.example_id
+    document_id = view.config.document_id or differences.example_id
     if not view.source.identifier_columns:
         return DocumentView(verdict="The table has no identifier columns: an id does not say which row a document is.")
-    if not given and not example:
+    if not document_id:
         return DocumentView(verdict="No document changed; set document_id to look one up.")
     with view.reading() as source:
-        wanted = find_wanted(source, given or example, is_id=not given)
-        found = DocumentView(wanted.document_id, rows=_current_rows(source, wanted))
+        found = DocumentView(document_id, rows=_current_rows(source, document_id))
         if source.head is not None:
-            found = replace(found, **_history(source, source.head, wanted, view.config.max_snapshots))
+            found = replace(found, **_history(source, source.head, document_id, view.config.max_snapshots))
     problem = view.missing
     if not problem:
         try:
             with view.searching("reading a document") as client:
-                found = replace(found, **_indexed(client, view, wanted.document_id))
+                found = replace(found, **_indexed(client, view, document_id))
         except IcecdcError as error:
             problem = f"The index cannot be read. {error}"
     agrees, verdict = (None, problem) if problem else _verdict(view, found)
     return replace(found, agrees=agrees, verdict=verdict)
 
 
-@dataclass(frozen=True)
-class WantedDocument:
-    """A document to look up, and the values of its identifier columns if its id says them."""
-
-    document_id: str
-    values: Mapping[str, str]
-
-    def condition(self, source: Source, schema: T.StructType) -> Column:
-        """Return whether a row is that of the document."""
-        if not self.values:
-            return complete_id(schema, source.key_columns) == self.document_id
-        condition = F.lit(True)
-        for name, text in zip(source.key_columns, self.values.values(), strict=True):
-            condition &= F.col(quoted(name)) == _identifier_value(text, schema[name].dataType)
-        return condition
-
-
-def find_wanted(source: Source, given: str, is_id: bool = False) -> WantedDocument:
-    """Return the document that a person names."""
-    names, schema = source.identifier_columns, source.table.schema()
-    texts = identifier_texts(given, names, is_id)
-    if not texts:
-        return WantedDocument(given, {})
-    row = source.table.spark.range(1).select(
-        *(_identifier_value(text, schema[name].dataType).alias(name) for name, text in texts.items())
-    )
-    canonical = (scalar_text(F.col(quoted(name)), schema[name].dataType, JSON_OPTIONS) for name in texts)
-    document_id, *values = row.select(complete_id(row.schema, names), *canonical).collect()[0]
-    if document_id is None:
-        kinds = ", ".join(f"{name} {schema[name].dataType.simpleString()}" for name in names)
-        raise _identifier_error(f"These are no values of the identifier columns {kinds}", given, names)
-    return WantedDocument(document_id, dict(zip(names, values, strict=True)))
-
-
-def identifier_texts(given: str, names: Sequence[str], is_id: bool = False) -> dict[str, str]:
+def identifier_values(document_id: str, identifier_columns: Sequence[str]) -> dict[str, str]:
     """Return the text of each identifier column; empty if the id may be a digest of them. Pure."""
-    if given.startswith("{") and not is_id:
-        try:
-            values = json.loads(given, parse_int=str, parse_float=str)  # numbers stay as they are written
-        except ValueError as error:
-            raise _identifier_error(f"This is not valid JSON: {error}", given, names) from None
-        if set(values) != set(names) or not all(isinstance(each, str | bool) for each in values.values()):
-            raise _identifier_error("Each identifier column needs a single value", given, names)
-        return {name: values[name] if isinstance(values[name], str) else str(values[name]).lower() for name in names}
-    if re.fullmatch(DIGEST, given):
+    if re.fullmatch(DIGEST, document_id):
         return {}
-    parts = [given]
-    if len(names) > 1:
-        escaped = re.findall(r"\|((?:[^\\|]|\\.)*)", f"|{given}", re.DOTALL)
+    parts = [document_id]
+    if len(identifier_columns) > 1:
+        escaped = re.findall(r"\|((?:[^\\|]|\\.)*)", f"|{document_id}", re.DOTALL)
         parts = [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in escaped]
-    if len(parts) != len(names):
-        raise _identifier_error(f"The document id has {len(parts)} parts", given, names)
-    return dict(zip(names, parts, strict=True))
+    if len(parts) != len(identifier_columns):
+        raise ConfigError(
+            f"The document id has {len(parts)} parts, and the table {len(identifier_columns)} identifier columns",
+            subject="document_id",
+            value=document_id,
+            remedy=f"give the _id as the index has it: {'|'.join(identifier_columns)}",
+        )
+    return dict(zip(identifier_columns, parts, strict=True))
 
 
-def _identifier_error(problem: str, given: str, names: Sequence[str]) -> ConfigError:
-    example = json.dumps(dict.fromkeys(names, "..."))
-    remedy = f"give the _id as the index has it, such as {'|'.join(names)}, or {example}"
-    return ConfigError(problem, subject="document_id", value=given, remedy=remedy)
-
-
-def _identifier_value(text: str, kind: T.DataType) -> Column:
-    """The value that a text of an id stands for; null if it stands for none."""
-    value = F.lit(text)
-    return F.try_to_binary(value, F.lit("base64")) if isinstance(kind, T.BinaryType) else value.try_cast(kind)
-
-
-def _current_rows(source: Source, wanted: WantedDocument) -> tuple[Document, ...]:
+def _current_rows(source: Source, document_id: str) -> tuple[Document, ...]:
     """The rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
+    texts, schema = identifier_values(document_id, source.identifier_columns), source.table.schema()
     if source.head is None:
         return ()
-    kinds = {name: source.table.schema()[name].dataType for name in wanted.values}
     try:
         values = {
-            name: int(text) if isinstance(kinds[name], T.IntegralType) else text
-            for name, text in wanted.values.items()
-            if not isinstance(kinds[name], T.BinaryType | T.BooleanType)
+            name: int(text) if isinstance(schema[name].dataType, T.IntegralType) else text
+            for name, text in texts.items()
+            if not isinstance(schema[name].dataType, T.BinaryType | T.BooleanType)
         }
         files = source.table.plan_matching(source.head, values)
-    except Py4JJavaError:  # Iceberg refuses a value that a column's type of that time cannot have
+    except (ValueError, Py4JError):  # Iceberg refuses a value that a column's type of that time cannot have
         files = source.table.plan(source.head)
     rows = replace(source.selection, with_row_position=False).select(source.table.read(files))
-    found = rows.where(wanted.condition(source, rows.schema)).select(document_json(rows.schema))
+    found = rows.where(complete_id(rows.schema, source.key_columns) == document_id).select(document_json(rows.schema))
     return tuple(json.loads(row[0]) for row in found.limit(_MOST_ROWS).collect())
 
 
-def _history(source: Source, head: int, wanted: WantedDocument, most: int) -> dict[str, Any]:
+def _history(source: Source, head: int, document_id: str, most: int) -> dict[str, Any]:
     """What the newest snapshots of the branch did to a document, and which were searched."""
     metadata, chain = source.metadata, ancestors(source.metadata, head)
     start = chain[most] if len(chain) > most else None
@@ -242,7 +187,9 @@ def _history(source: Source, head: int, wanted: WantedDocument, most: int) -> di
     if not scans:
         return {"searched": note}
     changes = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
-    found = row_changes(changes.where(wanted.condition(source, changes.schema)), source.key_columns)
+    found = row_changes(
+        changes.where(complete_id(changes.schema, source.key_columns) == document_id), source.key_columns
+    )
     events = sorted(collect_changes(found, source.key_columns), key=lambda each: chain.index(each.snapshot_id))
     return {"searched": note, "history": tuple((_snapshot(source, each.snapshot_id), each) for each in events)}
 
@@ -304,7 +251,6 @@ def _without_nulls(value: Any) -> Any:
 
 
 _MOST_FIELDS = 12
-_MOST_EXAMPLES = 8
 # What makes a JSON object the body of a search, and not a query alone.
 _BODY_KEYS = frozenset({"query", "sort", "from", "size", "knn", "min_score", "post_filter", "collapse"})
 
@@ -318,7 +264,6 @@ class QueryResult(Part):
     took_ms: int = 0
     seconds: float = 0.0
     hits: tuple[tuple[str, float | None, Document], ...] = ()
-    examples: tuple[tuple[str, str], ...] = ()
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -326,10 +271,10 @@ class QueryResult(Part):
         return {"hits": self.total, "took_ms": self.took_ms, "seconds": self.seconds, "problem": self.problem}
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
-        """Yield the query, its hits and queries to try next."""
+        """Yield the query and its hits."""
         import pandas as pd
 
-        from icecdc_core.reporting.figures import Heading
+        from icecdc_core.reporting.tables import Heading
 
         if self.total is None:
             yield self.problem
@@ -339,11 +284,6 @@ class QueryResult(Part):
         fields = list(dict.fromkeys(name for _, _, document in self.hits for name in document))[:_MOST_FIELDS]
         rows = [[key, score, *(value_text(hit.get(name)) for name in fields)] for key, score, hit in self.hits]
         yield pd.DataFrame(rows, columns=["_id", "score", *fields])
-        if self.examples:
-            yield Heading("Queries to try")
-            yield pd.DataFrame(self.examples, columns=["field", "query"])
-        else:
-            yield "No hit has a value for an example query."
 
 
 def try_query(view: View) -> QueryResult:
@@ -375,7 +315,6 @@ def try_query(view: View) -> QueryResult:
         int(answer["took"]),
         round(time.monotonic() - begin, 3),
         tuple(hits),
-        tuple(_examples(view, [document for _, _, document in hits]))[:_MOST_EXAMPLES],
     )
 
 
@@ -390,14 +329,3 @@ def search_body(given: str, most: int) -> dict[str, Any]:
     size = found.get("size")
     size = min(size, most) if isinstance(size, int) else most
     return {"query": {"match_all": {}}, **found, "size": size, "track_total_hits": True}
-
-
-def _examples(view: View, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:
-    """Yield for each field a query with a value that one of the documents has."""
-    config = view.config
-    properties = index_mapping(view.source.schema, config.mapping, config.pipeline_fields)["properties"]
-    for name in properties:
-        for query in example_queries(properties, name)[:1]:
-            filled = (with_values(query, document) for document in documents)
-            if (found := next((each for each in filled if each != query), None)) is not None:
-                yield name, json.dumps(found)

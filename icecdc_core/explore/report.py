@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.view import Part
 from icecdc_core.jobs.sync import sync_changes
-from icecdc_core.reporting.exit_states import reason_without_values, state_of
+from icecdc_core.reporting.card import report_html
+from icecdc_core.reporting.exit_states import failure_of, failure_report, reason_without_values
 from icecdc_core.reporting.reports import Report, RunReport
 
 if TYPE_CHECKING:
     from icecdc_core.explore.differences import Differences
     from icecdc_core.explore.documents import DocumentView, QueryResult
-    from icecdc_core.explore.time_line import TimeLine
-    from icecdc_core.explore.view import View
+    from icecdc_core.explore.view import TimeLine, View
 
 
 @dataclass(frozen=True)
@@ -83,38 +82,24 @@ def explore_report(
 
 @dataclass(frozen=True, repr=False)
 class NextSync(Part):
-    """The outcome of a dry run."""
+    """The outcome of a dry run: its report, or that of its failure."""
 
     report: RunReport | None
-    problem: str = ""
-    state: str = "ok"
+    failure: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
 
-    @property
-    def line(self) -> str:
-        """The outcome in a sentence."""
-        if self.report is None:
-            return f"The next sync would fail: {self.problem}"
-        found = self.report
-        if "export" in found.strategy:
-            return f"The next sync would export the table: {found.upserts:,} documents."
-        if not found.snapshots:
-            return "Nothing: the index is up to date."
-        return (
-            f"The next sync would apply {found.snapshots:,} snapshots: {found.upserts:,} upserts and "
-            f"{found.deletes:,} deletes. {found.carryovers_removed:,} rewritten rows are the same and are not sent."
-        )
-
     def to_dict(self) -> dict[str, Any]:
-        """The outcome for the report."""
+        """The outcome for the report; no value of a row."""
         if self.report is None:
-            return {"state": self.state, "problem": self.reason}
-        names = ("strategy", "snapshots", "upserts", "deletes", "carryovers_removed", "seconds")
-        return {"state": self.state, **{name: getattr(self.report, name) for name in names}}
+            return {"state": self.failure["state"], "problem": self.reason}
+        names = ("state", "strategy", "snapshots", "upserts", "deletes", "carryovers_removed", "seconds")
+        return {name: getattr(self.report, name) for name in names}
 
-    def shown(self) -> Iterator[str]:
-        """Yield the outcome."""
-        yield self.line
+    def _repr_html_(self) -> str:
+        return report_html(self.report or self.failure)
+
+    def __repr__(self) -> str:
+        return self.report.text() if self.report else str(self.failure["message"])
 
 
 def dry_run_next_sync(view: View) -> NextSync:
@@ -124,4 +109,4 @@ def dry_run_next_sync(view: View) -> NextSync:
     try:
         return NextSync(sync_changes(view.spark, config))
     except IcecdcError as error:
-        return NextSync(None, str(error), state_of(error), reason_without_values(error))
+        return NextSync(None, failure_of(error) or failure_report(error, {}), reason_without_values(error))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icecdc_core.commits.position import Position
-from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
@@ -19,8 +18,8 @@ from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.failures import spark_errors
-from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.snapshots import ancestors, lag, operation
+from icecdc_core.table.metadata import Snapshot, TableMetadata
+from icecdc_core.table.snapshots import ancestors, committed_at, operation, rows_added, rows_removed
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Part:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        from icecdc_core.reporting.figures import as_html
+        from icecdc_core.reporting.tables import as_html
 
         return as_html(self.shown())
 
@@ -121,7 +120,6 @@ class View:
     chosen: SnapshotRange
     position: Position | None = None
     missing: str = ""
-    notes: tuple[str, ...] = ()
     since: float = field(default_factory=time.monotonic)
 
     @property
@@ -184,7 +182,7 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
         source = open_indexable_source(own, config, needs_history=False)
     snapshot_id = position.snapshot_id if position else None
     chosen = choose_snapshots(source.metadata, source.head, snapshot_id, config.from_snapshot, config.to_snapshot)
-    return View(spark, config, source, chosen, position, missing, tuple(index_notes(source, position)), since)
+    return View(spark, config, source, chosen, position, missing, since)
 
 
 def _position(config: ExploreConfig) -> tuple[Position | None, str]:
@@ -202,22 +200,61 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
         return None, f"The index cannot be read. {error}"
 
 
-def index_notes(source: Source, position: Position | None) -> Iterator[str]:
-    """Yield what a sync cannot do with the index and its table, and how far the index is behind."""
-    if not source.identifier_columns:
-        yield (
+@dataclass(frozen=True, repr=False)
+class TimeLine(Part):
+    """The newest snapshots of a table, and where its index stands."""
+
+    entries: tuple[dict[str, Any], ...]
+    snapshots: int
+    notes: tuple[str, ...] = ()
+
+    def shown(self) -> Iterator[str | pd.DataFrame]:
+        """Yield the notes and the snapshots as a table, newest first."""
+        import pandas as pd
+
+        yield f"{len(self.entries):,} of {self.snapshots:,} snapshots; max_snapshots shows more."
+        yield from self.notes
+        yield pd.DataFrame(list(self.entries))
+
+
+def show_time_line(view: View) -> TimeLine:
+    """Return the newest snapshots of the table; reads metadata only."""
+    metadata, position = view.source.metadata, view.position_snapshot_id
+    entries = time_line(metadata, view.source.head, position, view.config.max_snapshots)
+    notes = [view.missing]
+    if not view.source.identifier_columns:
+        notes.append(
             "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "
             "be looked up. identifier_columns names some."
         )
-    if position is None:
-        return
-    error = check_preconditions(position, source)
-    if error is not None:
-        yield f"The next sync cannot continue from the position: {error}"
-    snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
-    if snapshots and position.snapshot_id in (None, *source.snapshot_ids):
-        yield f"The index is {snapshots:,} snapshots and {seconds:,.0f} s behind the table."
-    elif error is None and position.snapshot_id == source.head:
-        yield "The index is up to date."
-    elif error is None:
-        yield "The table was rolled back to an earlier snapshot than that of the index. The next sync goes back to it."
+    if position is not None and metadata.snapshot_by_id(position) is None:
+        notes.append(f"The snapshot of the index, {position}, has expired.")
+    return TimeLine(entries, len(metadata.snapshots), tuple(filter(None, notes)))
+
+
+def time_line(metadata: TableMetadata, head: int | None, position: int | None, most: int) -> tuple[dict[str, Any], ...]:
+    """Return the newest snapshots of a table, newest first."""
+    heads = {name: ref.snapshot_id for name, ref in sorted(metadata.refs.items())}
+    reachable = {each for named in (*heads.values(), head) for each in ancestors(metadata, named)}
+
+    def what(snapshot_id: int) -> str:
+        names = [name for name, named in heads.items() if named == snapshot_id]
+        names += ["the index"] if snapshot_id == position else []
+        return ", ".join([*names, *([] if snapshot_id in reachable else ["rolled back"])])
+
+    return tuple(
+        {
+            "snapshot_id": each.snapshot_id,
+            "committed_at": committed_at(each),
+            "operation": operation(each),
+            "rows_added": rows_added(each),
+            "rows_removed": rows_removed(each),
+            "what": what(each.snapshot_id),
+        }
+        for each in sorted(metadata.snapshots, key=_moment, reverse=True)[:most]
+    )
+
+
+def _moment(snapshot: Snapshot) -> tuple[int, int]:
+    # Clocks of writers may differ; sequence numbers do not (format v1 has none).
+    return int(snapshot.sequence_number or 0), snapshot.timestamp_ms

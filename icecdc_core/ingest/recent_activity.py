@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
     """Return the last batches of the job, newest first."""
-    from icecdc_core.reporting.figures import NotebookFrame
+    from icecdc_core.reporting.tables import NotebookFrame
 
     entries = spark.table(config.quoted_commit_log).where((F.col("job") == config.job) & (F.col("kind") == "batch"))
     rows = F.aggregate("tables", F.lit(0).cast("long"), lambda total, table: total + table["rows"])
@@ -29,7 +29,7 @@ def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 
     """Return the last dead letters of the job, newest first."""
     import pandas as pd
 
-    from icecdc_core.reporting.figures import NotebookFrame
+    from icecdc_core.reporting.tables import NotebookFrame
 
     columns = ["kept_at", "topic", "partition", "offset", "table", "reason"]
     recent = pd.DataFrame(columns=columns)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from icecdc_core.reporting.card import BEHIND, IN_SYNC, NOTHING, Card, command_for, moment
 from icecdc_core.reporting.reports import Report
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from icecdc_core.ingest.commit_log import LogEntry
 
@@ -89,17 +89,25 @@ class IngestReport(Report):
             ("seconds", f"{self.seconds:,.1f}"),
         ]
 
-    def figure(self) -> Figure:
-        """Rows by table, and the time of every stage."""
-        from icecdc_core.reporting import figures
-
-        return figures.ingest_figure(self.to_dict())
+    def card(self) -> Card:
+        """What a person sees first."""
+        word = BEHIND if self.behind or self.lost else IN_SYNC if self.records else NOTHING
+        what = f"{self.records:,} records read, {self.rows_written:,} rows written to {len(self.tables):,} tables"
+        what += f", {self.dead_letters:,} dead letters (records that could not be routed or parsed)"
+        facts = [
+            ("Complete up to", moment(self.valid_through)),
+            ("Tables behind", ", ".join(self.behind)),
+            ("Ended", self.ended),
+            ("Run id", self.run_id),
+        ]
+        title = f"{self.job}, from {', '.join(self.topics)}"
+        return Card(word, title, what, facts, command_for("ingest", None, self.job))
 
     def table_summary(self) -> pd.DataFrame:
         """A row for each table that had records."""
         import pandas as pd
 
-        from icecdc_core.reporting.figures import NotebookFrame
+        from icecdc_core.reporting.tables import NotebookFrame
 
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
         return NotebookFrame.of(pd.DataFrame(rows))

@@ -15,6 +15,7 @@ from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.changes.steps import plan_steps
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quoted
 from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.reporting.card import BEHIND, NOTHING
 from icecdc_core.reporting.reports import Report, text_table
 from icecdc_core.session.job_session import with_job_session
 from icecdc_core.shuffle import shuffle_by_identifiers
@@ -48,7 +49,7 @@ def changes_per_snapshot(
     """
     import pandas as pd
 
-    from icecdc_core.reporting.figures import NotebookFrame
+    from icecdc_core.reporting.tables import NotebookFrame
 
     begin, end = report.from_snapshot_id, report.to_snapshot_id
     columns = list(EXACT_COLUMNS if exact else SUMMARY_COLUMNS)
@@ -156,6 +157,11 @@ class PendingChanges(Report):
     snapshots: list[dict[str, Any]] = field(default_factory=list)
     next_sync: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def word(self) -> str:
+        """The state in a word or two."""
+        return NOTHING if self.next_sync["strategy"] == "none" else BEHIND
 
     @property
     def line(self) -> str:

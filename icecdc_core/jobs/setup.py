@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from opensearchpy.exceptions import NotFoundError, TransportError
+from opensearchpy.exceptions import TransportError
 
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions, policy_of
@@ -51,9 +51,14 @@ class CheckReport(Report):
         """``ok``, else how a run would end now: the state of the first failure."""
         return state_of(self.errors[0]) if self.errors else "ok"
 
+    @property
+    def word(self) -> str:
+        """The state in a word."""
+        return "failed" if self.errors else "ready"
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
-        names = [each.name for each in fields(self) if each.name != "errors"]  # type: ignore[arg-type]
+        names = [each.name for each in fields(self) if each.name != "errors"]
         return {**{name: getattr(self, name) for name in names}, "state": self.state}
 
 
@@ -124,7 +129,7 @@ class SetupReport(CheckReport):
         """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
         import pandas as pd
 
-        from icecdc_core.reporting.figures import NotebookFrame
+        from icecdc_core.reporting.tables import NotebookFrame
 
         return NotebookFrame.of(pd.DataFrame(self.columns), empty="The table cannot be read, so there is no mapping.")
 
@@ -132,7 +137,7 @@ class SetupReport(CheckReport):
         """Blocking problems and notes; says so if there are none."""
         import pandas as pd
 
-        from icecdc_core.reporting.figures import NotebookFrame
+        from icecdc_core.reporting.tables import NotebookFrame
 
         frame = pd.DataFrame(self._found, columns=["kind", "what was found"])
         return NotebookFrame.of(frame, empty="None: a run can start.")
@@ -165,22 +170,6 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
         seconds=round(time.monotonic() - begin, 3),
         **found,
     )
-
-
-@with_job_session
-def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
-    """Count the selected rows of the current snapshot and the documents of the index (0 without an index)."""
-    source = open_indexable_source(spark, config)
-    with closing(connect(config)) as client, spark_errors(config, source.table):
-        rows = _count_rows(source)
-        source.table.release()
-        with typed_errors(config.opensearch_url, "counting documents", config.opensearch_username):
-            try:
-                client.indices.refresh(index=config.index)
-                documents = int(client.count(index=config.index)["count"])
-            except NotFoundError:
-                documents = 0
-        return {"rows": rows, "documents": documents}
 
 
 def _about(source: Source, config: SyncConfig) -> dict[str, Any]:

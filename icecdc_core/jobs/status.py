@@ -15,6 +15,7 @@ from icecdc_core.config.sync import StatusConfig
 from icecdc_core.errors import IndexDiffersError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table
+from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
 from icecdc_core.runs.dead_letters import count_open_dead_letters
@@ -76,6 +77,13 @@ class StatusReport(Report):
     def state(self) -> str:
         """The worst state of the indexes."""
         return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="ok")
+
+    @property
+    def word(self) -> str:
+        """The state in a word or two."""
+        if self.state != "ok":
+            return FAILED
+        return BEHIND if any(each.lag_snapshots or each.pending for each in self.indexes) else IN_SYNC
 
     @property
     def line(self) -> str:

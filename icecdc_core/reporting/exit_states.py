@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from icecdc_core.errors import IcecdcError
@@ -81,6 +82,11 @@ def exit_code(state: str) -> int:
     return EXIT_STATES[state].code
 
 
+def utc_now() -> str:
+    """Return the time as ISO text in UTC, in seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 LONGEST_MESSAGE = 20_000
 _INTERRUPTED = "The run was interrupted"
 _AFTER_AN_INTERRUPT = "run it again; the next run finishes or repeats what this one began"
@@ -90,7 +96,8 @@ REPORT = "icecdc_report"
 
 def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
     """Return the report of a failed run, as a scheduler reads it."""
-    state = state_of(error)
+    state, now = state_of(error), datetime.now(UTC)
+    lag = facts.get("lag_seconds") if facts.get("lag_snapshots") else None
     known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
     text = shorten(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
     remedy = getattr(error, "remedy", "")
@@ -105,6 +112,8 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
         "error": type(error).__name__,
         "message": text,
         "remedy": remedy or "; ".join(remedies) or EXIT_STATES[state].action,
+        "ended_at": now.isoformat(timespec="seconds"),
+        "behind_since": (now - timedelta(seconds=lag)).isoformat(timespec="seconds") if lag else "",
     }
 
 

@@ -12,9 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from icecdc_core.errors import ConfigError, IcecdcError
+from icecdc_core.changes.steps import snapshots_between
+from icecdc_core.errors import CARD, ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.opensearch.counts import COUNTERS
+from icecdc_core.reporting.card import card_html, failure_card
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
@@ -22,6 +24,7 @@ from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, tra
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
+from icecdc_core.table.snapshots import operation, rows_added, rows_removed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from icecdc_core.config.model import ParameterModel
     from icecdc_core.reporting.lineage import Lineage
+    from icecdc_core.table.metadata import TableMetadata
     from icecdc_core.table.source import Source
 
 C = TypeVar("C", bound="ParameterModel")
@@ -76,7 +80,7 @@ class JobRun(Generic[C]):
         attributes = {f"icecdc.{name}": value for name, value in self._identity.items()}
         self._traced = self._resources.enter_context(span(f"icecdc {self.job}", attributes, orchestrator()))
         self._trace = trace_of_run()
-        self._lineage = open_lineage(self)
+        self._lineage = _open_lineage(self) if lineage_is_configured() else None
         event("run started")
         try:
             check_report_path(self.config.report_path)
@@ -128,6 +132,8 @@ class JobRun(Generic[C]):
             if report.lag_snapshots and "lag_read_at" in self._facts and not report.dry_run:
                 waited = self.seconds - self._facts["lag_read_at"]
                 report = replace(report, worst_lag_seconds=round((report.lag_seconds or 0.0) + waited, 3))
+            if self.opened_source is not None and report.kind == "sync" and "export" not in report.strategy:
+                report = replace(report, rows_rewritten=_rows_rewritten(self.opened_source.metadata, report))
         self._finished = report
         return report
 
@@ -167,6 +173,7 @@ class JobRun(Generic[C]):
         self.note(seconds=self.seconds, state=state_of(error))
         report = failure_report(error, self._facts)
         setattr(error, REPORT, report)
+        setattr(error, CARD, card_html(failure_card(report)))
         logged = {name: report[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
         # A notebook does not show it. The event has the message already, which can be long.
         trace = "".join(traceback.format_exception(error))
@@ -179,6 +186,14 @@ class JobRun(Generic[C]):
                 write_report(report, self.config.report_path)
             except ConfigError as unwritable:  # must not hide why the run failed
                 event(str(unwritable), logging.WARNING)
+
+
+def _rows_rewritten(metadata: TableMetadata, report: RunReport) -> int | None:
+    """Return the rows of the files that the snapshots in the range added and removed; a compaction changes no row."""
+    begin, end = report.from_snapshot_id, report.to_snapshot_id
+    path = set(snapshots_between(metadata, begin, end) or ()) if end is not None else set()
+    found = [each for each in metadata.snapshots if each.snapshot_id in path and operation(each) != "replace"]
+    return sum(rows_added(each) + rows_removed(each) for each in found)
 
 
 def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
@@ -199,21 +214,16 @@ def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
     send_gauges(metrics)
 
 
-def open_lineage(run: JobRun[Any]) -> Lineage | None:
-    """Return the lineage of a run, if the environment names where to send it."""
-    if not lineage_is_configured():
-        return None
+def _open_lineage(run: JobRun[Any]) -> Lineage | None:
     try:
         from icecdc_core.reporting.lineage import Lineage
 
         return Lineage(run)
-    except ImportError as missing:
-        remedy = "pip install 'icecdc[openlineage]'"
-        event(f"a package for monitoring is missing: {missing.name}", logging.WARNING, remedy=remedy)
-    except Exception as error:  # a wrong setting of the environment, in the client's own words
+    except Exception as error:  # the package is missing, or a setting of the environment is wrong
         reason = shorten(mask_secrets(f"{type(error).__name__}: {error}"), 300)
-        event(f"tracing or lineage is off for this run: openlineage: {reason}", logging.WARNING)
-    return None
+        remedy = "pip install 'icecdc[openlineage]'; check the variables OPENLINEAGE_*"
+        event(f"lineage is off for this run: {reason}", logging.WARNING, remedy=remedy)
+        return None
 
 
 def lineage_is_configured() -> bool:

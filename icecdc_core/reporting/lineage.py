@@ -49,11 +49,7 @@ _WAITING_CALLS = 1000
 
 
 def location_name(location: str) -> tuple[str, str]:
-    """Return namespace and name of a dataset that lies at a location.
-
-    Examples: `s3a://lake/shop/orders` gives `s3://lake` and `shop/orders`; `/data/orders` gives `file` and
-    `/data/orders`.
-    """
+    """Return namespace and name of a dataset: `s3a://lake/shop/orders` gives `s3://lake` and `shop/orders`."""
     parts = urlsplit(location)
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
     if scheme in ("", "file"):
@@ -88,45 +84,6 @@ def parent_facet(parent_id: str) -> parent_run.ParentRunFacet | None:
         return None
 
 
-class BackgroundCalls:
-    """Makes the calls to a server, one after the other; none of them fails a run, nor does it wait long for them."""
-
-    def __init__(self) -> None:
-        self._calls: queue.Queue[Callable[[], object]] = queue.Queue(_WAITING_CALLS)
-        self._thread: threading.Thread | None = None
-        self._problem = ""
-        self._is_late = False
-
-    def call(self, function: Callable[[], object]) -> None:
-        """Call a function after those before it."""
-        if self._thread is None or not self._thread.is_alive():  # a forked process has no threads
-            # A daemon, because the end of the process waits for other threads.
-            self._thread = threading.Thread(target=self._work, name="icecdc-OpenLineage", daemon=True)
-            self._thread.start()
-        with suppress(queue.Full):
-            self._calls.put_nowait(function)
-
-    def wait(self) -> None:
-        """Wait until all calls are made, and log what went wrong; after a late answer only briefly."""
-        was_late, done = self._is_late, threading.Event()
-        self.call(done.set)
-        self._is_late = not done.wait(_SHORT_WAIT if was_late else _LONGEST_WAIT)
-        problem, self._problem = self._problem, ""
-        if self._is_late and not was_late:
-            problem = problem or f"no answer within {_LONGEST_WAIT:.0f} s"
-        if problem:
-            event(f"cannot reach a monitoring system: OpenLineage: {problem}", logging.WARNING)
-
-    def _work(self) -> None:
-        while True:
-            function = self._calls.get()
-            try:
-                function()
-            except Exception as error:  # whatever a client raises must not end the thread
-                self._problem = shorten(mask_secrets(f"{type(error).__name__}: {error}"), 300)
-
-
-BACKGROUND = BackgroundCalls()
 _Datasets = tuple[list[InputDataset], list[OutputDataset]]
 
 
@@ -134,13 +91,20 @@ class Lineage:
     """The events of one run: START once it works, RUNNING after each batch of an ingest, and one for how it ended.
 
     START waits until the table is known, so every event has the datasets. A poll that finds nothing sends nothing.
+    A thread sends them, one after the other: a server that is away neither fails a run nor delays it much.
     """
+
+    _was_late = False
 
     def __init__(self, run: JobRun[Any]) -> None:
         self._run = run
         self._client = OpenLineageClient()
         self._started_at = _now()
         self._begun = False
+        self._problem = ""
+        self._calls: queue.Queue[Callable[[], object] | None] = queue.Queue(_WAITING_CALLS)
+        # A daemon, because the end of the process waits for other threads.
+        self._thread = threading.Thread(target=self._work, name="icecdc-OpenLineage", daemon=True)
         job_type = job_type_job.JobTypeJobFacet(
             processingType="STREAMING" if run.is_endless else "BATCH", integration="ICECDC", jobType=run.job.upper()
         )
@@ -149,6 +113,14 @@ class Lineage:
             f"icecdc.{run.job}.{run.config.subject['index']}",
             facets={"jobType": job_type},
         )
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (function := self._calls.get()) is not None:
+            try:
+                function()
+            except Exception as error:  # whatever a client raises must not end the thread
+                self._problem = f"{type(error).__name__}: {error}"
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Send START, if it was not sent."""
@@ -162,13 +134,22 @@ class Lineage:
             self._send(RunState.RUNNING, facts, _now())
 
     def ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """Send how the run ended, and wait until it is sent."""
+        """Send how the run ended, and wait until it is sent; only briefly if the server was late before."""
         if error is not None or self._begun or not getattr(self._run.config, "polls", False):
             self.begin(facts)
             state = RunState.FAIL if isinstance(error, Exception) else RunState.ABORT
             self._send(RunState.COMPLETE if error is None else state, facts, _now(), error)
-        BACKGROUND.call(lambda: self._client.close(1.0))
-        BACKGROUND.wait()
+        with suppress(queue.Full):
+            self._calls.put_nowait(lambda: self._client.close(1.0))
+            self._calls.put_nowait(None)
+        was_late = Lineage._was_late
+        self._thread.join(_SHORT_WAIT if was_late else _LONGEST_WAIT)
+        Lineage._was_late = self._thread.is_alive()
+        if Lineage._was_late and not was_late:
+            self._problem = self._problem or f"no answer within {_LONGEST_WAIT:.0f} s"
+        if self._problem:
+            problem = shorten(mask_secrets(self._problem), 300)
+            event(f"cannot reach a monitoring system: OpenLineage: {problem}", logging.WARNING)
 
     def _send(self, state: RunState, facts: Mapping[str, Any], at: str, error: BaseException | None = None) -> None:
         known = dict(facts)
@@ -194,7 +175,8 @@ class Lineage:
                 )
             )
 
-        BACKGROUND.call(emit)
+        with suppress(queue.Full):
+            self._calls.put_nowait(emit)
 
     def _of_ingest(self, facts: Mapping[str, Any]) -> _Datasets:
         namespace = topic_namespace(getattr(self._run.config, "bootstrap_servers", ""))

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.counts import COUNTERS, Counts
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from icecdc_core.reporting.card import (
+    BEHIND,
+    FAILED,
+    IN_SYNC,
+    NOTHING,
+    Card,
+    command_for,
+    moment,
+    report_html,
+    report_page,
+    rewritten_figure,
+)
+from icecdc_core.reporting.exit_states import utc_now
 
 
 def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
@@ -36,8 +45,11 @@ def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> st
     return "\n".join(lines)
 
 
-class Report(ABC):
+@dataclass(frozen=True, kw_only=True)
+class Report:
     """Base class of all reports."""
+
+    ended_at: str = field(default_factory=utc_now, compare=False)
 
     @property
     def state(self) -> str:
@@ -46,7 +58,7 @@ class Report(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
-        return {**asdict(self), "state": self.state}  # type: ignore[call-overload]
+        return {**asdict(self), "state": self.state}
 
     def to_json(self) -> str:
         """The report as one JSON object on one line."""
@@ -57,28 +69,54 @@ class Report(ABC):
         """What came out, in a few words."""
         return ""
 
-    @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
+        """All that a person may want to know, as pairs of a name and a readable value."""
+        return []
 
     def text(self) -> str:
         """The report as a table of plain text, for a terminal."""
         return text_table([row for row in self.rows() if row[1]])
 
-    def summary(self) -> pd.DataFrame:
-        """The report as a small table for a notebook."""
-        import pandas as pd
+    @property
+    def word(self) -> str:
+        """The state in a word or two."""
+        return "done" if self.state == "ok" else FAILED
 
-        from icecdc_core.reporting.figures import NotebookFrame
+    def card(self) -> Card:
+        """What a person sees first."""
+        table, index, problems = (getattr(self, name, "") for name in ("table", "index", "problems"))
+        command = command_for("sync", table, index) if table and self.state == "ok" else ""
+        title = ", from ".join(filter(None, (index, table)))
+        return Card(self.word, title, "\n".join([self.line, *problems]), [("Ended", self.ended)], command)
 
-        rows = [row for row in self.rows() if row[1]]
-        frame = pd.DataFrame(rows, columns=["", "value"]).set_index("")
-        return NotebookFrame.of(frame.rename_axis(None))
+    @property
+    def ended(self) -> str:
+        """When it ended and how long it took, as a person reads it."""
+        seconds = getattr(self, "seconds", None)
+        return moment(self.ended_at) + ("" if seconds is None else f", after {seconds:,.1f} s")
+
+    def figure(self) -> str:
+        """The figure below the card, as HTML; empty if it would say nothing."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        return report_html(self)
 
 
 def optional_text(value: object) -> str:
     """Return a value as a row of a report shows it; an empty text, which leaves the row out, for None."""
     return "" if value is None else str(value)
+
+
+_STRATEGIES = {
+    "none": "up to date",
+    "export": "the whole table, to a new index",
+    "reexport": "the whole table again, to a new index",
+    "insert-only": "the rows of new files",
+    "diff": "the rows of changed files, compared before and after",
+    "repair": "the documents that differed",
+    "replay": "dead letters, written again",
+}
 
 
 @dataclass(frozen=True)
@@ -119,6 +157,8 @@ class RunReport(Report):
             commit.
         worst_lag_seconds: Longest time in seconds from a commit until it was searchable. A polling run leaves out the
             commits that its first poll found. Null if there was no commit, and for the first export.
+        rows_rewritten: Rows of the files that the snapshots in the range added and removed, by their own summaries and
+            without compactions; null for an export.
     """
 
     kind: str
@@ -150,6 +190,7 @@ class RunReport(Report):
     target_lag_seconds: float | None = None
     lag_kept: bool | None = None
     worst_lag_seconds: float | None = None
+    rows_rewritten: int | None = None
 
     @property
     def counts(self) -> Counts:
@@ -172,17 +213,18 @@ class RunReport(Report):
             steps=[*self.steps, *later.steps],
             notes=[*self.notes, *later.notes],
             rejected_samples=[*self.rejected_samples, *later.rejected_samples],
+            rows_rewritten=(self.rows_rewritten or 0) + (later.rows_rewritten or 0),
             **asdict(self.counts + later.counts),
         )
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
-        lags = self.lag_snapshots and self.lag_seconds is not None
         kept = "" if self.lag_kept is None else "kept" if self.lag_kept else "NOT kept"
         waited = (
             "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s",
             f"target {self.target_lag_seconds:g} s {kept}" if kept else "",
         )
+        stages = ", ".join(f"{name} {seconds:,.1f}" for name, seconds in self.stage_seconds.items())
         return [
             ("run", self.kind + (" (dry run: nothing was written)" if self.dry_run else "")),
             ("table", self.table),
@@ -190,25 +232,50 @@ class RunReport(Report):
             ("from snapshot", optional_text(self.from_snapshot_id)),
             ("to snapshot", optional_text(self.to_snapshot_id)),
             ("snapshots", f"{self.snapshots:,}"),
-            ("strategy", "none: up to date" if self.strategy == "none" else self.strategy),
-            ("upserts", f"{self.upserts:,}"),
-            ("deletes", f"{self.deletes:,}"),
-            ("carryovers removed", f"{self.carryovers_removed:,}"),
-            ("already applied", f"{self.already_applied:,}"),
-            ("rejected", f"{self.rejected:,}"),
+            (
+                "strategy",
+                "; ".join(f"{name}: {_STRATEGIES.get(name, 'as its name')}" for name in self.strategy.split(", ")),
+            ),
+            ("upserts", f"{self.upserts:,} documents written"),
+            ("deletes", f"{self.deletes:,} documents deleted"),
+            ("carryovers removed", f"{self.carryovers_removed:,} unchanged rows of rewritten files, not sent"),
+            ("already applied", f"{self.already_applied:,} operations that an earlier attempt had written"),
+            ("rejected", f"{self.rejected:,} documents that OpenSearch refused"),
             ("bulk requests", f"{self.requests:,} ({self.retries:,} retried)" if self.requests else ""),
-            ("behind at the start", f"{self.lag_snapshots:,} snapshots, {self.lag_seconds:,.0f} s" if lags else ""),
+            ("behind at the start", self._lag_at_start),
             ("longest lag of a commit", ", ".join(filter(None, waited))),
-            ("seconds", f"{self.seconds:,.1f}"),
+            ("seconds", f"{self.seconds:,.1f}" + (f" ({stages})" if stages else "")),
             ("ended by", "SIGTERM" if self.stopped else ""),
             ("note", "; ".join(self.notes)),
         ]
 
-    def figure(self) -> Figure:
-        """What was written, and the time every stage took."""
-        from icecdc_core.reporting import figures
+    @property
+    def _lag_at_start(self) -> str:
+        known = self.lag_snapshots and self.lag_seconds is not None
+        return f"{self.lag_snapshots:,} snapshots, {self.lag_seconds:,.0f} s" if known else ""
 
-        return figures.run_figure(self.to_dict())
+    def card(self) -> Card:
+        """What a person sees first."""
+        written = f"{self.upserts:,} documents {'to write' if self.dry_run else 'written'}, {self.deletes:,} to delete"
+        written = written if self.dry_run else written.replace("to delete", "deleted")
+        idle = self.strategy == "none" or not (self.upserts or self.deletes or self.snapshots or self.rejected)
+        word, job, lag = IN_SYNC, "validate", "none"
+        if idle:
+            word, written = NOTHING, "The index has every change of the table."
+        elif self.dry_run:
+            word, job, lag = BEHIND, self.kind, self._lag_at_start
+        elif self.rejected:
+            word, job, written = BEHIND, "replay", f"{written}, {self.rejected:,} refused by OpenSearch (dead letters)"
+        elif self.kind == "export":
+            job = "sync"
+        was = f"{lag} (before: {self._lag_at_start})" if self._lag_at_start and not self.dry_run else lag
+        facts = [("Lag", was), ("Ended", self.ended), ("Run id", self.run_id), ("Note", "\n".join(self.notes))]
+        command = command_for(job, self.table, self.index)
+        return Card(word, f"{self.index}, from {self.table}", written, facts, command)
+
+    def figure(self) -> str:
+        """Rows rewritten, rows changed and documents written, as HTML; empty if the numbers are the same."""
+        return rewritten_figure(self.to_dict())
 
 
 @dataclass(frozen=True)
@@ -265,12 +332,6 @@ class ValidationReport(Report):
             return f"equal, {self.source_rows:,} rows" + (f", {self.repaired:,} repaired" if self.repaired else "")
         return f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
 
-    def text(self) -> str:
-        """The report as a table of plain text, with samples of the ids that differ."""
-        samples = {"missing": self.missing_ids, "extra": self.extra_ids, "stale": self.stale_ids}
-        found = [(f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items() if ids]
-        return text_table([*self.rows(), *found])
-
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
         return [
@@ -286,26 +347,22 @@ class ValidationReport(Report):
             ("stale", f"{self.stale:,}"),
             ("repaired", f"{self.repaired:,}"),
             ("seconds", f"{self.seconds:,.1f}"),
+            *self._samples(),
         ]
 
-    def differences(self) -> pd.DataFrame:
-        """The ids that differ (a sample), with what is wrong with each."""
-        import pandas as pd
+    def _samples(self) -> list[tuple[str, str]]:
+        samples = {"missing": self.missing_ids, "extra": self.extra_ids, "stale": self.stale_ids}
+        return [(f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items() if ids]
 
-        from icecdc_core.reporting.figures import NotebookFrame
-
-        found = [("missing", self.missing_ids), ("extra", self.extra_ids), ("stale", self.stale_ids)]
-        frame = pd.DataFrame(
-            [(kind, identifier) for kind, ids in found for identifier in ids],
-            columns=["difference", "document id"],
-        )
-        return NotebookFrame.of(frame, empty=f"None: all {self.source_rows:,} documents equal their rows.")
-
-    def figure(self) -> Figure:
-        """Rows against documents, the differences, and the time every stage took."""
-        from icecdc_core.reporting import figures
-
-        return figures.validation_figure(self.to_dict())
+    def card(self) -> Card:
+        """What a person sees first."""
+        word, job = (IN_SYNC, "sync") if self.ok else ("differs", "repair")
+        facts = [
+            ("Compared", f"snapshot {self.snapshot_id}, {self.source_rows:,} rows, {self.index_documents:,} documents")
+        ]
+        facts += [*self._samples(), ("Ended", self.ended), ("Run id", self.run_id)]
+        what = f"{self.line}: every field of every document was compared"
+        return Card(word, f"{self.index}, from {self.table}", what, facts, command_for(job, self.table, self.index))
 
 
 def report_json(report: Report | Mapping[str, Any]) -> str:
@@ -331,8 +388,15 @@ def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
     return target
 
 
+def write_page(report: Report | Mapping[str, Any], path: str) -> Path:
+    """Write the report, or that of a failed run, as an HTML page to a file, folders made as needed."""
+    with _writable(path, "html") as target:
+        target.write_text(report_page(report), encoding="utf-8")
+    return target
+
+
 @contextmanager
-def _writable(path: str) -> Iterator[Path]:
+def _writable(path: str, subject: str = "report_path") -> Iterator[Path]:
     try:
         target = Path(path).expanduser()
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -340,7 +404,7 @@ def _writable(path: str) -> Iterator[Path]:
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"The report cannot be written: {getattr(error, 'strerror', None) or error}",
-            subject="report_path",
+            subject=subject,
             value=path,
             remedy="give a path in a folder that exists and may be written to, or leave it empty",
         ) from error
@@ -387,11 +451,17 @@ class ManyReport(Report):
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
         indexes = {name: _values(report) for name, report in self.indexes.items()}
-        return {"state": self.state, "indexes": indexes, "seconds": self.seconds}
+        return {"state": self.state, "indexes": indexes, "seconds": self.seconds, "ended_at": self.ended_at}
 
-    def rows(self) -> list[tuple[str, str]]:
-        """One line for each index."""
-        return [(name, state) for name, state in self.states.items()]
+    def card(self) -> Card:
+        """What a person sees first: how many indexes ended in which state."""
+        counts = Counter(self.states.values())
+        what = ", ".join(f"{count} {state}" for state, count in counts.items())
+        return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
+
+    def figure(self) -> str:
+        """The card of each index."""
+        return "".join(map(report_html, self.indexes.values()))
 
     def of(self, names: list[str]) -> ManyReport:
         """The report of some of the indexes."""

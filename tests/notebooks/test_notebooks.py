@@ -116,7 +116,7 @@ class DescribeThePapermillWay:
         export, shown = _papermill("10_initial_export.ipynb", tmp_path / "10.ipynb", given)
         assert (export["kind"], export["upserts"]) == ("export", 3)
         assert _documents(opensearch, config.index) == {"1": "one", "2": "two", "3": "three"}
-        assert "image/png" in shown
+        assert "IN SYNC" in shown
 
         _change(spark, config.table)
         polls = {"poll_interval_seconds": "0.1", "max_polls": "2"}
@@ -124,7 +124,7 @@ class DescribeThePapermillWay:
         assert (sync["upserts"], sync["deletes"], sync["snapshots"]) == (2, 1, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
         assert "poll 2: 0 snapshots" in shown
-        assert "carryovers_removed" in shown
+        assert "rows rewritten by the table" in shown
 
         opensearch.delete(index=config.index, id="3", params={"refresh": "true"})
         validation, shown = _papermill("30_validation.ipynb", tmp_path / "30.ipynb", setup_given)
@@ -155,10 +155,9 @@ class DescribeThePapermillWay:
         assert (report["query"]["hits"], report["snapshots"]) == (2, 4)
         assert json.loads((tmp_path / "report.json").read_text()) == report
         assert "<s>t...</s> \\u2192 z..." in shown
-        assert "image/png" in shown
+        assert "BEHIND" in shown
         # Not even in a field that the parameters let through, as "two" becomes "t...".
-        texts = re.sub(r"[\w+/=\\]{500,}", "", shown)
-        assert [secret for secret in ("three", "zwei", "four") if secret in texts] == []
+        assert [secret for secret in ("three", "zwei", "four") if secret in shown] == []
 
     def it_shows_wrong_parameters_in_one_red_box_without_a_traceback(self, tmp_path: Path):
         output = tmp_path / "10.ipynb"

@@ -18,7 +18,6 @@ import pytest
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
-from icecdc_core.jobs.setup import count_rows_and_documents
 from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
@@ -312,7 +311,6 @@ class DescribeLeastPrivilege:
             opensearch.delete(index=config.index, id="2", params={"refresh": "true"})
             repaired = validate_table(spark, through.replace(repair=True)).ok
             export_table(spark, through)
-            count_rows_and_documents(spark, through)
             status(spark, through)
         spark.sql(f"DROP TABLE {config.dead_letter_table}")
         assert (refused, repaired, [rule for rule in allowed if rule not in used]) == ([], True, [])

@@ -17,8 +17,7 @@ from icecdc_core import export_table, replay_dead_letters, sync_changes, validat
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.ingest import ingest
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.reporting import lineage
-from icecdc_core.reporting.lineage import BackgroundCalls
+from icecdc_core.reporting.lineage import Lineage
 from tests.exported_tables import exported_table
 from tests.monitoring_receivers import events_of, gauges_of, receiver, set_up_telemetry, spans_of
 
@@ -31,7 +30,7 @@ def watched(monkeypatch, tmp_path):
     """The receiver of lineage, and what OpenTelemetry keeps."""
     for name in [name for name in os.environ if name.startswith(("OTEL_", "OPENLINEAGE", "TRACEPARENT"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(lineage, "BACKGROUND", BackgroundCalls())
+    monkeypatch.setattr(Lineage, "_was_late", False)
     with receiver() as server:
         server.telemetry = set_up_telemetry(monkeypatch)
         monkeypatch.setenv("OPENLINEAGE_URL", server.url)

@@ -23,7 +23,6 @@ class DescribeTheParameters:
             ({"to_snapshot": 6120012345678901234}, "6120012345678901234"),
             ({"document_id": 7}, "7"),
             ({"document_id": 7.5}, "7.5"),
-            ({"document_id": {"id": 7}}, '{"id": 7}'),
             ({"query": {"match_all": {}}}, '{"match_all": {}}'),
         ],
     )

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.explore.documents import identifier_texts, is_same, search_body
+from icecdc_core.explore.documents import identifier_values, is_same, search_body
 
 SCHEMA = T.StructType().add("id", T.LongType()).add("place", T.StructType().add("city", T.StringType()))
 ROW = {"id": 1, "place": {"city": "Rome"}}
@@ -16,34 +16,25 @@ ALL, MATCH = {"match_all": {}}, {"match": {"name": "x"}}
 DIGEST = "a1" * 32
 
 
-class DescribeIdentifierTexts:
+class DescribeIdentifierValues:
     @pytest.mark.parametrize(
-        ("given", "names", "expected"),
+        ("document_id", "names", "expected"),
         [
             ("7", "id", ["7"]),
             ("a|b", "name", ["a|b"]),
             ("7|x", "id name", ["7", "x"]),
             ("7|a\\|b\\\\c\nd", "id name", ["7", "a|b\\c\nd"]),
             ("|", "a b", ["", ""]),
-            ('{"name": "a|b", "id": 7}', "id name", ["7", "a|b"]),
-            ('{"on": true}', "on", ["true"]),
-            ('{"price": 1.50}', "price", ["1.50"]),
             (DIGEST, "name", []),
         ],
     )
-    def it_is_a_text_for_each_column(self, given, names, expected):
-        assert list(identifier_texts(given, names.split()).values()) == expected
+    def it_is_a_text_for_each_column(self, document_id, names, expected):
+        assert list(identifier_values(document_id, names.split()).values()) == expected
 
-    def it_may_begin_like_json(self):
-        given = "{6F9619FF-8B86-D011-B42D-00CF4FC964FF}"
-        assert identifier_texts(given, ["id"], is_id=True) == {"id": given}
-
-    @pytest.mark.parametrize("given", ["7", "7|a|b", '{"id": 7}', '{"id": 7, "name": null}', '{"id": 7'])
-    def it_refuses_others_with_an_example(self, given):
-        with pytest.raises(ConfigError) as caught:
-            identifier_texts(given, ["id", "name"])
-        expected = [f"document_id={given!r}", 'such as id|name, or {"id": "...", "name": "..."}']
-        assert [text for text in expected if text not in str(caught.value)] == []
+    @pytest.mark.parametrize("document_id", ["7", "7|a|b"])
+    def it_refuses_another_number_of_parts(self, document_id):
+        with pytest.raises(ConfigError, match=r"Remedy: give the _id as the index has it: id\|name"):
+            identifier_values(document_id, ["id", "name"])
 
 
 class DescribeIsSame:

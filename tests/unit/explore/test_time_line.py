@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icecdc_core.explore.time_line import TimeLine, time_line
+from icecdc_core.explore.view import TimeLine, time_line
 from tests.unit.explore.metadata import metadata
 
 SNAPSHOTS = [
@@ -41,4 +41,3 @@ class DescribeWhatIsShown:
         html = shown._repr_html_()
         expected = ["3 of 5 snapshots; max_snapshots shows more", "<p>a &lt; b</p>", ">15<", ">audit<"]
         assert [part for part in expected if part not in html] == []
-        assert list(shown.table()["rows_removed"]) == [0, 2, 4]

@@ -13,8 +13,8 @@ import icecdc_core
 from icecdc_core.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("IPython", "matplotlib", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "tqdm")
-EXTRAS = ("IPython", "botocore", "matplotlib", "nbformat", "openlineage", "opentelemetry", "papermill", "tqdm")
+HEAVY = ("IPython", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "tqdm")
+EXTRAS = ("IPython", "botocore", "nbformat", "openlineage", "opentelemetry", "papermill", "tqdm")
 TABLE = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 LOADED = f"import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {{*{HEAVY}}}))"
 WITHOUT = """
@@ -86,13 +86,6 @@ del sys.modules["pyspark"]
 
 
 class DescribeAMissingPackageForNotebooks:
-    def it_is_a_typed_error_where_a_figure_is_drawn(self):
-        code = WITHOUT.format(missing=("matplotlib",)) + (
-            "from icecdc_core import RunReport; RunReport('sync', 'lake.ns.t', 't').figure()"
-        )
-        last = python(code).stderr.splitlines()[-1]
-        assert last.endswith("[package='matplotlib']. Remedy: pip install \"icecdc[notebook]\"")
-
     def it_shows_no_progress_bar_without_tqdm(self):
         code = WITHOUT.format(missing=("tqdm",)) + (
             "from icecdc_core.reporting.progress import progress\nwith progress(3, 'three'): pass\nprint('done')"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pandas as pd
 import pytest
 
-from icecdc_core.reporting.figures import NotebookFrame, cell_text
+from icecdc_core.reporting.tables import NotebookFrame, cell_text
 
 CHANGES = pd.DataFrame({"snapshot_id": [8924558786060583479], "operation": ["<delete>"], "rows_removed": [8255]})
 
@@ -46,10 +46,6 @@ class DescribeNotebookFrame:
 
     def it_escapes_what_it_shows(self):
         assert "<delete>" not in NotebookFrame.of(CHANGES)._repr_html_()
-
-    def it_shows_names_of_rows_and_leaves_out_the_heading_of_a_single_column(self):
-        html = NotebookFrame.of(pd.DataFrame({"value": ["5"]}, index=["upserts"]))._repr_html_()
-        assert ("upserts" in html, "value" in html) == (True, False)
 
     def it_is_a_sentence_if_it_is_empty(self):
         frame = NotebookFrame.of(CHANGES.iloc[:0], empty="Up to date.")

@@ -15,7 +15,7 @@ from icecdc_core.errors import CatalogError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.reporting import lineage
 from icecdc_core.reporting.instrumentation import JobRun, lineage_is_configured
-from icecdc_core.reporting.lineage import BackgroundCalls, index_name, location_name, parent_facet, topic_namespace
+from icecdc_core.reporting.lineage import Lineage, index_name, location_name, parent_facet, topic_namespace
 from icecdc_core.reporting.reports import RunReport
 from tests.monitoring_receivers import events_of, receiver, without_spark
 
@@ -30,7 +30,7 @@ def config(**given):
 def unconfigured(monkeypatch):
     """Nothing is configured at first; the client adds variables of its own, which go in the end."""
     without_spark(monkeypatch)
-    monkeypatch.setattr(lineage, "BACKGROUND", BackgroundCalls())
+    monkeypatch.setattr(Lineage, "_was_late", False)
     with monkeypatch.context() as inside:
         for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:
             inside.delenv(name)

@@ -1,0 +1,118 @@
+"""The card of a report: the state that it shows, what to run next, and the figure below it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from icecdc_core.errors import HistoryGapError, LostOffsetsError, TableLockedError
+from icecdc_core.ingest.report import IngestReport
+from icecdc_core.reporting.card import failure_card, report_html, report_page
+from icecdc_core.reporting.exit_states import failure_report
+from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport
+
+SYNC = RunReport("sync", "lake.ns.t", "t", strategy="diff", snapshots=6, upserts=2551, deletes=8255, run_id="r1")
+SYNC = replace(SYNC, carryovers_removed=700_000, rows_rewritten=1_413_002, lag_snapshots=6, lag_seconds=34.0)
+IDLE = RunReport("sync", "lake.ns.t", "t", strategy="none")
+EQUAL = ValidationReport(ok=True, source_rows=9, index_documents=9, table="lake.ns.t", index="t")
+FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "run_id": "r1", "lag_snapshots": 3, "lag_seconds": 7200.0}
+
+
+def failed(error, **facts):
+    return failure_report(error, {**FACTS, **facts})
+
+
+class DescribeTheState:
+    @pytest.mark.parametrize(
+        ("report", "word", "job"),
+        [
+            (SYNC, "in sync", "validate"),
+            (replace(SYNC, kind="export"), "in sync", "sync"),
+            (replace(SYNC, dry_run=True), "behind", "sync"),
+            (replace(SYNC, rejected=3), "behind", "replay"),
+            (IDLE, "nothing to do", "validate"),
+            (replace(IDLE, dry_run=True), "nothing to do", "validate"),
+            (EQUAL, "in sync", "sync"),
+            (replace(EQUAL, ok=False, stale=1), "differs", "repair"),
+            (IngestReport("j", records=5), "in sync", "ingest"),
+            (IngestReport("j"), "nothing to do", "ingest"),
+            (IngestReport("j", records=5, behind=["lake.ns.t"]), "behind", "ingest"),
+            (ManyReport({"t": SYNC}), "done", ""),
+            (ManyReport({"t": SYNC, "u": failed(HistoryGapError("x"))}), "failed", ""),
+        ],
+    )
+    def it_is_a_word_and_what_to_run_next(self, report, word, job):
+        card = report.card()
+        assert (card.word, card.command.removeprefix("icecdc ").partition(" ")[0]) == (word, job)
+
+    def it_is_red_for_failures_alone(self):
+        red = "#b3243c"
+        others = (SYNC, replace(SYNC, rejected=3), IDLE, replace(EQUAL, ok=False), failed(TableLockedError("x")))
+        assert [red in report_html(each) for each in others] == [False] * len(others)
+        assert red in report_html(failed(HistoryGapError("x")))
+
+
+class DescribeAFailure:
+    def it_says_what_since_when_whether_data_is_at_risk_and_what_to_do(self):
+        report = failed(HistoryGapError("It is gone", remedy="export"), stage="plan", seconds=3.21)
+        card, facts = failure_card(report), dict(failure_card(report).facts)
+        assert (card.word, card.title, card.command) == (
+            *("failed", "sync of t"),
+            "icecdc export --table lake.ns.t --index t",
+        )
+        assert "HistoryGapError: It is gone. (exit code 4" in card.what
+        assert facts["Since"].endswith(report["behind_since"][:10] + " " + report["behind_since"][11:19] + " UTC")
+        assert (facts["Data at risk"][:3], facts["What to do"]) == ("No.", "export")
+        assert ("plan" in facts["Failed"], "after 3.2 s" in facts["Failed"]) == (True, True)
+
+    def it_does_not_call_lost_records_safe(self):
+        assert not dict(failure_card(failed(LostOffsetsError("x"), job="ingest")).facts)["Data at risk"].startswith(
+            "No"
+        )
+
+    def it_needs_no_table(self):
+        assert "FAILED" in report_page(failure_report(ValueError("x"), {}))
+
+
+class DescribeTheFigure:
+    @staticmethod
+    def bars(report):
+        html = report.figure()
+        counts = [int(text.replace(",", "")) for text in re.findall(r"<b>([\d,]+)</b>", html)]
+        return list(
+            zip(
+                counts,
+                [
+                    float(width)
+                    for width in re.findall(r"width: ([\d.]+)%; height: 14px; border-radius: 3px\"></div>", html)
+                ],
+                strict=True,
+            )
+        )
+
+    def it_leads_from_rewritten_rows_over_changes_to_documents(self):
+        assert self.bars(SYNC) == [(1_413_002, 100.0), (10_806, 0.8), (10_806, 0.8)]
+        assert self.bars(replace(SYNC, upserts=0, deletes=0)) == [(1_413_002, 100.0), (0, 0.0), (0, 0.0)]
+        assert self.bars(replace(SYNC, upserts=2500, rejected=1, already_applied=50))[1:] == [
+            (10_806, 0.8),
+            (10_755, 0.8),
+        ]
+
+    @pytest.mark.parametrize("rewritten", [None, 10_806, 2 * 10_806])
+    def it_is_left_out_if_only_what_changed_was_rewritten(self, rewritten):
+        assert replace(SYNC, rows_rewritten=rewritten).figure() == ""
+
+    def it_adds_up_over_batches(self):
+        assert SYNC.then(replace(SYNC, rows_rewritten=None)).rows_rewritten == 1_413_002
+
+
+class DescribeThePage:
+    def it_escapes_texts_and_fetches_nothing(self):
+        page = report_page(
+            ManyReport({"t": replace(SYNC, index="<b>", notes=["<script>"]), "u": failed(HistoryGapError("<i>"))})
+        )
+        assert [text for text in ("<b>,", "<script>", "<i>") if text in page] == []
+        assert re.findall(r"(?:src|href)=|url\(|@import", page) == []
+        assert page.count("Data at risk") == 1
