@@ -110,7 +110,7 @@ more: ## Show the other targets, and the suites of tests
 #@ traces: records what the fault tests do and checks it against the model (TRACES=, SEED=)
 #@ simulate: the jobs in 100,000 simulated schedules (SCHEDULES=, SEED=)
 #@ schedulers: the examples in the real Airflow and Dagster, which uv downloads
-#@ monitoring: dashboard and alerts in a real Prometheus, from the PATH or the folder ICECDC_PROMETHEUS
+#@ monitoring: dashboard and alerts with promtool, from the PATH or the folder ICECDC_PROMETHEUS
 
 .PHONY: setup
 setup: $(VENV)/.installed #@ make .venv with every package of requirements.lock (done once)

@@ -5,13 +5,12 @@ A comment right before a block says that something special is true of it:
     <!-- run by: tests/integration/project/test_readme_snippets.py::it_merges_changes_as_how_it_works_says -->
     <!-- not run: needs Docker -->
 
-A block without a comment is run or checked by its language, see `HOW`.
+Without a comment, `test_doc_snippets.py` runs Python and SQL; commands and options exist, index files can be loaded.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import io
 import json
 import re
@@ -22,26 +21,11 @@ from pathlib import Path
 
 from icecdc_core.__main__ import main
 from icecdc_core.cli import COMMANDS, SERVICES, parse
-from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
-HOW = {
-    "python": "tests/integration/project/test_doc_snippets.py runs it",
-    "sql": "tests/integration/project/test_doc_snippets.py runs it",
-    "console": "every command exists, and its options too",
-    "yaml": "it is an index file that can be loaded",
-    "json": "it can be parsed",
-    "text": "it is no code",
-}
-"""What happens to the blocks of each language."""
-
-REASONS = (
-    "installs packages",
-    "needs a Databricks workspace",
-    "needs Docker",
-    "needs the internet",
-)
+LANGUAGES = {"python", "sql", "console", "yaml", "json", "text"}
+REASONS = ("installs packages", "needs a Databricks workspace", "needs Docker", "needs the internet")
 """Why a block may stay without a test."""
 
 _BLOCK = re.compile(
@@ -96,7 +80,7 @@ def problems_of(block: Block) -> list[str]:
         return [] if block.says in REASONS else [f"'{block.says}' is none of the reasons {', '.join(REASONS)}"]
     if block.mark == "run by":
         return [] if exists(block.says) else [f"there is no test {block.says}"]
-    if block.language not in HOW:
+    if block.language not in LANGUAGES:
         return [f"no test runs blocks of '{block.language}'; write <!-- run by: TEST --> or <!-- not run: REASON -->"]
     if block.language == "json":
         json.loads(block.text)
@@ -160,11 +144,8 @@ def _icecdc_problems(words: list[str]) -> list[str]:
 
 
 def _python_problems(words: list[str], block: Block) -> list[str]:
-    if words[0] == "-c":
-        ast.parse(words[1])
+    if words[0] in ("-c", "-m"):
         return []
-    if words[0] == "-m":
-        return [] if importlib.util.find_spec(words[1].partition(".")[0]) else [f"there is no module {words[1]}"]
     files = {each.title for each in all_blocks() if each.page == block.page}
     return [] if words[0] in files or (ROOT / words[0]).exists() else [f"there is no file {words[0]}"]
 
@@ -181,10 +162,3 @@ def exists(test: str) -> bool:
             return False
         body = found[0].body
     return bool(names)
-
-
-def load_index_file(block: Block, folder: Path) -> dict[str, SyncConfig]:
-    """The indexes of a block that is an index file."""
-    path = folder / "indexes.yml"
-    path.write_text(block.text, encoding="utf-8")
-    return dict(SyncConfig.load_all(path))

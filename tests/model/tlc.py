@@ -6,12 +6,11 @@ A `Check` is one run: constants of `Protocol.tla`, what must hold, and which of 
 from __future__ import annotations
 
 import re
-import resource
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from icecdc_core.session.jars import Jar, jars_in_cache
@@ -37,9 +36,7 @@ INVARIANTS = (
 # What TLC calls properties: they speak of a state and the next one.
 _OF_STEPS = {"EpochsGrow", "VersionsNeverFall"}
 _VIOLATED = re.compile(r"^Error: (?:Invariant|Action property) (\w+) is violated", re.MULTILINE)
-_COUNTS = re.compile(r"^(\d+) states generated, (\d+) distinct states found", re.MULTILINE)
-_DEPTH = re.compile(r"complete state graph search is (\d+)")
-_STEP = re.compile(r"^State \d+: <(\w+) line", re.MULTILINE)
+_COUNTS = re.compile(r"^\d+ states generated, (\d+) distinct states found", re.MULTILINE)
 _SECONDS = 3600
 
 
@@ -55,34 +52,19 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """What TLC found."""
+    """What TLC found: the invariant that is violated, "" if none is, and how many states it looked at."""
 
     violated: str
-    generated: int
     distinct: int
-    depth: int
-    seconds: float
-    steps: tuple[str, ...] = field(default=(), repr=False)
-    output: str = field(default="", repr=False)
 
 
 def run_tlc(check: Check) -> Result:
     """Run TLC with one worker, and return what it found."""
-    before = _processor_seconds()
     output = run_module("MC", configuration(check), is_short=bool(check.violated))
-    seconds = _processor_seconds() - before
-    violated, counts, depth = _VIOLATED.search(output), _COUNTS.search(output), _DEPTH.search(output)
-    if counts is None or depth is None or not (violated or "No error has been found" in output):
+    violated, counts = _VIOLATED.search(output), _COUNTS.search(output)
+    if counts is None or not (violated or "No error has been found" in output):
         raise RuntimeError(f"TLC gave no verdict on '{check.name}':\n{output}")
-    return Result(
-        violated[1] if violated else "",
-        int(counts[1]),
-        int(counts[2]),
-        int(depth[1]),
-        seconds,
-        tuple(_STEP.findall(output)),
-        output,
-    )
+    return Result(violated[1] if violated else "", int(counts[1]))
 
 
 def run_module(module: str, configuration: str, is_short: bool = False, **others: str) -> str:
@@ -124,9 +106,3 @@ def default_constants() -> dict[str, str]:
     """Return the constants of `MC.cfg`, which anybody can open in the tools of TLA+ as well."""
     text = (HERE / "MC.cfg").read_text(encoding="utf-8")
     return dict(re.findall(r"^  (\w+) = (.+)$", text, re.MULTILINE))
-
-
-def _processor_seconds() -> float:
-    """Processor time of the processes that this one started and that ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime

@@ -7,17 +7,19 @@ same life, row by row and operation by operation, are one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model.comparable import BUSY, EXECUTED, Event, comparable, named_snapshots
-from tests.model.identifiers import identifiers
+Event = dict[str, Any]
 
 NONE = "None"
 # Numbers that no epoch has: indexes and operations of no batch.
 _UNKNOWN = 10_000
+EXECUTED = {200: True, 201: True, 404: True, 409: False}
+"""Statuses of operations that were executed, and whether they were applied."""
+BUSY = {429, 503}
+"""Statuses of operations that were not executed."""
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Trace:
     ids: int = 0
     runs: int = 0
     end: str = ""
-    counts: Counter[str] = field(default_factory=Counter)
+    commits: int = 0
 
 
 def translate(recorded: Mapping[str, Any]) -> Trace:
@@ -64,15 +66,12 @@ class _Translation:
         self.runs: dict[str, int] = {}
         self.owner: str | None = None
         self.batch: Event = {}
-        self.beginner: str | None = None
-        self.counts = Counter[str]()
         self.exports: dict[int, tuple[Any, int]] = {}
         for event in events:
             getattr(self, f"_{event['event']}")(event)
         for epoch, groups in self.trace.groups.items():
             self._rest(epoch, groups)
-        self.trace.runs = self.counts["runs"] = len(self.runs)
-        self.trace.counts = self.counts
+        self.trace.runs = len(self.runs)
 
     def _emit(self, source: str, **event: Any) -> None:
         self.trace.events.append(event)
@@ -103,7 +102,6 @@ class _Translation:
         by = owner or self.owner
         if by is None or (not accepted and owner is None):
             return  # nobody knows whose late release this was
-        self.counts["events"] += 1
         batch = position["batch"] or {}
         origin = 0
         if accepted:
@@ -112,11 +110,10 @@ class _Translation:
                     self._name(snapshot)
             if batch and batch["epoch"] != self.batch.get("epoch"):
                 self._name(batch["to_snapshot_id"])
-            self._count(batch, owner)
+            self.trace.commits += bool(self.batch and not batch)
             if batch and batch["kind"] != "export":
                 origin = self.snapshots.get(batch["from_snapshot_id"], _UNKNOWN)
             self.batch, self.owner = batch, owner
-        self.counts["refused writes"] += not accepted
         self._emit(
             self._comment(by, accepted, owner, position),
             event='"position"',
@@ -131,19 +128,6 @@ class _Translation:
         verb = "writes" if accepted else "is refused to write"
         kept = {name: value for name, value in position.items() if name != "batch"}
         return f"run {self._run(by)} {verb} {kept}, batch {position['batch']}, owner {owner and self._run(owner)}"
-
-    def _count(self, batch: Event, owner: str | None) -> None:
-        if owner and self.owner and owner != self.owner:
-            self.counts["takeovers"] += 1
-        if batch and batch["epoch"] != self.batch.get("epoch"):
-            self.beginner = owner
-            self.counts["begun batches"] += 1
-        if self.batch and not batch:
-            is_export = self.batch["kind"] == "export"
-            self.counts["commits"] += 1
-            self.counts["exports"] += is_export
-            if owner != self.beginner:
-                self.counts["resumed exports" if is_export else "replayed syncs"] += 1
 
     def _pos(self, position: Mapping[str, Any]) -> str:
         batch, none = position["batch"], '[kind |-> "none"]'
@@ -179,8 +163,6 @@ class _Translation:
         for op, identity, version, status, value in event["items"]:
             if status in BUSY:
                 continue
-            self.counts["operations"] += 1
-            self.counts["events"] += 1
             if identity not in self.ids:
                 continue
             number = self.ids[identity]
@@ -224,17 +206,14 @@ class _Translation:
         self._index(event, "is deleted")
 
     def _index(self, event: Event, verb: str) -> None:
-        self.counts["events"] += 1
         number = str(self._epoch(event["index"]))
         self._emit(f"index {event['index']} {verb}", event=f'"{event["event"]}"', idx=number)
 
     def _alias(self, event: Event) -> None:
-        self.counts["events"] += 1
         indexes = _set(self._epoch(number) for number in event["indexes"])
         self._emit(f"the alias moves to {event['indexes']}", event='"alias"', indexes=indexes)
 
     def _foreign(self, event: Event) -> None:
-        self.counts["events"] += 1
         version = event["version"]
         self._emit(
             f"somebody writes document '{event['id']}' with version {version}",
@@ -252,3 +231,98 @@ def _record(**fields: Any) -> str:
 
 def _set(elements: Any) -> str:
     return "{" + ", ".join(str(element) for element in elements) + "}"
+
+
+def identifiers(events: list[Event], rows: Mapping[Any, Mapping[str, str]]) -> tuple[dict[str, int], dict[Any, str]]:
+    """Return the number of each identifier, and a name for each of its values.
+
+    The specification treats every identifier alike, and none of its steps depends on how many there are. So one stands
+    for all others with the same history.
+    """
+    lives: dict[str, list[Any]] = {}
+    named: dict[str, dict[str, str]] = {}
+
+    def lived(identity: str, when: Any, value: str | None, *what: Any) -> None:
+        names = named.setdefault(identity, {})
+        if value is not None:
+            names.setdefault(value, f'"v{len(names) + 1}"')
+        lives.setdefault(identity, []).append((when, value and names[value], *what))
+
+    for snapshot, content in rows.items():
+        for identity, value in content.items():
+            lived(identity, ("row", snapshot), value)
+    for number, event in enumerate(events):
+        if event["event"] == "bulk":
+            for op, identity, version, status, value in event["items"]:
+                lived(identity, number, value, op, version, status)
+        elif event["event"] == "foreign":
+            lived(event["id"], number, event["value"], event["version"])
+    classes: dict[tuple[Any, ...], int] = {}
+    ids = {identity: classes.setdefault(tuple(life), len(classes) + 1) for identity, life in lives.items()}
+    values = {(identity, value): name for identity, names in named.items() for value, name in names.items()}
+    return ids, values
+
+
+class NotInModelError(Exception):
+    """From here on something happened that the specification does not speak of."""
+
+
+def comparable(events: list[Event]) -> tuple[list[Event], str]:
+    """Return the events until something happens that the specification excludes, and what that is."""
+    kept: list[Event] = []
+    snapshots = {event["id"]: event for event in events if event["event"] == "snapshot"}
+    last: Event = {}
+    beginner: str | None = None
+    for number, event in enumerate(events):
+        try:
+            _require_known(event, snapshots, last)
+            beginner = _beginner(event, last, beginner)
+        except NotInModelError as reason:
+            goes_on = any(later["event"] in ("position", "bulk") for later in events[number + 1 :])
+            return kept, str(reason) if goes_on else ""
+        if event["event"] == "position" and event["accepted"]:
+            last = event
+        if not event.get("foreign"):
+            kept.append(event)
+    return kept, ""
+
+
+def _require_known(event: Event, snapshots: Mapping[Any, Event], last: Event) -> None:
+    if event["event"] == "end":
+        raise NotInModelError(event["reason"])
+    if event["event"] == "position":
+        if event.get("foreign") and _essence(event) != _essence(last):
+            raise NotInModelError("somebody else changed the position")
+        for name in named_snapshots(event["position"]):
+            if name is not None and "rows" not in snapshots.get(name, {}):
+                raise NotInModelError(f"a snapshot is unknown: {snapshots.get(name, {}).get('unknown')}")
+    if event["event"] == "bulk":
+        for _, _, version, status, _ in event["items"]:
+            if version is None:
+                raise NotInModelError("somebody else wrote documents")
+            if status not in EXECUTED and status not in BUSY:
+                raise NotInModelError("OpenSearch rejected a document")
+
+
+def _beginner(event: Event, last: Event, beginner: str | None) -> str | None:
+    """Return the run that began the batch of the position."""
+    if event["event"] != "position" or not event["accepted"]:
+        return beginner
+    batch, before = event["position"]["batch"], last["position"]["batch"] if last else None
+    if not batch or (before and batch["epoch"] == before["epoch"]):
+        return beginner
+    if before and before["kind"] == "export" and event["owner"] == beginner:
+        raise NotInModelError("a run starts its own export over, because the snapshot expired")
+    return str(event["owner"])
+
+
+def _essence(event: Event) -> tuple[Any, Any]:
+    return event.get("owner"), event.get("position")
+
+
+def named_snapshots(position: Mapping[str, Any]) -> list[Any]:
+    """Return the snapshots that a position names, the cuts of its batch first."""
+    named = [position["snapshot_id"]] if position["physical_index"] else []
+    if batch := position["batch"]:
+        named += [*(batch["cuts"] or []), batch["to_snapshot_id"]]
+    return named

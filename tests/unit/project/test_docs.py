@@ -15,7 +15,7 @@ import yaml
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.session.catalog import catalog_settings
-from tests.doc_blocks import all_blocks, exists, load_index_file, problems_of
+from tests.doc_blocks import all_blocks, exists, problems_of
 from tests.index_file_schema import index_file_schema
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,8 @@ def it_is_run_or_checked_or_says_why_not(block):
 def it_shows_index_files_that_can_be_loaded(block, tmp_path):
     content = yaml.safe_load(block.text)
     jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(content)
-    assert list(load_index_file(block, tmp_path)) == list(content["indexes"])
+    (tmp_path / "indexes.yml").write_text(block.text, encoding="utf-8")
+    assert list(SyncConfig.load_all(tmp_path / "indexes.yml")) == list(content["indexes"])
 
 
 @pytest.mark.parametrize("example", CATALOGS)
