@@ -25,7 +25,7 @@ from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
-from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport
+from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport, field_meanings
 
 REPORTS = {
     RunReport: "From `export`, `sync` and `replay`.",
@@ -141,9 +141,7 @@ PAGES = {
 
 def _report_fields(kind: type) -> Iterator[tuple[str, str, str]]:
     """The fields of a report as its JSON has them: name, type, meaning."""
-    _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
-    found = re.findall(r"^    (\w+): ((?:.*(?:\n {8}.*)*))", section.partition("\n\n")[0], re.MULTILINE)
-    texts = {name: _plain(text) for name, text in found} | {"ended_at": FAILURE["ended_at"]}
+    texts = field_meanings(kind)
     if kind is StatusReport:
         texts["indexes"] = "The [status](#indexstatus) of each index."
     for each in fields(kind):

@@ -51,10 +51,6 @@ class ExploreReport(Report):
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        return [("table", self.table), ("index", self.index), ("snapshots", f"{self.snapshots:,}")]
-
 
 def explore_report(
     view: View,

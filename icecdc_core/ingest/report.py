@@ -70,25 +70,6 @@ class IngestReport(Report):
         """The report as plain Python values."""
         return {**super().to_dict(), "tables_behind": len(self.behind)}
 
-    def rows(self) -> list[tuple[str, str]]:
-        """The most important values, as pairs of a name and a readable text."""
-        return [
-            ("job", self.job),
-            ("topics", ", ".join(self.topics)),
-            ("batches", f"{self.batches:,}"),
-            ("records", f"{self.records:,}"),
-            ("rows written", f"{self.rows_written:,}"),
-            ("deletes", f"{self.deletes:,}" if self.deletes else ""),
-            ("dead letters", f"{self.dead_letters:,}"),
-            ("data files", f"{self.files:,}"),
-            ("tables", f"{len(self.tables):,}"),
-            ("tables behind", ", ".join(self.behind)),
-            ("records lost", ", ".join(f"{e['topic']}-{e['partition']}: {e['from']} to {e['to']}" for e in self.lost)),
-            ("valid through", self.valid_through),
-            ("ended by", "SIGTERM" if self.stopped else ""),
-            ("seconds", f"{self.seconds:,.1f}"),
-        ]
-
     def card(self) -> Card:
         """What a person sees first."""
         word = BEHIND if self.behind or self.lost else IN_SYNC if self.records else NOTHING
@@ -97,7 +78,8 @@ class IngestReport(Report):
         facts = [
             ("Complete up to", moment(self.valid_through)),
             ("Tables behind", ", ".join(self.behind)),
-            ("Ended", self.ended),
+            ("Records lost", ", ".join(f"{e['topic']}-{e['partition']}: {e['from']} to {e['to']}" for e in self.lost)),
+            ("Ended", self.ended + ", by SIGTERM" * self.stopped),
             ("Run id", self.run_id),
         ]
         title = f"{self.job}, from {', '.join(self.topics)}"

@@ -171,10 +171,6 @@ class PendingChanges(Report):
             return f"the next sync exports {sync['upserts']:,} rows"
         return f"{sync['snapshots']:,} snapshots, {sync['upserts']:,} upserts, {sync['deletes']:,} deletes"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        return [("table", self.table), ("index", self.index), ("next sync", self.line)]
-
     def text(self) -> str:
         """The report as plain text: a row for each snapshot, and what the next sync would do."""
         table = [("snapshot", "committed", "operation", *(name.replace("_", " ") for name in _COUNTS))]

@@ -19,8 +19,9 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import check_mapping, require_own_alias
+from icecdc_core.reporting.card import Card
 from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.reports import Report, check_report_path, text_table
+from icecdc_core.reporting.reports import Report, check_report_path
 from icecdc_core.runs.run import Look, connect, open_indexable_source, require_identity
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import versions
@@ -104,26 +105,13 @@ class SetupReport(CheckReport):
         """The verdict, in a few words."""
         return "ready" if self.ok else f"NOT ready: {len(self.problems)} problem{'s'[: len(self.problems) != 1]}"
 
-    @property
-    def _found(self) -> list[tuple[str, str]]:
-        return [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
-
-    def text(self) -> str:
-        """The report as a table of plain text, with all problems and notes."""
-        return text_table([*(row for row in self.rows() if row[1]), *self._found])
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        return [
-            ("verdict", "ready" if self.ok else "NOT ready"),
-            ("table", self.table),
-            ("index", self.index),
-            ("current snapshot", str(self.snapshot_id or "none")),
-            ("snapshot of the index", str(self.position_snapshot_id or "none: not exported yet")),
-            ("rows in table", "" if self.source_rows is None else f"{self.source_rows:,}"),
-            ("identifier columns", ", ".join(self.identifier_columns) or "none"),
-            *self.versions.items(),
-        ]
+    def card(self) -> Card:
+        """What a person sees first."""
+        card, rows = super().card(), "" if self.source_rows is None else f"{self.source_rows:,}"
+        facts = [("Snapshot", f"{self.snapshot_id or 'none'}; of the index: {self.position_snapshot_id or 'none yet'}")]
+        facts += [("Rows", rows), ("Identifiers", ", ".join(self.identifier_columns) or "none")]
+        facts += [("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items()))]
+        return card._replace(facts=[*facts, ("Note", "\n".join(self.notes)), *card.facts])
 
     def mapping_table(self) -> pd.DataFrame:
         """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
@@ -139,7 +127,8 @@ class SetupReport(CheckReport):
 
         from icecdc_core.reporting.tables import NotebookFrame
 
-        frame = pd.DataFrame(self._found, columns=["kind", "what was found"])
+        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
+        frame = pd.DataFrame(found, columns=["kind", "what was found"])
         return NotebookFrame.of(frame, empty="None: a run can start.")
 
 

@@ -22,7 +22,8 @@ from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.jobs.validate import validate_table
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import icecdc_meta, indexes_behind
-from icecdc_core.reporting.reports import check_report_path, text_table
+from icecdc_core.reporting.card import Card
+from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.dead_letters import table_name
 from icecdc_core.runs.run import connect, refuse_dry_run
 from icecdc_core.secrets import mask_secrets, shorten
@@ -99,18 +100,14 @@ class SmokeReport(CheckReport):
         """The verdict, in a few words."""
         return f"{sum(check['state'] == 'passed' for check in self.checks)} of {len(self.checks)} checks passed"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        verdict = ("verdict", "everything works" if self.ok else f"NOT everything works: {self.line}")
-        return [verdict, *self.environment.items(), ("seconds", f"{self.seconds:,.1f}")]
-
-    def text(self) -> str:
-        """The report as a table of plain text, with every check."""
+    def card(self) -> Card:
+        """What a person sees first, with every check."""
+        card = super().card()
         checks = [
             (f"{check['kind']}: {check['check']}", f"{check['state']} {check.get('message', '')}".strip())
             for check in self.checks
         ]
-        return text_table([*(row for row in self.rows() if row[1]), *checks])
+        return card._replace(facts=[*self.environment.items(), *checks, *card.facts])
 
     def findings(self) -> pd.DataFrame:
         """The checks as a table for a notebook."""

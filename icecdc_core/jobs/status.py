@@ -15,7 +15,7 @@ from icecdc_core.config.sync import StatusConfig
 from icecdc_core.errors import IndexDiffersError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table
-from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC
+from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, Card
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
 from icecdc_core.runs.dead_letters import count_open_dead_letters
@@ -93,6 +93,11 @@ class StatusReport(Report):
     def rows(self) -> list[tuple[str, str]]:
         """One line for each index."""
         return [(status.index, _line(status)) for status in self.indexes]
+
+    def card(self) -> Card:
+        """What a person sees first."""
+        rows = [f"{each.index}, from {each.table}: {_line(each)}" for each in self.indexes]
+        return super().card()._replace(title=f"{len(rows)} indexes", what="\n".join(rows))
 
     def text(self) -> str:
         """The report as a table of plain text."""

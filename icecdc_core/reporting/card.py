@@ -107,7 +107,7 @@ def card_html(card: Card) -> str:
     """Return a card as HTML, every text escaped."""
     colour = _COLOURS.get(card.word, _GREEN)
     lines = f'<p style="margin: .6em 0; white-space: pre-line; overflow-wrap: anywhere">{escape(card.what)}</p>'
-    lines += pairs_html(card.facts)
+    lines += "".join(_pair(name, escape(value)) for name, value in card.facts if value)
     if card.command:
         code = f'<code style="overflow-wrap: anywhere">{escape(card.command)}</code>'
         lines += _pair("Run next", f'{code} <span style="{_MUTED}">with the options of this run</span>')
@@ -118,9 +118,11 @@ def card_html(card: Card) -> str:
     )
 
 
-def pairs_html(pairs: list[tuple[str, str]]) -> str:
-    """Return names with their values, a pair a line; those without a value are left out."""
-    return "".join(_pair(name, escape(value)) for name, value in pairs if value)
+def card_text(card: Card) -> str:
+    """Return a card as plain text, for a terminal."""
+    facts = [*card.facts, ("Run next", f"{card.command} (with the options of this run)" if card.command else "")]
+    lines = [f"{name:<14}  {value}" for name, value in facts if value]
+    return "\n".join([f"{card.word.upper()}  {card.title}".rstrip(), card.what, *lines])
 
 
 def _pair(name: str, html: str) -> str:
@@ -166,8 +168,11 @@ def report_html(report: Report | Mapping[str, Any]) -> str:
     """Return a report as HTML: the card, the figure, and all values folded; of a failed run the card."""
     if isinstance(report, Mapping):
         return card_html(failure_card(report))
-    rows = pairs_html(report.rows())
-    values = f'<details style="margin: .5em 0"><summary>All values</summary>{rows}</details>' if rows else ""
+    values = "".join(
+        _pair(name, f'{escape(text)} <span style="{_MUTED}; font-size: .9em">{escape(meaning)}</span>')
+        for name, text, meaning in report.values()
+    )
+    values = f'<details style="margin: .5em 0"><summary>All values</summary>{values}</details>'
     return card_html(report.card()) + report.figure() + values
 
 

@@ -17,7 +17,6 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
     RunFacet,
-    data_quality_assertions_dataset,
     dataset_version_dataset,
     error_message_run,
     job_type_job,
@@ -198,7 +197,7 @@ class Lineage:
             namespace, name, facets = _table(config.table, source.metadata.location, snapshot_id)
             read.append(InputDataset(namespace, name, facets=facets))
         if self._run.job == "validate":
-            read.append(InputDataset(*index, inputFacets=_assertion(facts)))
+            read.append(InputDataset(*index))
         if config.dry_run or (self._run.job == "validate" and not facts.get("repaired")):
             return read, []
         counts = {"rowCount": facts.get("repaired") or facts.get("upserts"), "size": facts.get("bytes")}
@@ -220,15 +219,6 @@ def _output(namespace: str, name: str, facets: dict[str, Any], counts: dict[str,
     return OutputDataset(
         namespace, name, facets=facets, outputFacets={"outputStatistics": statistics} if counts else {}
     )
-
-
-def _assertion(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict of a validation."""
-    if "ok" not in facts:
-        return {}
-    verdict = data_quality_assertions_dataset.Assertion("documents equal rows", bool(facts["ok"]))
-    facet = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(assertions=[verdict])
-    return {"dataQualityAssertions": facet}
 
 
 def _now() -> str:

@@ -5,11 +5,11 @@ In: counts, times and ids of a run. Out: a report as a frame, a figure or JSON, 
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from icecdc_core.reporting.card import (
     IN_SYNC,
     NOTHING,
     Card,
+    card_text,
     command_for,
     moment,
     report_html,
@@ -29,6 +30,7 @@ from icecdc_core.reporting.card import (
     rewritten_figure,
 )
 from icecdc_core.reporting.exit_states import utc_now
+from icecdc_core.secrets import shorten
 
 
 def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
@@ -69,13 +71,21 @@ class Report:
         """What came out, in a few words."""
         return ""
 
-    def rows(self) -> list[tuple[str, str]]:
-        """All that a person may want to know, as pairs of a name and a readable value."""
-        return []
-
     def text(self) -> str:
-        """The report as a table of plain text, for a terminal."""
-        return text_table([row for row in self.rows() if row[1]])
+        """The card as plain text, for a terminal."""
+        return card_text(self.card())
+
+    def values(self) -> list[tuple[str, str, str]]:
+        """Every value that the report has: its name, a readable text, and what it means."""
+        from icecdc_core.reporting.tables import cell_text
+
+        meanings, found = field_meanings(type(self)), []
+        for name, value in self.to_dict().items():
+            if isinstance(value, dict | list):
+                value = json.dumps(value, default=str) if value else ""
+            if text := cell_text(value, name):
+                found.append((name.replace("_", " "), text, meanings.get(name, "")))
+        return found
 
     @property
     def word(self) -> str:
@@ -103,20 +113,11 @@ class Report:
         return report_html(self)
 
 
-def optional_text(value: object) -> str:
-    """Return a value as a row of a report shows it; an empty text, which leaves the row out, for None."""
-    return "" if value is None else str(value)
-
-
-_STRATEGIES = {
-    "none": "up to date",
-    "export": "the whole table, to a new index",
-    "reexport": "the whole table again, to a new index",
-    "insert-only": "the rows of new files",
-    "diff": "the rows of changed files, compared before and after",
-    "repair": "the documents that differed",
-    "replay": "dead letters, written again",
-}
+def field_meanings(kind: type) -> dict[str, str]:
+    """Return what each field of a report means, by its docstring."""
+    _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    found = re.findall(r"^    (\w+): ((?:.*(?:\n {8}.*)*))", section.partition("\n\n")[0], re.MULTILINE)
+    return {"ended_at": "When it ended.", **{name: re.sub(r"\s+", " ", text.replace("``", "")) for name, text in found}}
 
 
 @dataclass(frozen=True)
@@ -217,38 +218,6 @@ class RunReport(Report):
             **asdict(self.counts + later.counts),
         )
 
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        kept = "" if self.lag_kept is None else "kept" if self.lag_kept else "NOT kept"
-        waited = (
-            "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s",
-            f"target {self.target_lag_seconds:g} s {kept}" if kept else "",
-        )
-        stages = ", ".join(f"{name} {seconds:,.1f}" for name, seconds in self.stage_seconds.items())
-        return [
-            ("run", self.kind + (" (dry run: nothing was written)" if self.dry_run else "")),
-            ("table", self.table),
-            ("index", self.index),
-            ("from snapshot", optional_text(self.from_snapshot_id)),
-            ("to snapshot", optional_text(self.to_snapshot_id)),
-            ("snapshots", f"{self.snapshots:,}"),
-            (
-                "strategy",
-                "; ".join(f"{name}: {_STRATEGIES.get(name, 'as its name')}" for name in self.strategy.split(", ")),
-            ),
-            ("upserts", f"{self.upserts:,} documents written"),
-            ("deletes", f"{self.deletes:,} documents deleted"),
-            ("carryovers removed", f"{self.carryovers_removed:,} unchanged rows of rewritten files, not sent"),
-            ("already applied", f"{self.already_applied:,} operations that an earlier attempt had written"),
-            ("rejected", f"{self.rejected:,} documents that OpenSearch refused"),
-            ("bulk requests", f"{self.requests:,} ({self.retries:,} retried)" if self.requests else ""),
-            ("behind at the start", self._lag_at_start),
-            ("longest lag of a commit", ", ".join(filter(None, waited))),
-            ("seconds", f"{self.seconds:,.1f}" + (f" ({stages})" if stages else "")),
-            ("ended by", "SIGTERM" if self.stopped else ""),
-            ("note", "; ".join(self.notes)),
-        ]
-
     @property
     def _lag_at_start(self) -> str:
         known = self.lag_snapshots and self.lag_seconds is not None
@@ -269,7 +238,10 @@ class RunReport(Report):
         elif self.kind == "export":
             job = "sync"
         was = f"{lag} (before: {self._lag_at_start})" if self._lag_at_start and not self.dry_run else lag
-        facts = [("Lag", was), ("Ended", self.ended), ("Run id", self.run_id), ("Note", "\n".join(self.notes))]
+        kept = "" if self.lag_kept is None else f", target {'kept' if self.lag_kept else 'NOT kept'}"
+        worst = "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s{kept}"
+        facts = [("Lag", was), ("Longest lag", worst), ("Ended", self.ended + ", by SIGTERM" * self.stopped)]
+        facts += [("Run id", self.run_id), ("Note", "\n".join(self.notes))]
         command = command_for(job, self.table, self.index)
         return Card(word, f"{self.index}, from {self.table}", written, facts, command)
 
@@ -332,35 +304,13 @@ class ValidationReport(Report):
             return f"equal, {self.source_rows:,} rows" + (f", {self.repaired:,} repaired" if self.repaired else "")
         return f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        return [
-            ("verdict", "equal" if self.ok else "NOT equal"),
-            ("table", self.table),
-            ("index", self.index),
-            ("snapshot compared", optional_text(self.snapshot_id)),
-            ("snapshot of the index", optional_text(self.position_snapshot_id)),
-            ("rows in table", f"{self.source_rows:,}"),
-            ("documents in index", f"{self.index_documents:,}"),
-            ("missing", f"{self.missing:,}"),
-            ("extra", f"{self.extra:,}"),
-            ("stale", f"{self.stale:,}"),
-            ("repaired", f"{self.repaired:,}"),
-            ("seconds", f"{self.seconds:,.1f}"),
-            *self._samples(),
-        ]
-
-    def _samples(self) -> list[tuple[str, str]]:
-        samples = {"missing": self.missing_ids, "extra": self.extra_ids, "stale": self.stale_ids}
-        return [(f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items() if ids]
-
     def card(self) -> Card:
         """What a person sees first."""
         word, job = (IN_SYNC, "sync") if self.ok else ("differs", "repair")
-        facts = [
-            ("Compared", f"snapshot {self.snapshot_id}, {self.source_rows:,} rows, {self.index_documents:,} documents")
-        ]
-        facts += [*self._samples(), ("Ended", self.ended), ("Run id", self.run_id)]
+        counts = f"snapshot {self.snapshot_id}, {self.source_rows:,} rows, {self.index_documents:,} documents"
+        samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
+        facts = [("Compared", counts), *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items())]
+        facts += [("Ended", self.ended), ("Run id", self.run_id)]
         what = f"{self.line}: every field of every document was compared"
         return Card(word, f"{self.index}, from {self.table}", what, facts, command_for(job, self.table, self.index))
 
@@ -372,35 +322,30 @@ def report_json(report: Report | Mapping[str, Any]) -> str:
 
 def check_report_path(path: str) -> None:
     """Prove that a report can be written there, before there is one; a file that is there stays as it is."""
-    if not path:
-        return
-    with _writable(path) as target:
-        known = target.exists()
-        target.open("a", encoding="utf-8").close()
+    if path:
+        known = Path(path).expanduser().exists()
+        written = _write(path, "", "a")
         if not known:
-            target.unlink()
+            written.unlink()
 
 
 def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
     """Write the report as JSON to a file, folders made as needed."""
-    with _writable(path) as target:
-        target.write_text(report_json(report) + "\n", encoding="utf-8")
-    return target
+    return _write(path, report_json(report) + "\n")
 
 
 def write_page(report: Report | Mapping[str, Any], path: str) -> Path:
     """Write the report, or that of a failed run, as an HTML page to a file, folders made as needed."""
-    with _writable(path, "html") as target:
-        target.write_text(report_page(report), encoding="utf-8")
-    return target
+    return _write(path, report_page(report), subject="html")
 
 
-@contextmanager
-def _writable(path: str, subject: str = "report_path") -> Iterator[Path]:
+def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") -> Path:
     try:
         target = Path(path).expanduser()
         target.parent.mkdir(parents=True, exist_ok=True)
-        yield target
+        with target.open(mode, encoding="utf-8") as file:
+            file.write(text)
+        return target
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"The report cannot be written: {getattr(error, 'strerror', None) or error}",
@@ -472,15 +417,12 @@ class ManyReport(Report):
         rows, problems = [("index", "state", "what", "seconds", "error")], ""
         for name, report in self.indexes.items():
             values = _values(report)
-            found = (
-                [f"{values['error']}: {values['message']}"] if isinstance(report, dict) else values.get("problems", [])
-            )
+            error = f"{values['error']}: {values['message']}" if isinstance(report, dict) else ""
             if isinstance(report, Report):
-                problems += "".join(f"\n{name}: {problem}" for problem in found)
-            error = found[0].splitlines()[0] if found else ""
-            error = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
+                problems += "".join(f"\n{name}: {problem}" for problem in values.get("problems", []))
+            first = error.partition("\n")[0]
             seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
-            rows.append((name, self.states[name], getattr(report, "line", ""), seconds, error))
+            rows.append((name, self.states[name], getattr(report, "line", ""), seconds, shorten(first, _LONGEST_ERROR)))
         return f"{text_table(rows, numbers=(3,))}\n{problems}\n{self.state} in {self.seconds:,.1f} s"
 
 

@@ -180,21 +180,13 @@ class DescribeLineage:
         follow_changes(spark, exported.replace(poll_interval_seconds=0.1, max_polls=3), sleep=lambda seconds: None)
         assert [each["eventType"] for each in events_of(watched.posts)] == ["START", "COMPLETE"]
 
-    def it_has_the_verdict_of_a_validation_in_events_of_the_clients_own_model(
-        self, spark, sql, opensearch, exported, watched
-    ):
+    def it_makes_events_of_the_clients_own_model(self, spark, sql, exported, watched):
         sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
         sync_changes(spark, exported)
-        opensearch.delete(index=exported.index, id="2", params={"refresh": "true"})
         validate_table(spark, exported)
         events = events_of(watched.posts)
         assert [rebuilt(event).eventType for event in events] == ["START", "COMPLETE"] * 2
-        verdicts = [
-            assertion["success"]
-            for dataset in events[-1]["inputs"]
-            for assertion in dataset.get("inputFacets", {}).get("dataQualityAssertions", {}).get("assertions", [])
-        ]
-        assert (verdicts, events[-1]["outputs"]) == ([False], [])
+        assert (len(events[-1]["inputs"]), events[-1]["outputs"]) == (2, [])
 
 
 def rebuilt(event):

@@ -54,27 +54,27 @@ class DescribeReports:
         assert json.loads(text)["to_snapshot_id"] == 8924558786060583479
         assert json.loads(DIFFERENT.to_json()) == DIFFERENT.to_dict()
 
-    def it_leaves_out_of_the_table_what_is_not_known(self):
-        text = RunReport(kind="export", table="lake.ns.t", index="t", to_snapshot_id=5).text()
-        assert ("from snapshot" in text, "to snapshot" in text) == (False, True)
+    def it_explains_every_value_and_leaves_out_what_is_not_known(self):
+        values = {name: (text, meaning) for name, text, meaning in replace(SYNC, to_snapshot_id=None).values()}
+        assert values["carryovers removed"][0] == "890,000"
+        assert values["carryovers removed"][1].startswith("Unchanged rows of rewritten files")
+        assert ("to snapshot id" in values, values["from snapshot id"][0]) == (False, "3051729675574597004")
 
     @pytest.mark.parametrize(
-        ("target", "kept", "worst", "expected"),
+        ("kept", "worst", "expected"),
         [
-            (10.0, True, 2.34, "2.3 s, target 10 s kept"),
-            (10.0, False, 12.0, "12.0 s, target 10 s NOT kept"),
-            (None, None, 2.34, "2.3 s"),
-            (10.0, None, None, ""),
+            (True, 2.34, "2.3 s, target kept"),
+            (False, 12.0, "12.0 s, target NOT kept"),
+            (None, 2.34, "2.3 s"),
+            (None, None, ""),
         ],
     )
-    def it_says_how_long_a_commit_waited(self, target, kept, worst, expected):
-        source = replace(SYNC, target_lag_seconds=target, lag_kept=kept, worst_lag_seconds=worst)
-        assert dict(source.rows())["longest lag of a commit"] == expected
+    def it_says_how_long_a_commit_waited(self, kept, worst, expected):
+        assert dict(replace(SYNC, lag_kept=kept, worst_lag_seconds=worst).card().facts)["Longest lag"] == expected
 
     def it_names_the_documents_that_differ(self):
-        expected = [("missing ids", "a, b"), ("extra ids", "x"), ("stale ids", "c")]
-        assert [row for row in DIFFERENT.rows() if row in expected] == expected
-        assert [row for row in DIFFERENT.card().facts if row in expected] == expected
+        expected = [("Missing ids", "a, b"), ("Extra ids", "x"), ("Stale ids", "c")]
+        assert [fact for fact in DIFFERENT.card().facts if fact in expected] == expected
 
 
 class DescribeWriteReport:
