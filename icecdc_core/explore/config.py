@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.values import parameter_problem
 
 
 def _as_text(value: object) -> object:
@@ -18,16 +17,7 @@ def _as_text(value: object) -> object:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-def _query(text: str) -> str:
-    try:
-        return text if not text.startswith("{") or json.loads(text) else ""
-    except ValueError as error:
-        remedy = 'give a query string, or JSON such as {"match": {"name": "words"}}'
-        raise parameter_problem(f"is not valid JSON: {error}", remedy) from None
-
-
 Text = Annotated[str, BeforeValidator(_as_text)]
-Query = Annotated[Text, AfterValidator(_query)]
 
 
 class ExploreConfig(SyncConfig):
@@ -46,7 +36,7 @@ class ExploreConfig(SyncConfig):
         default="",
         description="The _id of the document to look up. Default: one that changed.",
     )
-    query: Query = Field(
+    query: Text = Field(
         default="",
         description="Query to try: a query string, or an OpenSearch query as JSON. Default: all documents.",
     )

@@ -161,11 +161,10 @@ class Differences(Part):
             yield f"From {start} to snapshot {self.to_snapshot_id}."
         yield " ".join(self.notes)
         if not self.changes:
-            same = f" {self.carryovers_removed:,} rewritten rows are the same." if self.carryovers_removed else ""
-            yield f"No changes.{same}"
+            yield f"No changes. {self.carryovers_removed:,} rewritten rows are the same."
             return
         counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
-        yield f"{counts}, {self.carryovers_removed:,} carryovers removed."
+        yield f"{counts}. {self.carryovers_removed:,} carryovers, which are rewritten rows that stayed the same."
         fields, left_out = _shown_fields(self.sample)
         yield Heading(f"{len(self.sample):,} of {self.changes:,} changes, as documents")
         yield pd.DataFrame(
@@ -203,7 +202,8 @@ def find_differences(view: View) -> Differences:
             if is_insert_only(scans):
                 sample = changed.limit(most)
             else:
-                of_kind = Window.partitionBy(KIND).orderBy(*_order(changed, source.key_columns))
+                order = [F.col(quoted(name)) for name in source.key_columns] or [F.lit(1)]
+                of_kind = Window.partitionBy(KIND).orderBy(*order)
                 numbered = changed.withColumn(_NUMBER, F.row_number().over(of_kind)).where(F.col(_NUMBER) <= most)
                 sample = numbered.orderBy(_NUMBER, KIND).limit(most)
             rows = collect_changes(sample, source.key_columns)
@@ -216,10 +216,6 @@ def find_differences(view: View) -> Differences:
         carryovers_removed=carried,
         sample=tuple(sorted(rows, key=lambda each: (_KINDS.index(each.kind), len(each.document_id), each.document_id))),
     )
-
-
-def _order(changed: DataFrame, key_columns: Sequence[str]) -> list[Column]:
-    return [F.col(quoted(name)) for name in key_columns] or [F.lit(1)]
 
 
 @contextmanager

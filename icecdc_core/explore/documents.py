@@ -298,12 +298,7 @@ def try_query(view: View) -> QueryResult:
             begin = time.monotonic()
             answer = client.search(index=view.config.index, body=body)
     except OpenSearchRequestError as error:
-        raise ConfigError(
-            f"OpenSearch refuses the query: {error.message}",
-            subject="query",
-            value=view.config.query,
-            remedy='give a query string such as name:word, or a query as JSON such as {"match": {"name": "word"}}',
-        ) from error
+        raise _query_error(view.config.query, f"OpenSearch refuses the query: {error.message}") from error
     except IcecdcError as error:
         return QueryResult(body["query"], problem=f"The index cannot be read. {error}")
     hits = [
@@ -318,12 +313,20 @@ def try_query(view: View) -> QueryResult:
     )
 
 
+def _query_error(query: str, problem: str) -> ConfigError:
+    remedy = 'give a query string such as name:word, or a query as JSON such as {"match": {"name": "word"}}'
+    return ConfigError(problem, subject="query", value=query, remedy=remedy)
+
+
 def search_body(given: str, most: int) -> dict[str, Any]:
     """Return the body of a search. Pure."""
     if not given.startswith("{"):
         asked = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
         return {"query": asked, "size": most, "track_total_hits": True}
-    found = json.loads(given)
+    try:
+        found = json.loads(given)
+    except ValueError as error:
+        raise _query_error(given, f"The query is not valid JSON: {error}") from None
     if not _BODY_KEYS & found.keys():
         found = {"query": found}
     size = found.get("size")

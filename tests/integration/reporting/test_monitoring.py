@@ -9,8 +9,6 @@ import uuid
 from urllib.parse import urlsplit
 
 import pytest
-from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent
-from openlineage.client.generated.base import BaseFacet
 from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
@@ -114,20 +112,6 @@ class DescribeTraces:
         assert runs[2].attributes["icecdc.repaired"] == 1
         spark.sql("DROP TABLE IF EXISTS lake.ns.icecdc_dead_letters")
 
-    def it_covers_the_batches_of_an_ingest(self, spark, sql, watched, make_ingest, topic):
-        config = make_ingest(max_records_per_batch=4)
-        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
-        topic.send(*({"id": number} for number in range(8)))
-        report = ingest(spark, config)
-        root, names = trace_of(watched.telemetry)
-        assert (root.name, names.count("batch"), root.attributes["icecdc.rows_written"]) == (
-            "icecdc ingest",
-            report.batches,
-            8,
-        )
-        jobs = {(dict(labels)["job"], dict(labels)["index"]) for _, labels in gauges_of(watched.telemetry)}
-        assert jobs == {("ingest", config.job)}
-
     def it_covers_an_ingest_that_goes_on(self, spark, sql, watched, make_ingest, topic, tmp_path):
         config = make_ingest(
             trigger="continuous", trigger_interval_seconds=1, max_seconds=15, metrics_folder=str(tmp_path)
@@ -179,37 +163,3 @@ class DescribeLineage:
         sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
         follow_changes(spark, exported.replace(poll_interval_seconds=0.1, max_polls=3), sleep=lambda seconds: None)
         assert [each["eventType"] for each in events_of(watched.posts)] == ["START", "COMPLETE"]
-
-    def it_makes_events_of_the_clients_own_model(self, spark, sql, exported, watched):
-        sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
-        sync_changes(spark, exported)
-        validate_table(spark, exported)
-        events = events_of(watched.posts)
-        assert [rebuilt(event).eventType for event in events] == ["START", "COMPLETE"] * 2
-        assert (len(events[-1]["inputs"]), events[-1]["outputs"]) == (2, [])
-
-
-def rebuilt(event):
-    """An event made of the client's classes, which refuse unknown fields, absent ones and wrong ids."""
-    parts = {name: value for name, value in event.items() if name != "schemaURL"}
-    for name, kind in {"run": Run, "job": Job}.items():
-        parts[name] = kind(**{**parts[name], "facets": facets(parts[name]["facets"])})
-    for name, kind, own in (("inputs", InputDataset, "inputFacets"), ("outputs", OutputDataset, "outputFacets")):
-        parts[name] = [
-            kind(**{**dataset, "facets": facets(dataset["facets"]), own: facets(dataset.get(own, {}))})
-            for dataset in parts[name]
-        ]
-    return RunEvent(**parts)
-
-
-def facets(given):
-    known = {kind._get_schema(): kind for kind in every_subclass(BaseFacet)}
-    own = ("_producer", "_schemaURL")
-    return {
-        name: known[value["_schemaURL"]](**{key: part for key, part in value.items() if key not in own})
-        for name, value in given.items()
-    }
-
-
-def every_subclass(kind):
-    return {kind, *(each for child in kind.__subclasses__() for each in every_subclass(child))}

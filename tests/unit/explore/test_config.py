@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError
 from icecdc_core.explore.config import ExploreConfig
 
 TABLE = {"table": "lake.ns.t"}
@@ -30,25 +29,7 @@ class DescribeTheParameters:
         (name,) = given
         assert getattr(ExploreConfig(**TABLE, **given), name) == expected
 
-    @pytest.mark.parametrize(
-        ("given", "parts"),
-        [
-            ({"query": '{"match": '}, ["query", '{"match": ', "is not valid JSON", "give a query string, or JSON"]),
-            ({"query": True}, ["query", "True"]),
-            ({"sample_rows": 0}, ["sample_rows", "0"]),
-            ({"max_snapshots": "many"}, ["max_snapshots", "many"]),
-        ],
-    )
-    def it_refuses_others_with_parameter_value_and_remedy(self, given, parts):
-        with pytest.raises(ConfigError) as caught:
-            ExploreConfig(**TABLE, **given)
-        assert [part for part in (*parts, "Remedy") if part not in str(caught.value)] == []
-
     def it_gives_a_job_only_what_a_job_has(self):
         config = ExploreConfig(**TABLE, row_filter="id > 1", query="x", report_path="r.json")
         actual = config.job_config(report_path="", dry_run=True)
         assert actual == SyncConfig(**TABLE, row_filter="id > 1", dry_run=True)
-
-    def it_has_these_of_its_own(self):
-        expected = ["from_snapshot", "to_snapshot", "document_id", "query", "sample_rows", "max_snapshots"]
-        assert [name for name in ExploreConfig.model_fields if name not in SyncConfig.model_fields] == expected

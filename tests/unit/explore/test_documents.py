@@ -69,3 +69,8 @@ def it_searches_by_a_query_string_a_query_or_a_body(given, query, size):
     actual = search_body(given, 20)
     assert (actual["query"], actual["size"], actual["track_total_hits"]) == (query, size, True)
     assert actual.get("sort") == (["name"] if "sort" in given else None)
+
+
+def it_refuses_a_query_that_begins_like_json():
+    with pytest.raises(ConfigError, match=r"The query is not valid JSON.*query=.*Remedy: give a query string"):
+        search_body('{"match": ', 20)

@@ -12,7 +12,6 @@ from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import Differences, RowChange, value_text
 from icecdc_core.explore.documents import DocumentView, QueryResult
-from icecdc_core.explore.view import TimeLine
 from icecdc_core.reporting.tables import Cell
 
 BEFORE, AFTER = {"id": 1, "name": "old", "rest": "same"}, {"id": 1, "name": "new", "rest": "same"}
@@ -97,16 +96,3 @@ class DescribeAQueryResult:
 
     def it_says_why_there_is_no_answer(self):
         assert QueryResult({}, problem="There is no index yet.")._repr_html_() == "<p>There is no index yet.</p>"
-
-
-@pytest.mark.parametrize(
-    ("part", "expected"),
-    [
-        (TimeLine((), 3, ("It is up to date.",)), "0 of 3 snapshots; max_snapshots shows more. It is up to date."),
-        (Differences(11, 12), "From snapshot 11 to snapshot 12. No changes."),
-        (DocumentView("1", "They differ."), "Document 1 They differ."),
-        (QueryResult({}, problem="There is no index."), "There is no index."),
-    ],
-)
-def it_is_a_text_where_there_is_no_html(part, expected):
-    assert repr(part) == expected

@@ -76,23 +76,6 @@ class DescribeExpressions:
         assert wrong == []
 
 
-class DescribeTheDashboard:
-    def it_takes_its_data_from_a_variable(self):
-        sources = {target["datasource"]["uid"] for panel in PANELS for target in panel["targets"]}
-        names = [variable["name"] for variable in DASHBOARD["templating"]["list"]]
-        assert (sources, names) == ({"${datasource}"}, ["datasource", "index"])
-
-    def it_has_no_two_panels_in_one_place(self):
-        cells = [
-            (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
-            for panel in DASHBOARD["panels"]
-            for x in range(panel["gridPos"]["w"])
-            for y in range(panel["gridPos"]["h"])
-        ]
-        ids = [panel["id"] for panel in DASHBOARD["panels"]]
-        assert (len(cells), max(x for x, _ in cells), len(ids)) == (len(set(cells)), 23, len(set(ids)))
-
-
 class DescribeTheAlerts:
     def it_tests_that_each_fires_and_that_it_does_not(self):
         checks = [check for test in TESTS for check in test["alert_rule_test"]]
