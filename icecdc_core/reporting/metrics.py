@@ -6,13 +6,12 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest, pushadd_to_gateway
+from prometheus_client import generate_latest, pushadd_to_gateway
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import EXIT_STATES
@@ -161,7 +160,7 @@ def push_metrics(metrics: RunMetrics, url: str, job: str, index: str, seconds: f
     """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays."""
     group = {"index": index, "icecdc_job": job}
     try:
-        pushadd_to_gateway(url, "icecdc", _registry(metrics.collect()), grouping_key=group, timeout=seconds)
+        pushadd_to_gateway(url, "icecdc", metrics, grouping_key=group, timeout=seconds)
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -169,18 +168,13 @@ def push_metrics(metrics: RunMetrics, url: str, job: str, index: str, seconds: f
 
 def prometheus_text(families: Iterable[Family]) -> str:
     """Return metrics in Prometheus' text format."""
-    return generate_latest(_registry(families)).decode()
+    return generate_latest(_Families(families)).decode()
 
 
-class _Families(Collector):
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._families = list(families)
+class _Families(NamedTuple):
+    """What the client asks of a registry."""
+
+    families: Iterable[Family]
 
     def collect(self) -> Iterable[Family]:
-        return self._families
-
-
-def _registry(families: Iterable[Family]) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(_Families(families))
-    return registry
+        return self.families

@@ -1,6 +1,6 @@
-"""Reports: what a run did, as plain data, and progress bars on the way there.
+"""Reports: what a run did, as plain data.
 
-In: counts, times and ids of a run. Out: a report as a frame, a figure or JSON, also written to `report_path`.
+In: counts, times and ids of a run. Out: a report as a card, a page or JSON, also written to `report_path`.
 """
 
 from __future__ import annotations
@@ -225,25 +225,24 @@ class RunReport(Report):
 
     def card(self) -> Card:
         """What a person sees first."""
-        written = f"{self.upserts:,} documents {'to write' if self.dry_run else 'written'}, {self.deletes:,} to delete"
-        written = written if self.dry_run else written.replace("to delete", "deleted")
-        idle = self.strategy == "none" or not (self.upserts or self.deletes or self.snapshots or self.rejected)
-        word, job, lag = IN_SYNC, "validate", "none"
-        if idle:
-            word, written = NOTHING, "The index has every change of the table."
+        done = ("to write", "to delete") if self.dry_run else ("written", "deleted")
+        what = f"{self.upserts:,} documents {done[0]}, {self.deletes:,} {done[1]}"
+        word, job, lag = IN_SYNC, "sync" if self.kind == "export" else "validate", "none"
+        if self.kind == "replay":
+            word, lag, what = "done", "", f"{what}: dead letters, which OpenSearch had refused before"
+        elif self.strategy == "none" and not self.rejected:
+            word, what = NOTHING, "The index has every change of the table."
         elif self.dry_run:
             word, job, lag = BEHIND, self.kind, self._lag_at_start
         elif self.rejected:
-            word, job, written = BEHIND, "replay", f"{written}, {self.rejected:,} refused by OpenSearch (dead letters)"
-        elif self.kind == "export":
-            job = "sync"
+            word, job, what = BEHIND, "replay", f"{what}, {self.rejected:,} refused by OpenSearch (dead letters)"
         was = f"{lag} (before: {self._lag_at_start})" if self._lag_at_start and not self.dry_run else lag
         kept = "" if self.lag_kept is None else f", target {'kept' if self.lag_kept else 'NOT kept'}"
         worst = "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s{kept}"
         facts = [("Lag", was), ("Longest lag", worst), ("Ended", self.ended + ", by SIGTERM" * self.stopped)]
         facts += [("Run id", self.run_id), ("Note", "\n".join(self.notes))]
         command = command_for(job, self.table, self.index)
-        return Card(word, f"{self.index}, from {self.table}", written, facts, command)
+        return Card(word, f"{self.index}, from {self.table}", what, facts, command)
 
     def figure(self) -> str:
         """Rows rewritten, rows changed and documents written, as HTML; empty if the numbers are the same."""
@@ -306,10 +305,16 @@ class ValidationReport(Report):
 
     def card(self) -> Card:
         """What a person sees first."""
-        word, job = (IN_SYNC, "sync") if self.ok else ("differs", "repair")
+        behind = self.snapshot_id != self.position_snapshot_id
+        word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if behind else ("differs", "repair")
+        lag = f"the index is at snapshot {self.position_snapshot_id}" if behind else "none"
         counts = f"snapshot {self.snapshot_id}, {self.source_rows:,} rows, {self.index_documents:,} documents"
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
-        facts = [("Compared", counts), *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items())]
+        facts = [
+            ("Compared", counts),
+            ("Lag", lag),
+            *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items()),
+        ]
         facts += [("Ended", self.ended), ("Run id", self.run_id)]
         what = f"{self.line}: every field of every document was compared"
         return Card(word, f"{self.index}, from {self.table}", what, facts, command_for(job, self.table, self.index))

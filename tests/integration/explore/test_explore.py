@@ -14,7 +14,7 @@ from icecdc_core.explore.documents import look_up_document, try_query
 from icecdc_core.explore.report import dry_run_next_sync, explore_report
 from icecdc_core.explore.view import open_view, show_time_line
 
-KINDS = [("1", "copy-on-write"), ("2", "merge-on-read"), ("3", "merge-on-read")]
+KINDS = [("1", "copy-on-write"), ("3", "merge-on-read")]
 SECRET = "planted-secret"
 
 

@@ -36,6 +36,8 @@ class DescribeTheState:
             (replace(IDLE, dry_run=True), "nothing to do", "validate"),
             (EQUAL, "in sync", "sync"),
             (replace(EQUAL, ok=False, stale=1), "differs", "repair"),
+            (replace(EQUAL, ok=False, missing=1, snapshot_id=7, position_snapshot_id=6), "behind", "sync"),
+            (RunReport("replay", "lake.ns.t", "t", strategy="replay", upserts=2), "done", "validate"),
             (IngestReport("j", records=5), "in sync", "ingest"),
             (IngestReport("j"), "nothing to do", "ingest"),
             (IngestReport("j", records=5, behind=["lake.ns.t"]), "behind", "ingest"),
