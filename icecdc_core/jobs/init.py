@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from icecdc_core.errors import (
     UnsupportedTypeError,
 )
 from icecdc_core.quoting import quoted
+from icecdc_core.reporting.card import Card
 from icecdc_core.reporting.reports import Report
 from icecdc_core.secrets import REDACTED, redact
 from icecdc_core.session.job_session import with_job_session
@@ -91,10 +93,10 @@ class InitReport(Report):
         """What came out, in a few words."""
         return f"{len(self.indexes):,} indexes in {self.output}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        rows = [("file", self.output), ("indexes", ", ".join(self.indexes))]
-        return [*rows, *(("skipped", each) for each in self.skipped), ("next", f"icecdc setup --file {self.output}")]
+    def card(self) -> Card:
+        """What a person sees first."""
+        facts = [("Indexes", ", ".join(self.indexes)), ("Skipped", "\n".join(self.skipped)), ("Ended", self.ended)]
+        return Card(self.word, self.output, self.line, facts, f"icecdc setup --file {shlex.quote(self.output)}")
 
 
 @with_job_session
