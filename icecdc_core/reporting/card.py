@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 IN_SYNC, BEHIND, FAILED, NOTHING = "in sync", "behind", "failed", "nothing to do"
 _GREEN, _AMBER, _RED, _GREY = "#1f7a6f", "#a85f00", "#b3243c", "#5b6672"
 _COLOURS = {BEHIND: _AMBER, "differs": _AMBER, FAILED: _RED, NOTHING: _GREY}
-_FRAME = "border: 1px solid {line}; border-left: 8px solid {colour}; border-radius: 6px; padding: .8em 1em"
+_FRAME = (
+    "border: 1px solid {line}; border-left: 8px solid {colour}; border-radius: 6px; padding: .8em 1em; "
+    "max-width: 60em; box-sizing: border-box"
+)
 _WORD = (
     "background: {colour}; color: #fff; border-radius: 4px; padding: .15em .6em; font-size: 1.2em; font-weight: bold"
 )
@@ -32,7 +35,8 @@ _NBCONVERT = """<style>
 @media (prefers-color-scheme: dark) { body.jp-Notebook { color-scheme: dark; --jp-layout-color0: #111;
  --jp-layout-color1: #111; --jp-layout-color2: #1e1e1e; --jp-content-font-color0: #fff; --jp-ui-font-color1: #e3e6ea;
  --jp-content-font-color1: #e3e6ea; --jp-cell-editor-background: #1e1e1e; --jp-rendermime-error-background: #3a1d22;
- --jp-rendermime-table-row-background: #1a1a1a; --jp-rendermime-table-row-hover-background: #26303a; } }
+ --jp-rendermime-table-row-background: #1a1a1a; --jp-rendermime-table-row-hover-background: #26303a;
+ --jp-cell-editor-border-color: #333; } body.jp-Notebook .highlight :is(pre, span) { color: #e3e6ea } }
 body.jp-Notebook main { max-width: 72em; margin: auto; }
 body.jp-Notebook .jp-InputPrompt, body.jp-Notebook .jp-OutputPrompt { display: none; }
 body.jp-Notebook .celltag_report pre { max-height: 4.5em; overflow: auto; opacity: .7; font-size: .8em; }
@@ -112,7 +116,7 @@ def card_html(card: Card) -> str:
         code = f'<code style="overflow-wrap: anywhere">{escape(card.command)}</code>'
         lines += _pair("Run next", f'{code} <span style="{_MUTED}">with the options of this run</span>')
     return _NBCONVERT + (
-        f'<div style="{_FRAME.format(line=_LINE, colour=colour)}; max-width: 60em; margin: .5em 0; line-height: 1.5">'
+        f'<div style="{_FRAME.format(line=_LINE, colour=colour)}; margin: .5em 0; line-height: 1.5">'
         f'<span style="{_WORD.format(colour=colour)}">{escape(card.word.upper())}</span> '
         f'<b style="font-size: 1.1em; overflow-wrap: anywhere">{escape(card.title)}</b>{lines}</div>'
     )
@@ -126,7 +130,7 @@ def card_text(card: Card) -> str:
 
 
 def _pair(name: str, html: str) -> str:
-    name = f'<span style="flex: 0 0 9em; {_MUTED}">{escape(name)}</span> '
+    name = f'<span style="flex: 0 0 10.5em; {_MUTED}">{escape(name)}</span> '
     value = f'<span style="flex: 1 1 16em; white-space: pre-line; overflow-wrap: anywhere">{html}</span>'
     return f'<div style="display: flex; flex-wrap: wrap; margin: .15em 0">{name}{value}</div>'
 
