@@ -244,12 +244,12 @@ def time_line(metadata: TableMetadata, head: int | None, position: int | None, m
 
     return tuple(
         {
-            "snapshot_id": each.snapshot_id,
-            "committed_at": committed_at(each),
+            "what": what(each.snapshot_id),
             "operation": operation(each),
             "rows_added": rows_added(each),
             "rows_removed": rows_removed(each),
-            "what": what(each.snapshot_id),
+            "committed_at": committed_at(each),
+            "snapshot_id": each.snapshot_id,
         }
         for each in sorted(metadata.snapshots, key=_moment, reverse=True)[:most]
     )

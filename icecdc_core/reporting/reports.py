@@ -130,9 +130,9 @@ class RunReport(Report):
         index: The alias that readers use.
         from_snapshot_id: The snapshot that the run began at; null for an export, and before the first snapshot.
         to_snapshot_id: The snapshot that the index now equals; null for the export of an empty table.
-        strategy: How rows were found: ``diff`` compares changed files before and after, ``insert-only`` reads new files,
-            ``export`` and ``reexport`` read the whole table, ``repair`` and ``replay`` write single documents again;
-            ``none``: there was nothing to do.
+        strategy: How rows were found: ``diff`` compares changed files before and after, ``insert-only`` reads new
+            files, ``export`` and ``reexport`` read the whole table, ``repair`` and ``replay`` write single documents
+            again; ``none``: there was nothing to do.
         upserts: Documents written.
         deletes: Documents deleted.
         carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
