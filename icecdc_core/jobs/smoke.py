@@ -107,7 +107,7 @@ class SmokeReport(CheckReport):
             (f"{check['kind']}: {check['check']}", f"{check['state']} {check.get('message', '')}".strip())
             for check in self.checks
         ]
-        return card._replace(facts=[*self.environment.items(), *checks, *card.facts])
+        return card._replace(facts=[*self.environment.items(), *checks, *card.facts], command="")
 
     def findings(self) -> pd.DataFrame:
         """The checks as a table for a notebook."""

@@ -124,9 +124,9 @@ def card_html(card: Card) -> str:
 
 def card_text(card: Card) -> str:
     """Return a card as plain text, for a terminal."""
-    facts = [*card.facts, ("Run next", f"{card.command} (with the options of this run)" if card.command else "")]
+    facts = [*card.facts, ("Run next", card.command and f"{card.command} (with the options of this run)")]
     lines = [f"{name:<14}  {value}" for name, value in facts if value]
-    return "\n".join([f"{card.word.upper()}  {card.title}".rstrip(), card.what, *lines])
+    return "\n".join(filter(None, [f"{card.word.upper()}  {card.title}", card.what, *lines]))
 
 
 def _pair(name: str, html: str) -> str:

@@ -30,7 +30,6 @@ from icecdc_core.reporting.card import (
     rewritten_figure,
 )
 from icecdc_core.reporting.exit_states import utc_now
-from icecdc_core.secrets import shorten
 
 
 def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
@@ -423,12 +422,15 @@ class ManyReport(Report):
         rows, problems = [("index", "state", "what", "seconds", "error")], ""
         for name, report in self.indexes.items():
             values = _values(report)
-            error = f"{values['error']}: {values['message']}" if isinstance(report, dict) else ""
+            found = (
+                [f"{values['error']}: {values['message']}"] if isinstance(report, dict) else values.get("problems", [])
+            )
             if isinstance(report, Report):
-                problems += "".join(f"\n{name}: {problem}" for problem in values.get("problems", []))
-            first = error.partition("\n")[0]
+                problems += "".join(f"\n{name}: {problem}" for problem in found)
+            error = found[0].splitlines()[0] if found else ""
+            error = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
             seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
-            rows.append((name, self.states[name], getattr(report, "line", ""), seconds, shorten(first, _LONGEST_ERROR)))
+            rows.append((name, self.states[name], getattr(report, "line", ""), seconds, error))
         return f"{text_table(rows, numbers=(3,))}\n{problems}\n{self.state} in {self.seconds:,.1f} s"
 
 
