@@ -114,8 +114,10 @@ def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
     field = find_field(properties, path)
     kind = field.get("type", "object")
     if isinstance(data_type, T.ArrayType):
-        element = None if kind in (VECTOR, "geo_point") else _sample(path, data_type.elementType, properties)
-        return None if element is None else [element]
+        element = _sample(path, data_type.elementType, properties)
+        # A vector of a model has a dimension that only the server knows.
+        count = str({VECTOR: field.get("dimension", 0), "geo_point": 2}.get(kind, 1))
+        return [element] * int(count) if element is not None and count.isdecimal() and int(count) else None
     if isinstance(data_type, T.StructType) and kind not in _BY_VALUES:
         return _samples(f"{path}.", data_type, properties)
     if isinstance(data_type, T.MapType) and kind in OBJECTS:

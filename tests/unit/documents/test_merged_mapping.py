@@ -154,6 +154,6 @@ def it_makes_a_document_of_the_types_without_what_only_values_decide():
     assert sample_document(SCHEMA, fields) == {
         **{"id": 1, "title": "a", "day": "2026-01-31", "at": "2026-01-31T12:00:00.500000Z", "price": "1.5"},
         **{"flag": True, "place": {"pin": point}},
-        **{"people": [{"name": "a", "age": 1}], "matrix": [[1]], "high": {**point, "alt": 1}},
+        **{"people": [{"name": "a", "age": 1}], "vector": [1, 1, 1], "matrix": [[1]], "high": {**point, "alt": 1}},
         "a.b": 1,
     }
