@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -14,7 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from icecdc_core.session.jars import jars_in_cache, read_jars
+import pyspark
+
+from icecdc_core.session.jars import Jar, jars_in_cache
 from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
 HERE = Path(__file__).parent
@@ -34,7 +35,7 @@ class Aws:
 @contextmanager
 def rest_catalog(folder: Path) -> Iterator[str]:
     """Iceberg's own REST servlet over a catalog on SQLite."""
-    jars = [*_jars("rest", find_spark_java()), _spark_jars() / "*"]
+    jars = [*_jars("rest"), _spark_jars() / "*"]
     arguments = [HERE / "RestCatalogServer.java", folder / "catalog.db", folder / "warehouse"]
     with running_java(find_spark_java(), ["-cp", os.pathsep.join(map(str, jars)), *arguments], folder) as port:
         yield f"http://127.0.0.1:{port}"
@@ -73,7 +74,7 @@ def nessie(folder: Path, aws: Aws) -> Iterator[str]:
         "lake.secret": aws.secret_access_key,
     }
     options = [f"-D{key}={value}" for key, value in settings.items()]
-    with running_java(java, [*options, "-jar", *_jars("nessie", java)], folder) as port:
+    with running_java(java, [*options, "-jar", *_jars("nessie")], folder) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -131,13 +132,10 @@ def running_java(java: JavaHome, arguments: Sequence[object], folder: Path) -> I
             process.wait()
 
 
-def _jars(name: str, java: JavaHome) -> list[Path]:
+def _jars(name: str) -> list[Path]:
     listed = json.loads((HERE / "catalog_jars.json").read_text(encoding="utf-8"))[name]
-    return jars_in_cache(read_jars(listed), f"test-{name}", java)
+    return jars_in_cache([Jar(**each) for each in listed], f"test-{name}")
 
 
 def _spark_jars() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "jars"
+    return Path(pyspark.__file__).parent / "jars"

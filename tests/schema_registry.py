@@ -19,12 +19,9 @@ from tests.catalog_servers import running_java
 
 _VERSION = "2.5.11.Final"
 _APICURIO = Jar(
-    group="io.apicurio",
-    artifact="apicurio-registry-app",
-    version=_VERSION,
+    f"io.apicurio:apicurio-registry-app:{_VERSION}:all",
     sha256="f894a17f650ec427de72cfb68edfc30f8020743269293e58372e22f67fd4fd15",
     size=139_779_728,
-    classifier="all",
     extension="tar.gz",
 )
 
@@ -58,7 +55,7 @@ def framed(number: int, data: bytes) -> bytearray:
 def running_registry(folder: Path) -> Iterator[Registry]:
     """Run Apicurio until the end of the block."""
     java = find_spark_java()
-    [archive] = jars_in_cache([_APICURIO], f"test-apicurio-{_VERSION}", java)
+    [archive] = jars_in_cache([_APICURIO], f"test-apicurio-{_VERSION}")
     home = archive.parent / "unpacked"
     if not home.is_dir():
         with tarfile.open(archive) as tar:

@@ -6,7 +6,6 @@ block runs under `watchdog`, so it never outlives its process; one in the backgr
 
 from __future__ import annotations
 
-from icecdc_core.local.opensearch import running_opensearch, start_opensearch, status, stop_opensearch
-from icecdc_core.local.server import ServerState
+from icecdc_core.local.opensearch import running_opensearch, start_opensearch
 
-__all__ = ["ServerState", "running_opensearch", "start_opensearch", "status", "stop_opensearch"]
+__all__ = ["running_opensearch", "start_opensearch"]

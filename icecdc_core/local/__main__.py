@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.local.kafka import kafka_status, start_kafka, stop_kafka
-from icecdc_core.local.opensearch import start_opensearch, status, stop_opensearch
+from icecdc_core.local import kafka, opensearch
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:
@@ -27,21 +26,21 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     given = parser.parse_args(arguments)
     try:
         if given.command == "up":
-            start_opensearch(port=given.port)
+            opensearch.start_opensearch(port=given.port)
             if given.kafka:
-                start_kafka()
+                kafka.start_kafka()
         elif given.command == "down":
-            stopped = any([stop_opensearch(remove_data=given.remove_data), stop_kafka(remove_data=given.remove_data)])
-            sys.stdout.write("stopped\n" if stopped else "nothing to stop\n")
+            stopped = [each.background.stop(remove_data=given.remove_data) for each in (opensearch, kafka)]
+            sys.stdout.write("stopped\n" if any(stopped) else "nothing to stop\n")
             return 0
     except IcecdcError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    found = {"Kafka": kafka_status(), "OpenSearch": status()}
-    for name, state in found.items():
+    broker, server = kafka.background.status(), opensearch.background.status()
+    for name, state in (("Kafka", broker), ("OpenSearch", server)):
         if state is not None:
             sys.stdout.write(f"{name} {state.version} at {state.url} (process {state.pid}, log {state.log})\n")
-    if found["OpenSearch"] is None:
+    if server is None:
         sys.stdout.write("OpenSearch is not running\n")
         return 1
     return 0

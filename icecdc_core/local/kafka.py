@@ -34,7 +34,7 @@ _SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "8388608",
 }
-_background = Background("kafka")
+background = Background("kafka")
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def running_kafka(
 
 def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Service:
     java = find_spark_java()
-    classpath = os.pathsep.join(map(str, kafka_jars(f"broker-{KAFKA_VERSION}", java)))
+    classpath = os.pathsep.join(map(str, kafka_jars(f"broker-{KAFKA_VERSION}")))
 
     def prepare(folder: Path, data: Path, port: int) -> list[str]:
         """Write the configuration, and format the data folder if it is new."""
@@ -108,17 +108,7 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
     return Service("Kafka", KAFKA_VERSION, ports, prepare, find_url)
 
 
-def kafka_status() -> ServerState | None:
-    """The broker that `start_kafka` started; None if it does not run."""
-    return _background.status()
-
-
 def start_kafka(*, heap: str = "512m", port: int = 0, timeout_seconds: float = 120.0) -> ServerState:
     """Start a broker that outlives this process, or return the one that runs, whatever the arguments."""
     ports = [port] if port else [DEFAULT_KAFKA_PORT, 0, 0, 0]
-    return _background.start(lambda: _kafka(ports, heap, {}), None, timeout_seconds)
-
-
-def stop_kafka(*, remove_data: bool = False) -> bool:
-    """Stop the broker that `start_kafka` started, and no other; returns whether there was one."""
-    return _background.stop(remove_data=remove_data)
+    return background.start(lambda: _kafka(ports, heap, {}), timeout_seconds)

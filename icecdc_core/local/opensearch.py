@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -14,11 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from icecdc_core.errors import ConfigError, ServiceStartError
+from icecdc_core.errors import ConfigError, DependencyError, ServiceStartError
 from icecdc_core.local.server import LOGGING, Background, ServerState, Service, running
-from icecdc_core.session.jars import jars_in_cache, read_manifest, spark_jar
+from icecdc_core.session.jars import jars_in_cache, read_manifest
 from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
+VERSIONS = {"2.19.1.0": 17, "3.8.0.0": 21}
+"""The versions of the embedded server, with the oldest Java of each."""
 DEFAULT_PORT = 9200
 _LARGEST_PORT = 9299  # the embedded server refuses ports above
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
@@ -31,7 +34,7 @@ transport.port: 0
 discovery.type: single-node
 cluster.routing.allocation.disk.threshold_enabled: false
 """
-_background = Background("opensearch")
+background = Background("opensearch")
 
 
 @contextmanager
@@ -66,25 +69,18 @@ def running_opensearch(
         yield url
 
 
-def opensearch_versions() -> list[str]:
-    """The versions of the embedded server, oldest first."""
-    return list(read_manifest("icecdc_core.local", "opensearch_jars.json"))
-
-
-def cached_jars(version: str, java: JavaHome) -> list[Path]:
+def cached_jars(version: str) -> list[Path]:
     """Return the jars of the embedded server; download them if they are missing."""
-    listed = read_manifest("icecdc_core.local", "opensearch_jars.json")[version]
-    return jars_in_cache(listed, f"opensearch-{version}", java)
+    return jars_in_cache(read_manifest("icecdc_core.local", "opensearch_jars.json")[version], f"opensearch-{version}")
 
 
-def choose_runtime(version: str | None = None) -> tuple[JavaHome, str]:
-    """Choose the given version and a Java for it; without one, the version that fits the Java of Spark."""
+def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
+    """Choose a Java for the version; without one, the version that fits the Java of Spark."""
     wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION", "")
-    old, new = opensearch_versions()
     if not wanted:
         java = find_spark_java()
-        return java, new if java.version >= 21 else old
-    for known, minimum in ((old, 17), (new, 21)):
+        return java, max(known for known, minimum in VERSIONS.items() if java.version >= minimum)
+    for known, minimum in VERSIONS.items():
         if f"{known}.".startswith(f"{wanted}."):
             # Without the locale data the creation of an index fails ("Thai segmentation").
             return find_java(minimum, modules=["jdk.localedata"], purpose=f"OpenSearch {known}"), known
@@ -92,28 +88,27 @@ def choose_runtime(version: str | None = None) -> tuple[JavaHome, str]:
         "No such version of the embedded OpenSearch",
         subject="version",
         value=wanted,
-        remedy=f"use one of {old}, {new}",
+        remedy=f"use one of {', '.join(VERSIONS)}",
     )
 
 
-def candidate_ports(port: int = 0, first: int = 0) -> list[int]:
+def candidate_ports(port: int = 0) -> list[int]:
     """Return the ports to try."""
-    if port:
-        if not 1024 <= port <= _LARGEST_PORT:
-            raise ConfigError(
-                "The embedded OpenSearch cannot use this port",
-                subject="port",
-                value=port,
-                remedy=f"use one from 1024 to {_LARGEST_PORT}, or none: then a free one is found",
-            )
-        return [port]
-    others = random.sample(range(DEFAULT_PORT + 1, _LARGEST_PORT + 1), _LARGEST_PORT - DEFAULT_PORT)
-    return [first] * bool(first) + others + random.sample(range(8200, DEFAULT_PORT), 1000)
+    if not port:
+        return random.sample(range(8200, _LARGEST_PORT + 1), 100)
+    if not 1024 <= port <= _LARGEST_PORT:
+        raise ConfigError(
+            "The embedded OpenSearch cannot use this port",
+            subject="port",
+            value=port,
+            remedy=f"use one from 1024 to {_LARGEST_PORT}, or none: then a free one is found",
+        )
+    return [port]
 
 
 def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
-    java, number = choose_runtime(version)
-    jars = cached_jars(number, java)
+    java, number = _choose_runtime(version)
+    jars = cached_jars(number)
     cluster_name = f"icecdc-{secrets.token_hex(4)}"
 
     def prepare(folder: Path, data: Path, port: int) -> list[str]:
@@ -160,7 +155,7 @@ def _unpacked(jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
 def _compiled_plugin(java: JavaHome, jars: list[Path], folder: Path) -> Path:
     """Compile the server's plugin with the compiler that is part of Spark; returns the folder of its classes."""
     classes = folder / "classes"
-    compiler = os.pathsep.join(str(spark_jar(name)) for name in ("janino", "commons-compiler"))
+    compiler = os.pathsep.join(str(_spark_jar(name)) for name in ("janino", "commons-compiler"))
     given = ["-d", str(classes), "-classpath", os.pathsep.join(map(str, jars)), str(_PLUGIN)]
     command = [str(java.executable), "-cp", compiler, _COMPILER_CLASS, *given]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -172,6 +167,19 @@ def _compiled_plugin(java: JavaHome, jars: list[Path], folder: Path) -> Path:
             remedy="check that this Java runs, and that the folder for temporary files has room",
         )
     return classes
+
+
+def _spark_jar(name: str) -> Path:
+    """Return a jar of the Spark installation, by its name without the version."""
+    spec = importlib.util.find_spec("pyspark")
+    homes = [os.environ.get("SPARK_HOME", ""), str(Path(spec.origin).parent) if spec and spec.origin else ""]
+    for home in filter(None, homes):
+        for jar in Path(home, "jars").glob(f"{name}-[0-9]*.jar"):
+            return jar
+    raise DependencyError(
+        f"The embedded services need the jar of '{name}' that comes with Spark, and it was not found",
+        remedy="pip install 'icecdc[local]'",
+    )
 
 
 def cluster_at(url: str) -> dict[str, object]:
@@ -186,24 +194,7 @@ def cluster_at(url: str) -> dict[str, object]:
         return {}
 
 
-def status() -> ServerState | None:
-    """The server that `start_opensearch` started; None if it does not run."""
-    return _background.status()
-
-
-def start_opensearch(
-    *,
-    data_folder: str | Path | None = None,
-    heap: str = "1g",
-    version: str | None = None,
-    port: int = 0,
-    timeout_seconds: float = 180.0,
-) -> ServerState:
+def start_opensearch(*, heap: str = "1g", port: int = 0, timeout_seconds: float = 180.0) -> ServerState:
     """Start an OpenSearch that outlives this process, or return the one that runs, whatever the arguments."""
-    ports = candidate_ports(port, first=DEFAULT_PORT)
-    return _background.start(lambda: _opensearch(version, ports, heap), data_folder, timeout_seconds)
-
-
-def stop_opensearch(*, remove_data: bool = False) -> bool:
-    """Stop the server that `start_opensearch` started, and no other; returns whether there was one."""
-    return _background.stop(remove_data=remove_data)
+    ports = candidate_ports(port) if port else [DEFAULT_PORT, *candidate_ports()]
+    return background.start(lambda: _opensearch(None, ports, heap), timeout_seconds)

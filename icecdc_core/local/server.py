@@ -69,7 +69,10 @@ class ServerState:
     @property
     def alive(self) -> bool:
         """Whether the process is still the one that was started: process ids are used again, start times are not."""
-        return start_time(self.pid) == self.started
+        try:
+            return started_at(self.pid) == self.started
+        except psutil.Error:
+            return False
 
 
 @contextmanager
@@ -211,18 +214,8 @@ def _folder_error(service: Service, data: Path, error: OSError) -> DiskFullError
     )
 
 
-def start_time(pid: int) -> str | None:
-    """When the process started, as text; None if it does not run any more."""
-    try:
-        return started_at(pid)
-    except psutil.Error:
-        return None
-
-
-def end_process(pid: int, started: str, seconds: float = 20.0) -> None:
-    """Ask a process to end, and kill it after the given time; only the process that started then."""
-    if start_time(pid) != started:
-        return
+def end_process(pid: int, seconds: float = 20.0) -> None:
+    """Ask a process to end, and kill it after the given time."""
     with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         process = psutil.Process(pid)
         process.terminate()
@@ -247,7 +240,7 @@ class Background:
             return None
         return state if state.alive else None
 
-    def start(self, service: Callable[[], Service], data_folder: str | Path | None, seconds: float) -> ServerState:
+    def start(self, service: Callable[[], Service], seconds: float) -> ServerState:
         """Return the server that runs in the background; else start one and record it."""
         file = self._file()
         folder = file.parent
@@ -259,10 +252,9 @@ class Background:
                 return found
             self.stop()
             wanted = service()
-            default = folder / f"data-{wanted.version.split('.')[0]}"  # OpenSearch 2.19 cannot read what 3.x wrote
-            data = Path(data_folder).expanduser().resolve() if data_folder else default
+            data = folder / f"data-{wanted.version.split('.')[0]}"  # OpenSearch 2.19 cannot read what 3.x wrote
             url, process, log = start(wanted, folder, data, seconds, guarded=False)
-            state = ServerState(url, process.pid, start_time(process.pid) or "", wanted.version, str(log), str(data))
+            state = ServerState(url, process.pid, started_at(process.pid), wanted.version, str(log), str(data))
             unfinished = file.with_suffix(".new")
             unfinished.write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
             unfinished.replace(file)
@@ -272,7 +264,7 @@ class Background:
         """Stop the server that runs in the background, and no other; returns whether there was one."""
         state = self.status()
         if state is not None:
-            end_process(state.pid, state.started)
+            end_process(state.pid)
         if remove_data:
             for data in self._file().parent.glob("data*"):
                 shutil.rmtree(data, ignore_errors=True)

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from icecdc_core.session.jars import ICEBERG_RUNTIMES, iceberg_packages, kafka_package
+from icecdc_core.session.jars import ICEBERG_RUNTIMES, SCALA_VERSION, iceberg_packages
 from icecdc_core.session.jvm import iceberg_class, java_class
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
@@ -100,8 +100,8 @@ def require_kafka(spark: SparkSession) -> None:
             "The active Spark session has no Kafka connector",
             subject="spark.jars",
             value=spark.conf.get("spark.jars", ""),
-            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
-            "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
+            remedy=f"attach the library org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{spark.version} to the "
+            "cluster; locally, stop this session and let get_spark(IngestConfig(...)) start one for ingest and sync",
         )
 
 

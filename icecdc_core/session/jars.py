@@ -8,144 +8,70 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import importlib.util
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import DependencyError, DiskFullError, DownloadError
-from icecdc_core.session.java import JavaHome
 
-IVY_SETTINGS_VARIABLE = "ICECDC_IVY_SETTINGS"
-_DOWNLOAD_SECONDS = 1200
-_NO_SPACE = "No space left on device"
-
-# Maven Central without POMs: the manifest lists all jars, and reading POMs takes longer.
-_IVY_SETTINGS = """<ivysettings>
-  <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false" useMavenMetadata="false"/></resolvers>
-</ivysettings>
-"""
+MAVEN_VARIABLE = "ICECDC_MAVEN_URL"
+_MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar as the manifest lists it."""
+    """A file of a Maven repository; ``artifact`` is group:artifact:version, with a classifier if there is one."""
 
-    group: str
     artifact: str
-    version: str
     sha256: str
     size: int
-    classifier: str = ""
     extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """Its name in the cache folder; it includes the group, because artifact names repeat."""
-        return "-".join(filter(None, (self.group, self.artifact, self.version, self.classifier))) + f".{self.extension}"
+        return f"{self.artifact.replace(':', '-')}.{self.extension}"
+
+    @property
+    def url(self) -> str:
+        """Where it is fetched from."""
+        group, name, version, *classifier = self.artifact.split(":")
+        file = f"{'-'.join([name, version, *classifier])}.{self.extension}"
+        repository = os.environ.get(MAVEN_VARIABLE) or _MAVEN_CENTRAL
+        return "/".join([repository.rstrip("/"), *group.split("."), name, version, file])
 
 
-def _ivy_module(jars: list[Jar]) -> str:
-    # Ivy accepts each module once, so jars that differ only by classifier become artifacts of one dependency.
-    modules: dict[tuple[str, str, str], list[str]] = {}
-    for jar in jars:
-        classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
-        kind = quoteattr(jar.extension)
-        artifact = f"<artifact name={quoteattr(jar.artifact)} type={kind} ext={kind}{classifier}/>"
-        modules.setdefault((jar.group, jar.artifact, jar.version), []).append(artifact)
-    dependencies = "\n".join(
-        f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)} "
-        f'conf="default->master(*)" transitive="false">{"".join(artifacts)}</dependency>'
-        for (group, name, version), artifacts in modules.items()
-    )
-    return (
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
-        '<info organisation="icecdc" module="embedded-services"/>'
-        '<configurations><conf name="default"/></configurations>'
-        f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
-    )
-
-
-def spark_jar(name: str) -> Path:
-    """Return a jar of the Spark installation, by its name without the version."""
-    spec = importlib.util.find_spec("pyspark")
-    homes = [Path(os.environ["SPARK_HOME"])] if os.environ.get("SPARK_HOME") else []
-    homes += [Path(spec.origin).parent] if spec and spec.origin else []
-    for home in homes:
-        for jar in sorted((home / "jars").glob(f"{name}-[0-9]*.jar")):
-            return jar
-    raise DependencyError(
-        f"The embedded services need the jar of '{name}' that comes with Spark, and it was not found",
-        remedy="pip install 'icecdc[local]'",
-    )
-
-
-def _run_ivy(command: list[str]) -> None:
-    try:
-        ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False
-        )
-        text, failed = ended.stdout + ended.stderr, ended.returncode != 0
-    except subprocess.TimeoutExpired:
-        text, failed = f"Exception: not finished after {_DOWNLOAD_SECONDS} seconds", True
-    if not failed:
-        return
-    if _NO_SPACE in text:
-        raise OSError(errno.ENOSPC, _NO_SPACE)
-    signs = ("ERROR:", "FAILED", "not found", "Exception", "could not", "unknown host")
-    lines = [line.strip() for line in text.splitlines() if any(sign in line for sign in signs)] or text.splitlines()
-    raise DownloadError(
-        "The jars of the embedded service could not be fetched: " + " / ".join(lines[:5]),
-        subject=IVY_SETTINGS_VARIABLE,
-        value=os.environ.get(IVY_SETTINGS_VARIABLE, ""),
-        remedy="check the network and the proxy (JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... -Dhttps.proxyPort=...), "
-        f"or set {IVY_SETTINGS_VARIABLE} to an Ivy settings file that names your mirror, "
-        "or use a server of your own (opensearch_url, bootstrap_servers)",
-    )
-
-
-def kafka_jars(part: str, java: JavaHome) -> list[Path]:
+def kafka_jars(part: str) -> list[Path]:
     """The jars of one part of Kafka in the cache folder; they are downloaded if they are missing."""
-    return jars_in_cache(read_manifest("icecdc_core.session", "kafka_jars.json")[part], f"kafka-{part}", java)
+    return jars_in_cache(read_manifest("icecdc_core.session", "kafka_jars.json")[part], f"kafka-{part}")
 
 
 def read_manifest(package: str, name: str) -> dict[str, list[Jar]]:
     """The jars of each version or part, as a manifest in a package lists them."""
     manifest = json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
-    return {part: read_jars(entries) for part, entries in manifest.items()}
+    return {part: [Jar(**entry) for entry in entries] for part, entries in manifest.items()}
 
 
-def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
-    """The jars as a manifest lists them: `artifact` (group:artifact:version, and a classifier), `sha256`, `size`."""
-    jars = []
-    for entry in entries:
-        group, artifact, number, *classifier = str(entry["artifact"]).split(":")
-        extension = str(entry.get("extension", "jar"))
-        digest, size = str(entry["sha256"]), int(entry["size"])
-        jars.append(Jar(group, artifact, number, digest, size, "".join(classifier), extension))
-    return jars
-
-
-def jars_in_cache(jars: list[Jar], name: str, java: JavaHome) -> list[Path]:
+def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
     """Return jars in the cache folder; download them if they are missing."""
     cache = _cache()
     folder = cache / name
     try:
         with one_process_at_a_time(name):
             if not all((folder / jar.file_name).is_file() for jar in jars):
-                _fetch(jars, folder, java)
+                _fetch(jars, folder)
             _check(jars, folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -190,29 +116,35 @@ def _check(jars: list[Jar], folder: Path) -> None:
             )
 
 
-def _fetch(jars: list[Jar], folder: Path, java: JavaHome) -> None:
+def _fetch(jars: list[Jar], folder: Path) -> None:
     """Download into a temporary folder beside the final one, check, then rename: the folder is complete or missing."""
     size = sum(jar.size for jar in jars) // 1_000_000
     print(f"icecdc downloads {len(jars)} jars ({size} MB) to {folder}", file=sys.stderr)  # noqa: T201
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        (temporary / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
-        (temporary / "ivysettings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
-        given = os.environ.get(IVY_SETTINGS_VARIABLE, "")
-        settings = Path(given).expanduser().resolve() if given else temporary / "ivysettings.xml"
-        # fmt: off
-        command = [
-            str(java.executable), "-jar", str(spark_jar("ivy")), "-ivy", str(temporary / "ivy.xml"),
-            "-settings", str(settings), "-cache", str(temporary / "cache"),
-            "-retrieve", f"{temporary}/jars/[organisation]-[artifact]-[revision](-[classifier]).[ext]",
-        ]
-        # fmt: on
-        _run_ivy(command)
-        _check(jars, temporary / "jars")
+        with ThreadPoolExecutor(8) as pool:
+            for jar, content in zip(jars, pool.map(_download, jars), strict=True):
+                (temporary / jar.file_name).write_bytes(content)
+        _check(jars, temporary)
         shutil.rmtree(folder, ignore_errors=True)
-        (temporary / "jars").rename(folder)
+        temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _download(jar: Jar) -> bytes:
+    try:
+        with urllib.request.urlopen(jar.url, timeout=60) as answer:  # noqa: S310 (a mirror may be a folder)
+            return bytes(answer.read())
+    except (OSError, HTTPException, ValueError) as error:
+        raise DownloadError(
+            f"A jar of the embedded service could not be fetched: {error}",
+            subject="url",
+            value=jar.url,
+            remedy="check the network and the proxy (HTTPS_PROXY), "
+            f"or set {MAVEN_VARIABLE} to the address of your Maven mirror, "
+            "or use a server of your own (opensearch_url, bootstrap_servers)",
+        ) from error
 
 
 # The Iceberg runtime for each Spark line, as tested together.
@@ -239,33 +171,19 @@ def needed_bundles(properties: Mapping[str, str]) -> list[str]:
 
 def bundle_package(bundle: str, pyspark_version: str) -> str:
     """Return the Maven coordinate of one of the `BUNDLES`: the version of the Iceberg runtime."""
-    return f"org.apache.iceberg:{bundle}:{_iceberg_version(pyspark_version)[1]}"
+    return f"org.apache.iceberg:{bundle}:{ICEBERG_RUNTIMES[spark_line(pyspark_version)]}"
 
 
 def iceberg_packages(pyspark_version: str, bundles: Sequence[str] = ()) -> list[str]:
     """Return the Maven coordinates that fit a pyspark version."""
-    line, version = _iceberg_version(pyspark_version)
-    runtime = f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{version}"
+    line = spark_line(pyspark_version)
+    runtime = f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{ICEBERG_RUNTIMES[line]}"
     return [runtime, SQLITE_JDBC, *(bundle_package(bundle, pyspark_version) for bundle in bundles)]
-
-
-def kafka_package(pyspark_version: str) -> str:
-    """Return the Maven coordinate of Spark's Kafka connector, for a cluster that has none."""
-    return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{pyspark_version}"
-
-
-def kafka_connector(pyspark_version: str) -> str:
-    """Return which part of `kafka_jars.json` has Spark's Kafka connector for a local session.
-
-    Those are listed jars, not the coordinate of `kafka_package`: not every patch version of Spark has all of its parts
-    in every repository, and any patch version of the connector fits its line.
-    """
-    return f"connector-{_iceberg_version(pyspark_version)[0]}"
 
 
 def avro_package(pyspark_version: str) -> str:
     """Return the Maven coordinate of Spark's Avro reader, which the Avro formats of the ingest need."""
-    return f"org.apache.spark:spark-avro_{SCALA_VERSION}:{AVRO_VERSIONS[_iceberg_version(pyspark_version)[0]]}"
+    return f"org.apache.spark:spark-avro_{SCALA_VERSION}:{AVRO_VERSIONS[spark_line(pyspark_version)]}"
 
 
 def merge_packages(needed: Sequence[str], given: str | None) -> str:
@@ -282,7 +200,8 @@ def _artifact(coordinate: str) -> str:
     return re.sub(r"(iceberg-spark-runtime)-[^:]*", r"\1", coordinate.rpartition(":")[0])
 
 
-def _iceberg_version(pyspark_version: str) -> tuple[str, str]:
+def spark_line(pyspark_version: str) -> str:
+    """Return the line of a pyspark version, such as 4.1, if there is an Iceberg runtime for it."""
     line = ".".join(pyspark_version.split(".")[:2])
     if line not in ICEBERG_RUNTIMES:
         raise DependencyError(
@@ -291,4 +210,4 @@ def _iceberg_version(pyspark_version: str) -> tuple[str, str]:
             value=pyspark_version,
             remedy="install one of the supported lines: " + ", ".join(f"pyspark=={key}.*" for key in ICEBERG_RUNTIMES),
         )
-    return line, ICEBERG_RUNTIMES[line]
+    return line

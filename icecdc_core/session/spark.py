@@ -27,11 +27,11 @@ from icecdc_core.session.compat import refuse_remote_mode, require_kafka, requir
 from icecdc_core.session.jars import (
     avro_package,
     iceberg_packages,
-    kafka_connector,
     kafka_jars,
     merge_packages,
     needed_bundles,
     one_process_at_a_time,
+    spark_line,
 )
 from icecdc_core.session.java import find_spark_java
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
@@ -138,7 +138,7 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
         **({"spark.scheduler.mode": "FAIR"} if len(configs) > 1 else {}),
     }
     if config.reads_kafka:
-        connector = kafka_jars(kafka_connector(pyspark.__version__), find_spark_java())
+        connector = kafka_jars(f"connector-{spark_line(pyspark.__version__)}")
         given["spark.jars"] = ",".join(filter(None, [given.get("spark.jars"), *map(str, connector)]))
     return {**defaults, **{key: value for each in catalogs.values() for key, value in each.items()}, **given}
 

@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.errors import PortInUseError
 from icecdc_core.local.__main__ import main
-from icecdc_core.local.kafka import kafka_status, running_kafka, start_kafka, stop_kafka
+from icecdc_core.local.kafka import background, running_kafka, start_kafka
 from icecdc_core.local.server import answers
 from tests.kafka_topics import Topic
 
@@ -22,8 +22,8 @@ def it_is_left_running_and_found_again_until_it_is_stopped(tmp_path, monkeypatch
         main(["status"])
         printed = capsys.readouterr().out
     finally:
-        stopped = stop_kafka(remove_data=True)
-    assert (first, stopped, kafka_status()) == (second, True, None)
+        stopped = background.stop(remove_data=True)
+    assert (first, stopped, background.status()) == (second, True, None)
     assert f"Kafka {first.version} at {first.url}" in printed
     assert not answers(first.url)
 

@@ -18,11 +18,11 @@ import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DiskFullError, DownloadError, PortInUseError, ServiceStartError
-from icecdc_core.local import running_opensearch, server, start_opensearch, status, stop_opensearch
+from icecdc_core.local import running_opensearch, server, start_opensearch
 from icecdc_core.local.__main__ import main
-from icecdc_core.local.opensearch import cached_jars, opensearch_versions
-from icecdc_core.local.server import answers, end_process, start_time
-from icecdc_core.session.java import find_spark_java
+from icecdc_core.local.opensearch import VERSIONS, background, cached_jars
+from icecdc_core.local.server import answers, end_process
+from icecdc_core.session.jars import read_manifest
 from tests.waiting import is_true_within
 
 _HEAP = "384m"
@@ -44,7 +44,7 @@ def state_folder(tmp_path, monkeypatch):
     """No server of the person who runs the tests is seen or stopped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield tmp_path / "state"
-    stop_opensearch(remove_data=True)
+    background.stop(remove_data=True)
 
 
 @pytest.fixture
@@ -59,18 +59,17 @@ def occupied_port():
 
 class DescribeRunningOpensearch:
     @tools
-    def it_runs_several_at_once_on_loopback_and_leaves_nothing(self, temporary_folder):
-        with running_opensearch(heap=_HEAP) as one, running_opensearch(heap=_HEAP) as other:
-            assert one != other
-            for url in (one, other):
-                assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-                with OpenSearch(url) as client:
-                    assert client.cluster.health()["number_of_nodes"] == 1
-                    node = next(iter(client.nodes.info()["nodes"].values()))
-                bound = [address for layer in ("http", "transport") for address in node[layer]["bound_address"]]
-                assert all(address.startswith("127.0.0.1:") for address in bound)
-            _answers_this_machine_and_no_web_page(one)
-        assert (list(temporary_folder.iterdir()), answers(one), answers(other)) == ([], False, False)
+    def it_is_on_loopback_keeps_given_data_and_says_when_it_ended_too_early(self, tmp_path, temporary_folder):
+        given = {"heap": _HEAP, "data_folder": tmp_path / "data"}
+        with pytest.raises(ServiceStartError, match="ended while it was needed"), running_opensearch(**given) as url:
+            _use_and_kill(url, temporary_folder)
+        assert [entry.name for entry in temporary_folder.glob("*/*")] == ["opensearch.log"]
+        with running_opensearch(**given) as url:
+            with OpenSearch(url) as client:
+                assert client.get(index="t", id="1")["_source"] == {"a": 1}
+            with pytest.raises(ServiceStartError, match="data folder"), running_opensearch(**given):
+                pass
+        assert not answers(url)
 
     @tools
     def it_ends_with_a_process_that_was_killed(self, temporary_folder):
@@ -88,18 +87,6 @@ class DescribeRunningOpensearch:
         assert is_true_within(30, lambda: not answers(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
 
     @tools
-    def it_keeps_given_data_and_reports_a_folder_in_use(self, tmp_path, temporary_folder):
-        given = {"heap": _HEAP, "data_folder": tmp_path / "data"}
-        with running_opensearch(**given) as url:
-            with OpenSearch(url) as client:
-                client.index(index="t", id="1", body={"a": 1}, refresh=True)
-            with pytest.raises(ServiceStartError, match="data folder") as caught, running_opensearch(**given):
-                pass
-        assert [entry.name for entry in Path(str(caught.value.value)).parent.iterdir()] == ["opensearch.log"]
-        with running_opensearch(**given) as url, OpenSearch(url) as client:
-            assert client.get(index="t", id="1")["_source"] == {"a": 1}
-
-    @tools
     @pytest.mark.parametrize(
         ("given", "message"),
         [({"heap": "1m"}, "Too small maximum heap"), ({"timeout_seconds": 0.5}, r"not healthy after 0\.5 seconds")],
@@ -108,13 +95,6 @@ class DescribeRunningOpensearch:
         options = {"heap": _HEAP, **given}
         with pytest.raises(ServiceStartError, match=message) as caught, running_opensearch(**options):
             pass
-        assert Path(str(caught.value.value)).is_file()
-
-    @tools
-    def it_says_when_the_server_ended_too_early(self, temporary_folder):
-        message = "ended while it was needed"
-        with pytest.raises(ServiceStartError, match=message) as caught, running_opensearch(heap=_HEAP) as url:
-            _kill(temporary_folder, url)
         assert Path(str(caught.value.value)).is_file()
 
     def it_reports_an_occupied_port(self, occupied_port, temporary_folder):
@@ -152,12 +132,12 @@ class DescribeRunningOpensearch:
 class DescribeStartOpensearch:
     @tools
     def it_leaves_one_running_uses_it_again_and_stops_only_that(self, state_folder, capsys):
-        assert (status(), main(["status"])) == (None, 1)
+        assert (background.status(), main(["status"])) == (None, 1)
         first = start_opensearch(heap=_HEAP)
         assert (first.alive, main(["up"]), main(["status"])) == (True, 0, 0)
         assert capsys.readouterr().out.count(f"{first.url} (process {first.pid},") == 2
         assert (main(["down"]), first.alive, answers(first.url)) == (0, False, False)
-        assert (Path(first.data_folder).exists(), stop_opensearch()) == (True, False)
+        assert (Path(first.data_folder).exists(), background.stop()) == (True, False)
         assert (main(["down", "--remove-data"]), Path(first.data_folder).exists()) == (0, False)
 
     def it_does_not_stop_a_stranger_with_the_same_process_id(self, state_folder):
@@ -167,7 +147,7 @@ class DescribeStartOpensearch:
             file.parent.mkdir(parents=True)
             rest = {"url": "http://127.0.0.1:1", "version": "2.19.1.0", "log": "", "data_folder": ""}
             file.write_text(json.dumps({"pid": stranger.pid, "started": "another time", **rest}))
-            assert (stop_opensearch(), stranger.poll()) == (False, None)
+            assert (background.stop(), stranger.poll()) == (False, None)
         finally:
             stranger.kill()
             stranger.wait()
@@ -180,77 +160,61 @@ class DescribeStartOpensearch:
         program = "import signal; signal.signal(15, signal.SIG_IGN); print('x', flush=True); input()"
         deaf = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         deaf.stdout.readline()
-        end_process(deaf.pid, start_time(deaf.pid), seconds=0.5)
-        assert start_time(deaf.pid) is None
-
-
-SETTINGS = '<ivysettings><settings defaultResolver="mirror"/><resolvers>{}</resolvers></ivysettings>'
+        end_process(deaf.pid, seconds=0.5)
+        assert deaf.wait(5) == -signal.SIGKILL
 
 
 class DescribeCachedJars:
-    @pytest.fixture
-    def version(self):
-        return opensearch_versions()[0]
+    version = next(iter(VERSIONS))
 
     @pytest.fixture
-    def listed(self, version):
-        """The folder with the right jars."""
-        return cached_jars(version, find_spark_java())[0].parent
-
-    @pytest.fixture
-    def cache(self, listed, tmp_path, monkeypatch):
-        """Another cache, which is empty."""
+    def mirror(self, tmp_path, monkeypatch):
+        """A Maven repository with the right jars, and a cache that is empty."""
+        for jar in read_manifest("icecdc_core.local", "opensearch_jars.json")[self.version]:
+            place = tmp_path / jar.url.partition("/maven2/")[2]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(cached_jars(self.version)[0].parent / jar.file_name)
+        monkeypatch.setenv("ICECDC_MAVEN_URL", tmp_path.as_uri())
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        return tmp_path / "cache" / "icecdc"
+        return tmp_path
 
-    def it_finds_and_deletes_a_corrupted_jar(self, listed, cache, version):
-        shutil.copytree(listed, cache / listed.name)
-        jars = cached_jars(version, find_spark_java())
+    def it_fetches_what_a_mirror_has_and_deletes_a_corrupted_jar(self, mirror):
+        jars = cached_jars(self.version)
+        assert jars[0].parent == mirror / "cache" / "icecdc" / f"opensearch-{self.version}"
         jars[7].write_bytes(jars[7].read_bytes()[:-1] + b"x")
         with pytest.raises(DownloadError, match=re.escape(str(jars[7]))):
-            cached_jars(version, find_spark_java())
+            cached_jars(self.version)
         assert not jars[7].exists()
 
-    @pytest.mark.parametrize(
-        ("resolver", "message"),
-        [
-            ('<ibiblio name="mirror" m2compatible="true" root="file:///nowhere"/>', "ICECDC_IVY_SETTINGS=.*names your"),
-            ("", r"settings\.xml"),
-        ],
-        ids=["repository without them", "settings that do not exist"],
-    )
-    def it_reports_a_mirror_that_does_not_help(self, cache, version, tmp_path, monkeypatch, resolver, message):
-        settings = tmp_path / "ivysettings.xml"
-        if resolver:
-            settings.write_text(SETTINGS.format(resolver))
-        monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(settings))
+    @pytest.mark.parametrize(("content", "message"), [(None, "ICECDC_MAVEN_URL"), (b"something else", "SHA-256")])
+    def it_refuses_a_mirror_that_lacks_a_file_or_has_another_one(self, mirror, content, message):
+        place = next(mirror.glob("org/**/*.jar"))
+        place.unlink()
+        if content:
+            place.write_bytes(content)
         with pytest.raises(DownloadError, match=message):
-            cached_jars(version, find_spark_java())
-        assert not [entry for entry in cache.iterdir() if entry.is_dir()]
+            cached_jars(self.version)
+        assert not [entry for entry in (mirror / "cache" / "icecdc").iterdir() if entry.is_dir()]
 
-    def it_fetches_what_a_mirror_has_and_refuses_another_file(self, listed, cache, version, tmp_path, monkeypatch):
-        settings, mirror = tmp_path / "ivysettings.xml", tmp_path / "mirror"
-        pattern = f"{mirror}/[organisation]-[artifact]-[revision].[ext]"
-        settings.write_text(SETTINGS.format(f'<filesystem name="mirror"><artifact pattern="{pattern}"/></filesystem>'))
-        monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(settings))
-        shutil.copytree(listed, mirror)
-        jars = cached_jars(version, find_spark_java())
-        assert jars[0].parent == cache / f"opensearch-{version}"
-
-        shutil.rmtree(jars[0].parent)
-        (mirror / jars[3].name).write_bytes(b"something else")
-        with pytest.raises(DownloadError, match="SHA-256"):
-            cached_jars(version, find_spark_java())
-        assert not [entry for entry in cache.iterdir() if entry.is_dir()]
-
-    def it_reports_a_cache_folder_that_cannot_be_used(self, version, tmp_path, monkeypatch):
+    def it_reports_a_cache_folder_that_cannot_be_used(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DownloadError, match="set XDG_CACHE_HOME"):
-            cached_jars(version, find_spark_java())
+            cached_jars(self.version)
+
+
+def _use_and_kill(url, temporary_folder):
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+    with OpenSearch(url) as client:
+        node = next(iter(client.nodes.info()["nodes"].values()))
+    bound = [address for layer in ("http", "transport") for address in node[layer]["bound_address"]]
+    assert all(address.startswith("127.0.0.1:") for address in bound)
+    _answers_this_machine_and_no_web_page(url)
+    _kill(temporary_folder, url)
 
 
 def _answers_this_machine_and_no_web_page(url):
+    """With one document in the index `t`, which stays."""
     port = int(url.rpartition(":")[2])
     with OpenSearch(url) as client:
         client.index(index="t", id="1", body={"a": 1}, refresh=True)
