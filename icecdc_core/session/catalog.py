@@ -91,32 +91,24 @@ def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
     if spark.conf.get(catalog_prefix(config), None) is not None:
         require_catalog(spark, config)
         return
-    for key, value in registered_settings(config).items():
+    for key, value in catalog_settings(config).items():
         spark.conf.set(key, value)
 
 
-def registered_settings(config: ParameterModel) -> dict[str, str]:
-    """The settings of the catalog, and one that says that they are all from icecdc."""
-    return {**catalog_settings(config), _registered_by_icecdc(config): "true"}
-
-
 def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
-    """Refuse a session whose catalog is not the one that the parameters describe.
-
-    A catalog that somebody else configured must agree only in what the parameters give; it may have further settings.
-    """
+    """Refuse a session whose catalog is not the one that the parameters describe; it may have further settings."""
     prefix = catalog_prefix(config)
-    present = {key: value for key, value in spark.conf.getAll.items() if is_catalog_setting(config, key)}
-    if not _describes_catalog(config) or prefix not in present:
+    compared = {key for key in config.spark_conf if is_catalog_setting(config, key)}
+    if config.catalog_properties:
+        compared |= {f"{prefix}.{key}" for key in ("type", "uri", "warehouse", *config.catalog_properties)}
+    elif config.warehouse:
+        compared.add(f"{prefix}.warehouse")
+    if not compared or spark.conf.get(prefix, None) is None:
         return
     wanted = catalog_settings(config)
-    if spark.conf.get(_registered_by_icecdc(config), None):
-        compared = {*wanted, *present}
-    else:
-        given = ["type", *config.catalog_properties] if config.catalog_properties else []
-        given += ["warehouse"] if config.warehouse else []
-        compared = ({f"{prefix}.{key}" for key in given} | {*config.spark_conf}) & {*wanted}
-    differing = [key for key in sorted(compared) if _comparable(present.get(key)) != _comparable(wanted.get(key))]
+    differing = [
+        key for key in sorted(compared) if _comparable(spark.conf.get(key, None)) != _comparable(wanted.get(key))
+    ]
     if differing:
         names = ", ".join(key.removeprefix(prefix).lstrip(".") or "its class" for key in differing)
         raise ConfigError(
@@ -126,16 +118,6 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
             remedy="restart the kernel or the program, or give the catalog another name in table; without "
             "catalog_properties, warehouse and settings of the catalog in spark_conf, the session's catalog is used",
         )
-
-
-def _registered_by_icecdc(config: ParameterModel) -> str:
-    return f"spark.icecdc.catalog.{config.catalog}"
-
-
-def _describes_catalog(config: ParameterModel) -> bool:
-    """Whether the parameters describe the catalog; otherwise any catalog of the session fits."""
-    in_conf = any(is_catalog_setting(config, key) for key in config.spark_conf)
-    return bool(config.catalog_properties or config.warehouse or in_conf)
 
 
 def _comparable(value: str | None) -> str | None:

@@ -163,10 +163,10 @@ BUNDLES = {
 }
 
 
-def needed_bundles(properties: Mapping[str, str]) -> list[str]:
-    """Return the names of the jars that the object stores in these catalog properties need."""
-    properties_text = [f"{key}={value}" for key, value in properties.items()]
-    return [bundle for bundle, sign in BUNDLES.items() if any(sign.search(text) for text in properties_text)]
+def needed_bundles(settings: Mapping[str, str]) -> list[str]:
+    """Return the names of the jars that the object stores in these settings, or properties, of a catalog need."""
+    texts = [re.sub(r"^spark\.sql\.catalog\.[^.]+\.", "", f"{key}={value}") for key, value in settings.items()]
+    return [bundle for bundle, sign in BUNDLES.items() if any(sign.search(text) for text in texts)]
 
 
 def bundle_package(bundle: str, pyspark_version: str) -> str:

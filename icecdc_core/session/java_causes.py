@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +16,6 @@ RETRIED_COMMITS = frozenset({"CommitFailedException", "CommitStateUnknownExcepti
 COMMIT_CONFLICTS = RETRIED_COMMITS | {"ValidationException"}
 """What Iceberg raises if another writer committed in between, and for some failures that no retry helps."""
 
-_WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
-_NETWORK = re.compile(
-    "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
-)
-_NO_ACCESS = frozenset({"FileNotFoundException", "NoSuchFileException", "NotFoundException", "NoSuchKeyException"}) | {
-    *("AccessDeniedException", "AccessControlException")
-}
-_OF_FILES = re.compile(r"org\.apache\.(hadoop|iceberg)\.|software\.amazon\.|com\.(azure|google)\.")
-_FILE_SYSTEMS = re.compile(r"org\.apache\.(hadoop\.fs|iceberg)\.")
-_BROKEN_OFF = frozenset({"EOFException", "ChecksumException"})
-# Decoders of files. For damaged bytes they throw exceptions of any class, except those of _NO_DAMAGE.
-_DECODERS = re.compile(
-    r"org\.apache\.iceberg\.(shaded\.)?(org\.apache\.)?(parquet|orc|avro|puffin|deletes|arrow)\.|"
-    r"org\.apache\.(parquet|orc|avro)\.(?!crypto\.)|com\.github\.luben\.zstd\.|org\.xerial\.snappy\.|io\.airlift\."
-)
-_NO_DAMAGE = re.compile(r"UnsupportedOperation|Interrupt|Crypto")
 _JAVA = re.compile(r"(java|jdk|sun)\.|.*\.common\.base\.Preconditions$")
 _FRAMES = 12
 _TRACEBACK = "Traceback (most recent call last)"
@@ -47,33 +31,6 @@ class Cause:
     thrower: str
     condition: str = ""
     state: str = ""
-
-
-def is_network(cause: Cause) -> bool:
-    """Whether a connection failed or broke off."""
-    return _NETWORK.match(cause.kind) is not None
-
-
-def blamed_file(chain: Sequence[Cause]) -> Cause | None:
-    """Return the exception that says that a file of a table cannot be read; None if none does.
-
-    Iceberg's readers report a broken connection and a lack of memory too, so these rule it out.
-    """
-    if any(is_network(cause) or cause.kind.endswith("Error") for cause in chain):
-        return None
-    # Iceberg wraps every failure of a file system, whatever happened.
-    reasons = (cause for cause in chain if cause is chain[-1] or cause.kind not in _WRAPPERS)
-    return next((cause for cause in reasons if _blames_file(cause)), None)
-
-
-def _blames_file(cause: Cause) -> bool:
-    if cause.text.endswith("(Too many open files)"):
-        return False
-    if cause.kind in _NO_ACCESS or cause.text.endswith("(Permission denied)"):
-        return _OF_FILES.match(cause.thrower) is not None  # Spark's temporary files do not count
-    if cause.kind in _BROKEN_OFF and _FILE_SYSTEMS.match(cause.thrower):
-        return True
-    return _DECODERS.match(cause.thrower) is not None and _NO_DAMAGE.search(cause.kind) is None
 
 
 def is_raised_as(error: BaseException, kinds: Collection[str]) -> bool:

@@ -30,7 +30,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def java_ended(kind: type[IcecdcError], error: Exception) -> IcecdcError:
     """The error that says that Spark's Java process is gone."""
     return kind(
-        f"The Spark session's Java process has ended ({type(error).__name__})",
+        f"Spark's Java process ended ({type(error).__name__})",
         subject="spark_conf",
         remedy="restart the kernel or the program; if it ends again, give it more memory "
         "(spark.driver.memory through spark_conf)",

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.errors import DependencyError
-from icecdc_core.session.catalog import register_catalog, registered_settings, secret_settings
+from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
 from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
 from icecdc_core.session.jars import (
     avro_package,
@@ -112,14 +112,8 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     """The settings of a new session: our defaults, then those of the catalogs, then those of `spark_conf`."""
     config = configs[0]
     given = config.resolved_spark_conf()
-    bundles = [
-        bundle
-        for name, settings in catalogs.items()
-        for bundle in needed_bundles(
-            {key.removeprefix(f"spark.sql.catalog.{name}."): settings[key] for key in settings}
-        )
-    ]
-    needed = iceberg_packages(pyspark.__version__, list(dict.fromkeys(bundles)))
+    of_catalogs = {key: value for each in catalogs.values() for key, value in each.items()}
+    needed = iceberg_packages(pyspark.__version__, needed_bundles(of_catalogs))
     needed += [avro_package(pyspark.__version__)] if config.reads_kafka else []
     packages = merge_packages(needed, given.pop("spark.jars.packages", None))
     defaults = {
@@ -140,11 +134,11 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     if config.reads_kafka:
         connector = kafka_jars(f"connector-{spark_line(pyspark.__version__)}")
         given["spark.jars"] = ",".join(filter(None, [given.get("spark.jars"), *map(str, connector)]))
-    return {**defaults, **{key: value for each in catalogs.values() for key, value in each.items()}, **given}
+    return {**defaults, **of_catalogs, **given}
 
 
 def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
-    catalogs = {each.catalog: registered_settings(each) for each in reversed(configs)}
+    catalogs = {each.catalog: catalog_settings(each) for each in reversed(configs)}
     java = os.environ["JAVA_HOME"] = str(find_spark_java().path)
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

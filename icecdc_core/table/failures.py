@@ -30,8 +30,8 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import Cause, blamed_file, causes, failure_message, is_network, root_cause
-from icecdc_core.table.catalogs import is_refused_access
+from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
+from icecdc_core.session.jvm import java_ended
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import history_gap_error
 
@@ -42,6 +42,25 @@ if TYPE_CHECKING:
 _IDENTIFIER = re.compile(rf"\[USER_RAISED_EXCEPTION\] ((?:{DUPLICATE_MESSAGE}: |{NULL_MESSAGE} in column )[^\n]*)")
 # SQLSTATEs beside 22xxx: a key that a map has twice, `raise_error`, an error in a function, a text of another format.
 _EVALUATION = frozenset({"23505", "P0001", "39000", "42601"})
+# Each matches the first class on the stack that is not Java's, and the class of the exception.
+_BLAMES_FILE = re.compile(
+    r"(org\.apache\.(hadoop|iceberg)|software\.amazon|com\.(azure|google))\.\S+ "
+    r"((FileNotFound|NoSuchFile|NotFound|NoSuchKey|AccessDenied|AccessControl)Exception)$"
+    r"|org\.apache\.(hadoop\.fs|iceberg)\.\S+ (EOF|Checksum)Exception$"
+    # For damaged bytes, decoders throw exceptions of any class except these.
+    r"|(?!.*(UnsupportedOperation|Interrupt|[Cc]rypto))\S+\.(parquet|orc|avro|puffin|deletes|arrow|zstd|snappy|airlift)\."
+)
+_NETWORK = re.compile(
+    "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
+)
+# Iceberg wraps every failure of a file system in these, whatever happened.
+_WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
+# The clients of object stores have one class for every answer; their texts carry the store's code.
+_REFUSED = re.compile(
+    r"NotAuthorized|Forbidden|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unable to load credentials"
+    r"|UnrecognizedClientException|MissingAuthenticationToken|ExpiredToken|InvalidClientTokenId"
+    r"|Status Code: 40[13]\b|\bcode: 40[13]\b"
+)
 _FILE_NAME = re.compile(r"/([\w.-]+\.(?:parquet|orc|avro|puffin|json))\b")
 _HIDDEN = "(the text is not shown, as it may have a value that select masks)"
 _STAYS = "the position did not move"
@@ -55,23 +74,14 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
     except IcecdcError:
         raise
     except (ConnectionError, Py4JNetworkError) as error:
-        raise _java_ended_error(error, config) from error
+        raise java_ended(SparkJobError, error) from error
     except (PySparkException, Py4JError) as error:
         try:
             typed = _typed_error(error, config, table)
         except (ConnectionError, Py4JNetworkError) as ended:  # the causes are asked of the Java process
-            typed = _java_ended_error(ended, config)
+            typed = java_ended(SparkJobError, ended)
         # Spark's text may show a value that select masks.
         raise typed from (None if config.select else error)
-
-
-def _java_ended_error(error: Exception, config: SyncConfig) -> SparkJobError:
-    return SparkJobError(
-        f"Spark's Java process ended while it worked on '{config.table}' ({type(error).__name__})",
-        subject="spark_conf",
-        remedy="restart the kernel or the program; if it ends again, give it more memory (spark.driver.memory "
-        f"through spark_conf); {_STAYS}",
-    )
 
 
 def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:
@@ -112,7 +122,7 @@ def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table:
 def _reason(text: str, chain: Sequence[Cause], config: SyncConfig) -> str:
     if not config.select:
         return failure_message(text)
-    network = next((cause for cause in chain if is_network(cause)), None)
+    network = next((cause for cause in chain if _NETWORK.match(cause.kind)), None)
     if network is not None:
         return mask_secrets(f"{network.kind}: {network.text}")[:500]
     return f"{chain[-1].kind if chain else 'an error'} {_HIDDEN}"
@@ -174,10 +184,23 @@ def _describe_file(cause: Cause | None, text: str, config: SyncConfig) -> str:
     return f"{named[1] if named else 'a file'} {_HIDDEN}"
 
 
+def blamed_file(chain: Sequence[Cause]) -> Cause | None:
+    """Return the exception that says that a file of a table cannot be read; None if none does.
+
+    Iceberg's readers report a broken connection and a lack of memory or of file handles too, so these rule it out.
+    """
+    if any(_NETWORK.match(cause.kind) or cause.kind.endswith("Error") for cause in chain):
+        return None
+    if any(cause.text.endswith("(Too many open files)") for cause in chain):
+        return None
+    reasons = (cause for cause in chain if cause is chain[-1] or cause.kind not in _WRAPPERS)
+    return next((cause for cause in reasons if _BLAMES_FILE.match(f"{cause.thrower} {cause.kind}")), None)
+
+
 def _is_refused(text: str, chain: Sequence[Cause]) -> bool:
     """Whether a store answers that it refuses access; Spark's own folders are not the store."""
     of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
-    return not of_spark and is_refused_access(text.strip().partition("\n")[0])
+    return not of_spark and _REFUSED.search(text.strip().partition("\n")[0]) is not None
 
 
 def _table_gone_error(table: IcebergTable) -> IcecdcError | None:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, iceberg_class, java_class
-from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
+from icecdc_core.table.catalogs import load_table, require_visible_history
 from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
     is_encrypted,
@@ -164,9 +164,9 @@ class IcebergTable:
         """Return what the table's metadata says, as Iceberg read them."""
         return TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
 
-    def catalog(self) -> CatalogView:
-        """Return what is known about the table's catalog besides the metadata that it shows."""
-        return view_catalog(self.spark, self._table)
+    def require_visible_history(self, metadata: TableMetadata) -> None:
+        """Refuse the table if its catalog shows only the latest of its snapshots."""
+        require_visible_history(self.spark, self.name, self._table, metadata)
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         """Return the files that one snapshot's commit added and removed."""

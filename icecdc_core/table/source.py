@@ -21,7 +21,6 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
-from icecdc_core.table.catalogs import require_visible_history
 from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
@@ -257,7 +256,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     table = IcebergTable(spark, config.table)
     metadata = table.metadata()
     if needs_history and config.on_history_gap == "fail":
-        require_visible_history(config.table, metadata, table.catalog())
+        table.require_visible_history(metadata)
     schema = table.schema()
     if not config.select:
         require_readable(table.unreadable, config.columns or table.unreadable)

@@ -73,8 +73,8 @@ class DescribeTheCatalog:
     @pytest.mark.parametrize(
         ("given", "names"),
         [
-            ({"warehouse": "two"}, "uri, warehouse"),
-            ({"catalog_properties": {"type": "hadoop", "warehouse": "one"}}, "jdbc.schema-version, type, uri"),
+            ({"warehouse": "two"}, "warehouse"),
+            ({"catalog_properties": {"type": "hadoop", "warehouse": "one"}}, "type, uri"),
             ({"catalog_properties": {"type": "rest", "uri": "http://x", "thing": "env:PLANTED"}}, "thing"),
             ({"catalog_properties": {"type": "rest", "token": "hunter2"}}, "token"),
             ({"spark_conf": {"cache-enabled": "true"}}, "cache-enabled"),

@@ -21,8 +21,9 @@ from icecdc_core.errors import (
     RejectedDocumentsError,
     SparkJobError,
 )
+from icecdc_core.session.java_causes import Cause
 from icecdc_core.table import failures
-from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.failures import blamed_file, spark_errors
 from icecdc_core.table.iceberg_table import IcebergTable
 
 TABLE = "lake.ns.t"
@@ -36,6 +37,10 @@ ICEBERG, SPARK = "org.apache.iceberg.hadoop.HadoopInputFile", "org.apache.spark.
 MISSING = ("java.io.FileNotFoundException", f"File {FILE} does not exist", HADOOP)
 DAMAGED = ("java.lang.RuntimeException", f"{FILE} is not a Parquet file", PARQUET)
 REFUSED = ("java.nio.file.AccessDeniedException", FILE, HADOOP)
+FORBIDDEN = (
+    *("software.amazon.awssdk.services.s3.model.S3Exception", "null (Service: S3, Status Code: 403)"),
+    "software.amazon.awssdk.protocols.xml.internal.unmarshall.AwsXmlPredicatedResponseHandler",
+)
 NETWORK = ("java.net.SocketTimeoutException", "Read timed out", PARQUET)
 INVALID = ("org.apache.iceberg.exceptions.ValidationException", "DV", "org.apache.iceberg.DeleteFileIndex")
 MEMORY = ("java.lang.OutOfMemoryError", "Java heap space", PARQUET)
@@ -95,6 +100,7 @@ class DescribeAFailureOfSpark:
             (PLAIN, [OPENED, MISSING], DataReadError, "cannot be read: FileNotFoundException"),
             (PLAIN, [DAMAGED], DataReadError, "cannot be read: RuntimeException"),
             (PLAIN, [REFUSED], DataReadError, "cannot be read: AccessDeniedException"),
+            (PLAIN, [FORBIDDEN], DataReadError, "Status Code: 403"),
             (PLAIN, [INVALID], DataReadError, "Iceberg refuses"),
             # No file is to blame.
             (PLAIN, [DAMAGED, NETWORK], SparkJobError, "SocketTimeoutException"),
@@ -195,3 +201,50 @@ class DescribeAJavaProcessThatEnded:
         table = SimpleNamespace(_lists=Ended(), _has_table_cache=has_table_cache, _staged=["key"])
         IcebergTable.release(table)
         assert table._staged == []
+
+
+SHADED = "org.apache.iceberg.shaded.org.apache.parquet.bytes.BytesUtils"
+PUFFIN, CRYPTO = "org.apache.iceberg.puffin.PuffinReader", "org.apache.parquet.crypto.AesCipher"
+S3, DISK = "software.amazon.awssdk.services.s3.DefaultS3Client", "org.apache.spark.storage.DiskStore"
+ZSTD = "com.github.luben.zstd.ZstdInputStreamNoFinalizer"
+
+
+class DescribeBlamedFile:
+    @pytest.mark.parametrize(
+        ("kind", "text", "thrower", "expected"),
+        [
+            ("FileNotFoundException", "File a.parquet does not exist", HADOOP, True),
+            ("NoSuchKeyException", "The specified key does not exist", S3, True),
+            ("NotFoundException", "File does not exist: a.parquet", ICEBERG, True),
+            # Spark's own temporary file.
+            ("FileNotFoundException", "/tmp/spark/shuffle_0_1.data", DISK, False),
+            # Java says not found for a file that it may not open, or not now.
+            ("FileNotFoundException", "a.parquet (Permission denied)", HADOOP, True),
+            ("FileNotFoundException", "a.parquet (Too many open files)", HADOOP, False),
+            ("AccessDeniedException", "s3a://b/a.parquet", HADOOP, True),
+            ("AccessDeniedException", "/tmp/spark", DISK, False),
+            ("RuntimeException", "a.parquet is not a Parquet file", PARQUET, True),
+            ("NegativeArraySizeException", "-7", SHADED, True),
+            ("IllegalArgumentException", "Invalid magic", PUFFIN, True),
+            ("ZstdIOException", "Corrupted block detected", ZSTD, True),
+            ("EOFException", "Cannot seek after EOF", HADOOP, True),
+            ("EOFException", "", DISK, False),
+            # A decoder's exceptions that say nothing about the bytes.
+            ("UnsupportedOperationException", "Cannot read this encoding", PARQUET, False),
+            ("OutOfMemoryError", "Java heap space", PARQUET, False),
+            ("ParquetCryptoRuntimeException", "AAD mismatch", PARQUET, False),
+            ("AEADBadTagException", "Tag mismatch", CRYPTO, False),
+            ("IllegalStateException", "no codec", "org.apache.iceberg.spark.SparkTable", False),
+            ("SocketTimeoutException", "Read timed out", PARQUET, False),
+            ("HttpHostConnectException", "refused", S3, False),
+            ("SSLHandshakeException", "PKIX path building failed", S3, False),
+        ],
+    )
+    def it_is_found_by_class_and_thrower(self, kind, text, thrower, expected):
+        assert (blamed_file([Cause(kind, text, thrower)]) is not None) is expected
+
+    @pytest.mark.parametrize(("kind", "thrower"), [("NotFoundException", ICEBERG), ("RuntimeIOException", PARQUET)])
+    def it_is_not_a_wrapper_of_another_failure(self, kind, thrower):
+        wrapper = Cause(kind, "Failed to open a.parquet", thrower)
+        assert blamed_file([wrapper]) is wrapper
+        assert blamed_file([wrapper, Cause("IllegalStateException", "", "a.b.C")]) is None
