@@ -106,7 +106,7 @@ class PlannedRange:
         if self.selection.row_filter or any(scan.unchanged_until is not None for scan in self.scans):
             return None
         files = self.table.union(*(tasks for scan in self.scans for tasks in (*scan.read_older, *scan.read_newer)))
-        return None if any(self.table.delete_counts(files)) else sum(self.table.row_counts(files))
+        return None if any(self.table.delete_digests(files)) else sum(self.table.row_counts(files))
 
     def older_row_count(self) -> int | None:
         """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
@@ -114,7 +114,7 @@ class PlannedRange:
         if any(scan.unchanged_until is None for scan in changing):
             return None
         older = self.table.union(*(tasks for scan in changing for tasks in scan.read_older))
-        return None if any(self.table.delete_counts(older)) else sum(self.table.row_counts(older))
+        return None if any(self.table.delete_digests(older)) else sum(self.table.row_counts(older))
 
 
 def any_null(columns: Sequence[str]) -> str:

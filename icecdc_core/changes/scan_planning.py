@@ -92,17 +92,12 @@ def _different_deletes(
     table: IcebergTable, older: FileTasks, newer: FileTasks, shared: Pairs
 ) -> tuple[Pairs, Pairs, Pairs]:
     """Return the shared files whose delete files were added, removed and changed."""
-    deletes_older, deletes_newer = table.delete_counts(older), table.delete_counts(newer)
-    with_deletes = [(a, b) for a, b in shared if deletes_older[a] or deletes_newer[b]]
-    as_many = [(a, b) for a, b in with_deletes if deletes_older[a] == deletes_newer[b]]
-    digests_older = table.delete_digests(table.select(older, [a for a, _ in as_many]))
-    digests_newer = table.delete_digests(table.select(newer, [b for _, b in as_many]))
-    same = {pair for pair, a, b in zip(as_many, digests_older, digests_newer, strict=True) if a == b}
+    deletes_older, deletes_newer = table.delete_digests(older), table.delete_digests(newer)
     added: Pairs = []
     removed: Pairs = []
     changed: Pairs = []
-    for a, b in with_deletes:
-        if (a, b) not in same:
+    for a, b in shared:
+        if deletes_older[a] != deletes_newer[b]:
             kind = added if not deletes_older[a] else removed if not deletes_newer[b] else changed
             kind.append((a, b))
     return added, removed, changed

@@ -165,7 +165,7 @@ def _current_rows(source: Source, document_id: str) -> tuple[Document, ...]:
             for name, text in texts.items()
             if not isinstance(schema[name].dataType, T.BinaryType | T.BooleanType)
         }
-        files = source.table.plan_matching(source.head, values)
+        files = source.table.plan(source.head, values=values)
     except (ValueError, Py4JError):  # Iceberg refuses a value that a column's type of that time cannot have
         files = source.table.plan(source.head)
     rows = replace(source.selection, with_row_position=False).select(source.table.read(files))

@@ -25,7 +25,6 @@ import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadataParser;
 import org.apache.iceberg.TableScan;
 import org.apache.iceberg.exceptions.ValidationException;
-import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.io.CloseableIterable;
@@ -64,35 +63,42 @@ public final class FileLists {
     return answer(String.join(SEPARATOR, texts));
   }
 
-  public Object texts(List files, String what) {
-    List texts = new ArrayList(files.size());
-    for (Object file : files) {
-      texts.add(String.valueOf(text((ContentFile) file, what)));
+  /** One fact about each of these files or tasks; most are named by the method of `ContentFile`. */
+  public Object texts(List items, String what) throws Exception {
+    List texts = new ArrayList(items.size());
+    for (Object item : items) {
+      texts.add(String.valueOf(fact(item, what)));
     }
     return joined(texts);
   }
 
-  private static Object text(ContentFile file, String what) {
+  private static Object fact(Object item, String what) throws Exception {
     switch (what) {
-      case "location":
-        return file.location();
-      case "size":
-        return Long.valueOf(file.fileSizeInBytes());
-      case "rows":
-        return Long.valueOf(file.recordCount());
-      case "format":
-        return file.format();
-      case "sequence number":
-        return file.dataSequenceNumber();
-      case "first row id":
-        return file.firstRowId();
+      case "delete digest":
+        return deleteDigest(((FileScanTask) item).deletes());
+      case "deleted rows":
+        long rows = 0;
+        for (Object file : ((FileScanTask) item).deletes()) {
+          rows += ((DeleteFile) file).recordCount();
+        }
+        return Long.valueOf(rows);
       case "target":
-        return ContentFileUtil.referencedDataFileLocation((DeleteFile) file);
+        return ContentFileUtil.referencedDataFileLocation((DeleteFile) item);
       case "place":
-        return place((DeleteFile) file);
+        return place((DeleteFile) item);
       default:
-        throw new IllegalArgumentException(what);
+        Object file = item instanceof FileScanTask ? ((FileScanTask) item).file() : item;
+        return ContentFile.class.getMethod(what, new Class[0]).invoke(file, new Object[0]);
     }
+  }
+
+  /** A digest of 128 bits of the set of delete files; null for none. */
+  private static Object deleteDigest(List deletes) {
+    Set places = new TreeSet();
+    for (Object file : deletes) {
+      places.add(place((DeleteFile) file));
+    }
+    return places.isEmpty() ? null : UUID.nameUUIDFromBytes(places.toString().getBytes(StandardCharsets.UTF_8));
   }
 
   /** Several deletion vectors share one Puffin file and differ by their offset in it. */
@@ -100,39 +106,10 @@ public final class FileLists {
     return file.location() + "#" + file.contentOffset();
   }
 
-  public Object deleteCounts(List tasks) {
-    List counts = new ArrayList(tasks.size());
-    for (Object task : tasks) {
-      counts.add(String.valueOf(((FileScanTask) task).deletes().size()));
-    }
-    return joined(counts);
-  }
-
-  /** A digest of 128 bits for each task: of the set of delete files that apply to it. */
-  public Object deleteDigests(List tasks) {
-    List digests = new ArrayList(tasks.size());
-    for (Object task : tasks) {
-      Set places = new TreeSet();
-      for (Object file : ((FileScanTask) task).deletes()) {
-        places.add(place((DeleteFile) file));
-      }
-      digests.add(UUID.nameUUIDFromBytes(places.toString().getBytes(StandardCharsets.UTF_8)).toString());
-    }
-    return joined(digests);
-  }
-
   public List dataFiles(List tasks) {
     List files = new ArrayList(tasks.size());
     for (Object task : tasks) {
       files.add(((FileScanTask) task).file());
-    }
-    return files;
-  }
-
-  public List deleteFiles(List tasks) {
-    List files = new ArrayList();
-    for (Object task : tasks) {
-      files.addAll(((FileScanTask) task).deletes());
     }
     return files;
   }
@@ -156,25 +133,10 @@ public final class FileLists {
     return chosen;
   }
 
-  /** Plan a snapshot and return the tasks of these data files, and, if asked for, all tasks with delete files. */
-  public List planned(Table table, long snapshotId, String locations, boolean orDeletes) throws Exception {
+  /** Plan a scan and return the tasks of these data files, and, if asked for, all tasks with delete files. */
+  public List planned(TableScan scan, String locations, boolean orDeletes) throws Exception {
     Set wanted = locations == null ? null : set(locations);
-    return planned((TableScan) table.newScan().useSnapshot(snapshotId), wanted, orDeletes);
-  }
-
-  /** Plan a snapshot and return the tasks of data files that may have a row with these values. */
-  public List matching(Table table, long snapshotId, Map values) throws Exception {
-    Expression filter = Expressions.alwaysTrue();
-    for (Object item : values.entrySet()) {
-      Map.Entry value = (Map.Entry) item;
-      filter = Expressions.and(filter, Expressions.equal((String) value.getKey(), value.getValue()));
-    }
-    return planned((TableScan) table.newScan().useSnapshot(snapshotId).filter(filter), null, false);
-  }
-
-  private static List planned(TableScan scan, Set wanted, boolean orDeletes) throws Exception {
-    CloseableIterable planned = scan.planFiles();
-    try {
+    try (CloseableIterable planned = scan.planFiles()) {
       List tasks = new ArrayList();
       for (Object item : planned) {
         FileScanTask task = (FileScanTask) item;
@@ -183,8 +145,6 @@ public final class FileLists {
         }
       }
       return tasks;
-    } finally {
-      planned.close();
     }
   }
 
@@ -205,8 +165,8 @@ public final class FileLists {
     Set wantedPlaces = set(places);
     Map targeted = new HashMap();
     for (Object manifest : table.snapshot(snapshotId).deleteManifests(table.io())) {
-      ManifestReader reader = ManifestFiles.readDeleteManifest((ManifestFile) manifest, table.io(), table.specs());
-      try {
+      ManifestFile read = (ManifestFile) manifest;
+      try (ManifestReader reader = ManifestFiles.readDeleteManifest(read, table.io(), table.specs())) {
         for (Object item : reader) {
           DeleteFile file = (DeleteFile) item;
           String target = ContentFileUtil.referencedDataFileLocation(file);
@@ -222,8 +182,6 @@ public final class FileLists {
             files.add(file);
           }
         }
-      } finally {
-        reader.close();
       }
     }
     return targeted;

@@ -33,33 +33,22 @@ from icecdc_core.table.schema import (
 _SEPARATOR = "\0"
 
 
-def join_texts(parts: Iterable[str]) -> str:
-    """Return texts in the form in which ``FileLists`` takes several."""
-    return _SEPARATOR.join(parts)
+_NO_FACT = "null"
 
 
-def split_texts(answer: Any) -> list[str]:
-    """Return the texts in an answer of ``FileLists``."""
+def _join(texts: Iterable[str]) -> str:
+    """Texts in the form in which ``FileLists`` takes several."""
+    return _SEPARATOR.join(texts)
+
+
+def _split(answer: Any) -> list[str]:
     joined = fetch_text(answer)
     return joined.split(_SEPARATOR) if joined else []
 
 
-def parse_numbers(parts: Iterable[str]) -> list[int]:
-    """Return texts as numbers."""
-    return [int(text) for text in parts]
-
-
-def read_facts(lists: Any, files: Any, name: str) -> list[str]:
-    """Return a fact about each file of a list."""
-    return split_texts(lists.texts(files, name))
-
-
-_NO_TARGET = "null"
-
-
 @dataclass(frozen=True)
 class CommitFiles:
-    """The files that one commit added and removed."""
+    """The files that one commit added and removed: their sizes by their names."""
 
     added: dict[str, int]
     removed: dict[str, int]
@@ -80,39 +69,6 @@ class CommitFiles:
     def moves_files_once(self) -> bool:
         """Whether the commit added and removed each of its data files once."""
         return bool(self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed))
-
-
-def read_commit_files(spark: SparkSession, lists: Any, table: Any, snapshot_id: int) -> CommitFiles:
-    """Read from its manifests what a commit added and removed."""
-    # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
-    # that an older partition spec refers to was dropped.
-    builder = iceberg_class(spark, "SnapshotChanges").builderFor(table)
-    changes = builder.snapshot(table.snapshot(snapshot_id)).build()
-    added, removed, added_deletes, removed_deletes = (
-        java_class(spark, "java.util.ArrayList")(files)
-        for files in (
-            changes.addedDataFiles(),
-            changes.removedDataFiles(),
-            changes.addedDeleteFiles(),
-            changes.removedDeleteFiles(),
-        )
-    )
-    to_added, to_removed = (set(read_facts(lists, files, "target")) for files in (added_deletes, removed_deletes))
-    return CommitFiles(
-        added=_sizes(lists, added, "location"),
-        removed=_sizes(lists, removed, "location"),
-        added_deletes=_sizes(lists, added_deletes, "place"),
-        removed_deletes=_sizes(lists, removed_deletes, "place"),
-        referenced=frozenset((to_added | to_removed) - {_NO_TARGET}),
-        adds_untargeted_deletes=_NO_TARGET in to_added,
-        removes_untargeted_deletes=_NO_TARGET in to_removed,
-        added_files=added,
-        removed_files=removed,
-    )
-
-
-def _sizes(lists: Any, files: Any, name: str) -> dict[str, int]:
-    return dict(zip(read_facts(lists, files, name), parse_numbers(read_facts(lists, files, "size")), strict=True))
 
 
 class FileTasks:
@@ -172,15 +128,49 @@ class IcebergTable:
         """Return the files that one snapshot's commit added and removed."""
         self.read_snapshots.add(snapshot_id)
         if snapshot_id not in self._commits:
-            self._commits[snapshot_id] = read_commit_files(self.spark, self._lists, self._table, snapshot_id)
+            self._commits[snapshot_id] = self._read_commit_files(snapshot_id)
         return self._commits[snapshot_id]
+
+    def _read_commit_files(self, snapshot_id: int) -> CommitFiles:
+        # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
+        # that an older partition spec refers to was dropped.
+        builder = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table)
+        changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
+        files = changes.addedDataFiles(), changes.removedDataFiles()
+        deletes = changes.addedDeleteFiles(), changes.removedDeleteFiles()
+        added, removed, added_deletes, removed_deletes = (self._java_list(each) for each in (*files, *deletes))
+        to_added, to_removed = (set(self._facts(each, "target")) for each in (added_deletes, removed_deletes))
+        return CommitFiles(
+            added=self._sizes(added, "location"),
+            removed=self._sizes(removed, "location"),
+            added_deletes=self._sizes(added_deletes, "place"),
+            removed_deletes=self._sizes(removed_deletes, "place"),
+            referenced=frozenset((to_added | to_removed) - {_NO_FACT}),
+            adds_untargeted_deletes=_NO_FACT in to_added,
+            removes_untargeted_deletes=_NO_FACT in to_removed,
+            added_files=added,
+            removed_files=removed,
+        )
+
+    def _sizes(self, files: Any, name: str) -> dict[str, int]:
+        return dict(zip(self._facts(files, name), self._numbers(files, "fileSizeInBytes"), strict=True))
+
+    def _facts(self, files: Any, name: str) -> list[str]:
+        """A fact about each file, or task, of a list in the JVM."""
+        return _split(self._lists.texts(files, name))
+
+    def _numbers(self, files: Any, name: str) -> list[int]:
+        return [int(text) for text in self._facts(files, name)]
+
+    def _java_list(self, *parts: Any) -> Any:
+        everything = java_class(self.spark, "java.util.ArrayList")()
+        for part in parts:
+            everything.addAll(part)
+        return everything
 
     def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
         """Return the data files with these locations, from lists in the JVM, as one list in the JVM."""
-        every = java_class(self.spark, "java.util.ArrayList")()
-        for files in data_files:
-            every.addAll(files)
-        return self._lists.chosen(every, join_texts(locations))
+        return self._lists.chosen(self._java_list(*data_files), _join(locations))
 
     def targeted_deletes(
         self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
@@ -188,9 +178,8 @@ class IcebergTable:
         """Return the delete files of a snapshot that apply to these data files, in the form ``tasks_of`` expects."""
         if not locations and not places:
             return {}, set()
-        wanted = (join_texts(names) for names in (locations, places))
-        found = self._lists.targeted(self._table, snapshot_id, *wanted)
-        return None if found is None else (found, set(split_texts(self._lists.targets(found))))
+        found = self._lists.targeted(self._table, snapshot_id, _join(locations), _join(places))
+        return None if found is None else (found, set(_split(self._lists.targets(found))))
 
     def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
         """Return the tasks that planning would make of a list of data files in the JVM."""
@@ -200,23 +189,26 @@ class IcebergTable:
         """Return the data files of tasks, as a list in the JVM."""
         return self._lists.dataFiles(tasks.java_list)
 
-    def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
-        """Plan the scan of a snapshot."""
-        self.read_snapshots.add(snapshot_id)
-        wanted = None if locations is None else join_texts(locations)
-        return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
+    def plan(
+        self,
+        snapshot_id: int,
+        locations: Collection[str] | None = None,
+        deletes: bool = False,
+        values: Mapping[str, Any] | None = None,
+    ) -> FileTasks:
+        """Plan the scan of a snapshot: of these data files, or of those that may have a row with these values.
 
-    def plan_matching(self, snapshot_id: int, values: Mapping[str, Any]) -> FileTasks:
-        """Plan the scan of the data files of a snapshot that may have a row with these values."""
+        With ``deletes`` the data files that delete files apply to are planned too.
+        """
         self.read_snapshots.add(snapshot_id)
-        wanted = java_class(self.spark, "java.util.HashMap")()
-        for name, value in values.items():
-            wanted.put(name, value)
-        return FileTasks(self._lists.matching(self._table, snapshot_id, wanted))
+        scan = self._table.newScan().useSnapshot(snapshot_id)
+        for name, value in (values or {}).items():
+            scan = scan.filter(iceberg_class(self.spark, "expressions.Expressions").equal(name, value))
+        return FileTasks(self._lists.planned(scan, None if locations is None else _join(locations), deletes))
 
     def no_tasks(self) -> FileTasks:
         """Return an empty set of tasks."""
-        return FileTasks(java_class(self.spark, "java.util.ArrayList")())
+        return FileTasks(self._java_list())
 
     def schema(self) -> StructType:
         """Return the table's current schema as Spark reads it, without the columns it cannot read."""
@@ -231,34 +223,34 @@ class IcebergTable:
 
     def locations(self, tasks: FileTasks) -> list[str]:
         """Return each task's data file."""
-        return self._of_data_files(tasks, "location")
-
-    def delete_counts(self, tasks: FileTasks) -> list[int]:
-        """Return how many delete files apply to each task's data file."""
-        return parse_numbers(split_texts(self._lists.deleteCounts(tasks.java_list)))
+        return self._facts(tasks.java_list, "location")
 
     def delete_digests(self, tasks: FileTasks) -> list[str]:
-        """Return for each task a digest of the set of delete files that apply to its data file."""
-        return split_texts(self._lists.deleteDigests(tasks.java_list))
+        """Return for each task a digest of the set of delete files that apply to its data file; empty without any."""
+        return [digest if digest != _NO_FACT else "" for digest in self._facts(tasks.java_list, "delete digest")]
 
     def deleted_count(self, tasks: FileTasks) -> int:
         """Return the number of deletes in the delete files of these tasks; a file counts once for each data file."""
-        return sum(parse_numbers(read_facts(self._lists, self._lists.deleteFiles(tasks.java_list), "rows")))
+        return sum(self._numbers(tasks.java_list, "deleted rows"))
 
     def row_counts(self, tasks: FileTasks) -> list[int]:
         """Return the number of rows in each task's data file, deleted ones included."""
-        return parse_numbers(self._of_data_files(tasks, "rows"))
+        return self._numbers(tasks.java_list, "recordCount")
 
     def sequence_numbers(self, tasks: FileTasks) -> list[int]:
         """Return the sequence number of the commit that each task's data file came with."""
-        return parse_numbers(self._of_data_files(tasks, "sequence number"))
+        return self._numbers(tasks.java_list, "dataSequenceNumber")
+
+    def sizes(self, tasks: FileTasks) -> list[int]:
+        """Return each task's data file size in bytes."""
+        return self._numbers(tasks.java_list, "fileSizeInBytes")
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
-        if self._version < 3 or "null" in self._of_data_files(tasks, "first row id"):
+        if self._version < 3 or _NO_FACT in self._facts(tasks.java_list, "firstRowId"):
             return False
         # Iceberg 1.11 gives every row of an ORC file the id of its first one.
-        return self._has_table_cache or "ORC" not in self._of_data_files(tasks, "format")
+        return self._has_table_cache or "ORC" not in self._facts(tasks.java_list, "format")
 
     @property
     def has_row_lineage(self) -> bool:
@@ -270,22 +262,15 @@ class IcebergTable:
         """Whether ``read_marked`` works: Spark 4.0 cannot show deleted rows of format version 3."""
         return not self.has_row_lineage or (self._has_table_cache and not is_encrypted(self._table))
 
-    def sizes(self, tasks: FileTasks) -> list[int]:
-        """Return each task's data file size in bytes."""
-        return parse_numbers(self._of_data_files(tasks, "size"))
-
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
         """Return the tasks at these positions, in this order."""
         if not positions:
             return self.no_tasks()
-        return FileTasks(self._lists.at(tasks.java_list, join_texts(map(str, positions))))
+        return FileTasks(self._lists.at(tasks.java_list, _join(map(str, positions))))
 
     def union(self, *parts: FileTasks) -> FileTasks:
         """Return the tasks of all parts."""
-        everything = java_class(self.spark, "java.util.ArrayList")()
-        for part in parts:
-            everything.addAll(part.java_list)
-        return FileTasks(everything)
+        return FileTasks(self._java_list(*(part.java_list for part in parts)))
 
     def read(self, tasks: FileTasks) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.
@@ -349,6 +334,3 @@ class IcebergTable:
         if adjusted >= usual:
             return {}
         return {"split-size": adjusted, "file-open-cost": given.splitOpenFileCost() * adjusted // usual}
-
-    def _of_data_files(self, tasks: FileTasks, what: str) -> list[str]:
-        return read_facts(self._lists, self._lists.dataFiles(tasks.java_list), what)

@@ -29,9 +29,6 @@ class Table:
     def locations(self, files):
         return [file.location for file in files]
 
-    def delete_counts(self, files):
-        return [len(file.deletes) for file in files]
-
     def delete_digests(self, files):
         return [",".join(sorted(file.deletes)) for file in files]
 
