@@ -221,6 +221,12 @@ class IcebergTable:
         require_readable(self.unreadable, self.unreadable)
         return top_level_names(self.spark, self._table)
 
+    def identifier_columns(self) -> list[str]:
+        """Return the names of the table's identifier fields, in the order of its columns."""
+        order = {name: position for position, name in enumerate(top_level_names(self.spark, self._table))}
+        names = map(str, self._table.schema().identifierFieldNames())
+        return sorted(names, key=lambda name: order.get(name.split(".")[0], 0))
+
     def locations(self, tasks: FileTasks) -> list[str]:
         """Return each task's data file."""
         return self._facts(tasks.java_list, "location")

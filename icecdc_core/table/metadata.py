@@ -75,17 +75,3 @@ class TableMetadata:
     def snapshot_by_id(self, snapshot_id: int | None) -> Snapshot | None:
         """Return a snapshot; None if it has expired."""
         return next((each for each in self.snapshots if each.snapshot_id == snapshot_id), None)
-
-
-def column_name(schema: Mapping[str, Any], field_id: int) -> str | None:
-    """Return the path of a field of a schema that is in no list or map; None if there is no such field."""
-    return _paths(schema["fields"], "").get(field_id)
-
-
-def _paths(fields: list[dict[str, Any]], prefix: str) -> dict[int, str]:
-    found = {}
-    for each in fields:
-        found[each["id"]] = path = f"{prefix}{each['name']}"
-        if isinstance(each["type"], dict) and each["type"]["type"] == "struct":
-            found |= _paths(each["type"]["fields"], f"{path}.")
-    return found

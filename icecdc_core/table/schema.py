@@ -15,14 +15,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, UnsupportedTypeError
 from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.table.metadata import column_name
 
 _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", "timestamp_ns")}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -118,13 +117,6 @@ def _inner(kind: Any) -> list[dict[str, Any]]:
         return list(kind["fields"])
     parts = ("element",) if kind["type"] == "list" else ("key", "value")
     return [{"id": kind[f"{part}-id"], "name": part, "type": kind[part]} for part in parts]
-
-
-def identifier_fields(schema: Mapping[str, Any]) -> list[str]:
-    """Return the names of an Iceberg schema's identifier fields, in the order of its columns."""
-    order = {field["name"]: position for position, field in enumerate(schema["fields"])}
-    names = [column_name(schema, field_id) or "" for field_id in schema.get("identifier-field-ids", ())]
-    return sorted(names, key=lambda name: order.get(name.split(".")[0], 0))
 
 
 def require_identifier_types(names: Sequence[str], schema: StructType) -> None:
@@ -292,18 +284,9 @@ def _changed(spark: SparkSession, table: Any, change: Callable[[dict[str, Any]],
     return iceberg_class(spark, "BaseTable")(static, table.name())
 
 
-def reads_in_batches(kind: DataType, within: bool = False) -> bool:
-    """Whether Iceberg's vectorized reader can read tables of this schema; it fails on lists and maps of variants.
-
-    It reads all columns of a file, not only the selected ones.
-    """
-    if isinstance(kind, StructType):
-        return all(reads_in_batches(field.dataType, within) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return reads_in_batches(kind.elementType, True)
-    if isinstance(kind, MapType):
-        return reads_in_batches(kind.keyType, True) and reads_in_batches(kind.valueType, True)
-    return not (within and isinstance(kind, VariantType))
+def reads_in_batches(schema: StructType) -> bool:
+    """Whether Iceberg's vectorized reader can read tables of this schema; it fails on lists and maps of variants."""
+    return re.search(r"\b(array|map)<.*\bvariant\b", schema.simpleString()) is None
 
 
 def _is_convertible(convert: Any, schema: Any) -> bool:

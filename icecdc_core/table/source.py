@@ -24,7 +24,6 @@ from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColum
 from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
-    identifier_fields,
     require_distinct,
     require_identifier_types,
     require_readable,
@@ -138,17 +137,12 @@ class Source:
         return frozenset(snapshot.snapshot_id for snapshot in self.metadata.snapshots)
 
     @property
-    def iceberg_schema(self) -> dict[str, Any]:
+    def schema_json(self) -> str:
         """The current Iceberg schema of the columns that matter: those of a document, its id and the condition."""
         schema = self.metadata.schema
         wanted = {*self.columns, *self.identifier_columns, *self.condition.names}
         fields = [column for column in schema["fields"] if column["name"] in wanted]
-        return {"type": "struct", "schema-id": schema["schema-id"], "fields": fields}
-
-    @property
-    def schema_json(self) -> str:
-        """The same as JSON, as positions keep it."""
-        return json.dumps(self.iceberg_schema)
+        return json.dumps({"type": "struct", "schema-id": schema["schema-id"], "fields": fields})
 
     @property
     def selection(self) -> Selection:
@@ -263,7 +257,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
-    identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema)
+    identifiers = list(config.identifier_columns) or table.identifier_columns()
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
     require_identifier_types(identifiers, schema)
     projection = None
