@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,9 +37,9 @@ class JavaHome:
         """The `java` command of this installation."""
         return self.path / "bin" / "java"
 
-    def has(self, modules: Iterable[str]) -> bool:
-        """Whether it has all these modules; one that does not list its modules counts as complete."""
-        return not self.modules or self.modules.issuperset(modules)
+    def lacking(self, modules: frozenset[str]) -> list[str]:
+        """The modules that it lacks; one that does not list its modules counts as complete."""
+        return sorted(modules - self.modules) if self.modules else []
 
 
 def find_spark_java() -> JavaHome:
@@ -47,19 +47,32 @@ def find_spark_java() -> JavaHome:
     return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, modules=SPARK_MODULES, purpose="Spark")
 
 
-def find_java(minimum: int, maximum: int | None = None, *, modules: Iterable[str] = (), purpose: str = "") -> JavaHome:
+def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), purpose: str = "") -> JavaHome:
     """Find the first Java home whose version is in the range and that has the modules."""
-    found = [java for home in candidate_homes(os.environ) if (java := read_java_home(home))]
+    needed = frozenset(modules)
+    found = [java for home in candidate_homes() if (java := read_java_home(home))]
     for java in found:
-        if minimum <= java.version and (maximum is None or java.version <= maximum) and java.has(modules):
+        if minimum <= java.version <= maximum and not java.lacking(needed):
             return java
-    raise _not_found_error(found, minimum, maximum, frozenset(modules), purpose)
+    described = [
+        f"Java {java.version} in {java.path}"
+        + (f" (without {', '.join(java.lacking(needed))})" if java.lacking(needed) else "")
+        for java in found
+    ]
+    up_to = f" to {maximum}" if maximum < 99 else " or newer"
+    raise JavaNotFoundError(
+        f"No suitable Java for {purpose}: need Java {minimum}{up_to}, found {', '.join(described) or 'none'}",
+        subject="JAVA_HOME",
+        value=os.environ.get("JAVA_HOME", ""),
+        remedy="install a full JDK 21 (apt install openjdk-21-jdk, brew install openjdk@21) and set JAVA_HOME to its "
+        "folder",
+    )
 
 
-def candidate_homes(environment: Mapping[str, str]) -> list[Path]:
+def candidate_homes() -> list[Path]:
     """Return the folders that may be Java homes: JAVA_HOME, that of `java` on the PATH, the platform's usual ones."""
-    homes = [Path(environment["JAVA_HOME"])] if environment.get("JAVA_HOME") else []
-    if on_path := shutil.which("java", path=environment.get("PATH")):
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    if on_path := shutil.which("java"):
         homes.append(Path(on_path).resolve().parent.parent)
     usual = [home for name in glob.glob(_USUAL_HOMES) if (home := read_java_home(Path(name)))]
     # Oldest first: the long-term versions that Spark is tested with come before the newest.
@@ -81,26 +94,6 @@ def read_java_home(home: Path) -> JavaHome | None:
     return JavaHome(home.resolve(), int(version[1]), frozenset(listed[1].split() if listed else ()))
 
 
-def _not_found_error(
-    found: list[JavaHome], minimum: int, maximum: int | None, modules: frozenset[str], purpose: str
-) -> JavaNotFoundError:
-    needed = f"Java {minimum}" + ("" if maximum == minimum else f" to {maximum}" if maximum else " or newer")
-    for_what = f" for {purpose}" if purpose else ""
-    described = [
-        f"Java {java.version} in {java.path}"
-        + ("" if java.has(modules) else f" (without {', '.join(sorted(modules - java.modules))})")
-        for java in found
-    ]
-    example = 21 if minimum <= 21 <= (maximum or 21) else minimum
-    return JavaNotFoundError(
-        f"No suitable Java{for_what}: need {needed}, found {', '.join(described) or 'none'}",
-        subject="JAVA_HOME",
-        value=os.environ.get("JAVA_HOME", ""),
-        remedy=f"install a full JDK {example} (apt install openjdk-{example}-jdk, or brew install openjdk@{example}) "
-        "and set JAVA_HOME to its folder",
-    )
-
-
 _STDERR = 2
 _SHOWN = 4000
 
@@ -116,7 +109,7 @@ def jvm_output_to_file() -> Iterator[Path]:
     stderr = os.dup(_STDERR)
     try:
         # The JVM inherits the file descriptor, whatever Python's sys.stderr is.
-        with open(log, "xb", opener=_private) as file:
+        with open(log, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             os.dup2(file.fileno(), _STDERR)
         yield log
     except Exception:
@@ -125,7 +118,3 @@ def jvm_output_to_file() -> Iterator[Path]:
     finally:
         os.dup2(stderr, _STDERR)
         os.close(stderr)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -51,11 +51,12 @@ class DescribeReadJavaHome:
 
 
 class DescribeFindJava:
-    def it_prefers_java_home_and_the_path_to_the_usual_folder_and_there_the_oldest(self, homes, tmp_path):
+    def it_prefers_java_home_and_the_path_to_the_usual_folder_and_there_the_oldest(self, homes, tmp_path, monkeypatch):
         newer, older = homes(a='JAVA_VERSION="21"', b='JAVA_VERSION="17"')
         on_path = install(tmp_path / "on-path", 'JAVA_VERSION="17"')
-        environment = {"JAVA_HOME": str(tmp_path / "chosen"), "PATH": str(on_path / "bin")}
-        assert candidate_homes(environment) == [tmp_path / "chosen", on_path, older, newer]
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "chosen"))
+        monkeypatch.setenv("PATH", str(on_path / "bin"))
+        assert candidate_homes() == [tmp_path / "chosen", on_path, older, newer]
 
     def it_chooses_the_first_in_range_that_has_the_modules(self, homes):
         homes(a='JAVA_VERSION="11"', b='JAVA_VERSION="17"\nMODULES="java.base"\n', c='JAVA_VERSION="25"')
