@@ -27,7 +27,7 @@ from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.dead_letters import table_name
 from icecdc_core.runs.run import connect, refuse_dry_run
 from icecdc_core.secrets import mask_secrets, shorten
-from icecdc_core.session.compat import inspect_session, versions
+from icecdc_core.session.compat import versions
 from icecdc_core.session.job_session import job_session
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.failures import spark_errors
@@ -48,7 +48,7 @@ def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, s
         "OpenSearch": lambda: _opensearch(config),
     }
     found = {"Databricks runtime": os.environ.get("DATABRICKS_RUNTIME_VERSION", "none"), **versions(spark)}
-    found |= {"session": inspect_session(spark).kind, "catalog": config.catalog}
+    found["catalog"] = config.catalog
     for name, fact in facts.items():
         try:
             found[name] = fact()

@@ -136,7 +136,8 @@ public final class FileLists {
   /** Plan a scan and return the tasks of these data files, and, if asked for, all tasks with delete files. */
   public List planned(TableScan scan, String locations, boolean orDeletes) throws Exception {
     Set wanted = locations == null ? null : set(locations);
-    try (CloseableIterable planned = scan.planFiles()) {
+    CloseableIterable planned = scan.planFiles();
+    try {
       List tasks = new ArrayList();
       for (Object item : planned) {
         FileScanTask task = (FileScanTask) item;
@@ -145,6 +146,8 @@ public final class FileLists {
         }
       }
       return tasks;
+    } finally {
+      planned.close();
     }
   }
 
@@ -165,8 +168,8 @@ public final class FileLists {
     Set wantedPlaces = set(places);
     Map targeted = new HashMap();
     for (Object manifest : table.snapshot(snapshotId).deleteManifests(table.io())) {
-      ManifestFile read = (ManifestFile) manifest;
-      try (ManifestReader reader = ManifestFiles.readDeleteManifest(read, table.io(), table.specs())) {
+      ManifestReader reader = ManifestFiles.readDeleteManifest((ManifestFile) manifest, table.io(), table.specs());
+      try {
         for (Object item : reader) {
           DeleteFile file = (DeleteFile) item;
           String target = ContentFileUtil.referencedDataFileLocation(file);
@@ -182,6 +185,8 @@ public final class FileLists {
             files.add(file);
           }
         }
+      } finally {
+        reader.close();
       }
     }
     return targeted;

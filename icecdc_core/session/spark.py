@@ -20,10 +20,11 @@ from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 from icecdc_core.errors import DependencyError
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
-from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
+from icecdc_core.session.compat import CONNECT, require_kafka, require_supported, unsupported_error
 from icecdc_core.session.jars import (
     avro_package,
     iceberg_packages,
@@ -69,7 +70,8 @@ def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
     """
     running = running_session()
     if running is None:
-        refuse_remote_mode()
+        if is_remote():  # PySpark would start a session of Spark Connect
+            raise unsupported_error(CONNECT)
         started = _local_session([config, *others])
         require_supported(started)
         return started

@@ -57,12 +57,7 @@ def it_finds_every_class_that_is_used(spark):
     used |= {*re.findall(r"^import (org\.apache\.[\w.]+);", java, re.MULTILINE)}
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
     assert len(used) > 20
-    assert [name for name in sorted(used) if not compat._has(loader, name)] == []
-
-
-def it_supports_the_session_that_get_spark_starts(spark):
-    found = compat.inspect_session(spark)
-    assert (found.kind, found.spark, compat.unsupported_reason(found)) == ("classic", spark.version, "")
+    assert [name for name in sorted(used) if not compat.has_class(loader, name)] == []
 
 
 def it_refuses_spark_connect_wherever_a_session_is_given():

@@ -43,7 +43,7 @@ class DescribeSmokeTest:
         assert indexes_like(opensearch, config) == {}
 
         found = report.environment
-        assert (found["Spark"], found["session"], found["Databricks runtime"]) == (spark.version, "classic", "none")
+        assert (found["Spark"], found["Databricks runtime"]) == (spark.version, "none")
         assert found["catalog"] == "lake"
         assert "iceberg-spark-runtime-" in found["Iceberg's jar"]
         assert SECRET not in report.to_json() + report.text()
