@@ -22,9 +22,7 @@ from icecdc_core.errors import (
     ConfigError,
     DataReadError,
     DiskFullError,
-    DuplicateIdentifierError,
     IcecdcError,
-    IdentifierColumnsError,
     SparkJobError,
     TableNotFoundError,
     TableReplacedError,
@@ -33,6 +31,7 @@ from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
 from icecdc_core.session.jvm import java_ended
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.schema import duplicate_error, null_error
 from icecdc_core.table.snapshots import history_gap_error
 
 if TYPE_CHECKING:
@@ -132,26 +131,11 @@ def _identifier_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError
     raised = next((found[1] for cause in chain if (found := _IDENTIFIER.match(cause.text))), "")
     if not raised:
         return None
-    if raised.startswith(DUPLICATE_MESSAGE) and not _has_null(raised):
-        return DuplicateIdentifierError(
-            f"Two rows of '{config.table}' share one identifier: {raised}",
-            subject="identifier_columns",
-            value=list(config.identifier_columns),
-            remedy="choose columns that are unique together, remove the duplicate rows, "
-            "or set on_duplicate_identifier=last (for one run, if the duplicates have since been removed)",
-        )
-    return IdentifierColumnsError(
-        f"A row of '{config.table}' has no identifier: {raised}",
-        subject="identifier_columns",
-        value=list(config.identifier_columns),
-        remedy="choose columns that are never null, or leave those rows out with row_filter",
-    )
-
-
-def _has_null(raised: str) -> bool:
-    """Whether a part of the duplicate identifier is null, which is what to correct first."""
-    identifier, _ = json.JSONDecoder().raw_decode(raised, raised.index("{"))
-    return None in identifier.values()
+    is_duplicate = raised.startswith(DUPLICATE_MESSAGE)
+    if is_duplicate:  # unless a part of it is null, which is what to correct first
+        identifier, _ = json.JSONDecoder().raw_decode(raised, raised.index("{"))
+        is_duplicate = None not in identifier.values()
+    return (duplicate_error if is_duplicate else null_error)(config.table, config.identifier_columns, raised)
 
 
 def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,18 +141,12 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
     groups = identifiers.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
     with tuned_for_many_groups(rows.sparkSession):
         suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
-    if not suspects:
-        return
     shown = [{identifier_name(name): row[name] for name in identifier_columns} for row in suspects]
     for values in shown:
-        _require_values(values, table)
-    raise DuplicateIdentifierError(
-        f"Identifier columns of '{table}' are not unique: {suspects[0][count]} rows share {shown[0]}",
-        subject="identifier_columns",
-        value=[identifier_name(name) for name in identifier_columns],
-        remedy="choose columns that are unique together, remove the duplicate rows, "
-        "or set on_duplicate_identifier=last",
-    )
+        if None in values.values():
+            raise null_error(table, values, f"for example {values}")
+    if suspects:
+        raise duplicate_error(table, shown[0], f"{suspects[0][count]} rows share {shown[0]}")
 
 
 def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], table: str) -> None:
@@ -160,17 +154,29 @@ def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], t
     names = [quoted(name) for name in identifier_columns]
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
     for row in identifiers.where(some_null).limit(1).collect():
-        _require_values({identifier_name(name): row[name] for name in identifier_columns}, table)
+        values = {identifier_name(name): row[name] for name in identifier_columns}
+        raise null_error(table, values, f"for example {values}")
 
 
-def _require_values(identifier: dict[str, Any], table: str) -> None:
-    if None in identifier.values():
-        raise IdentifierColumnsError(
-            f"Identifier columns of '{table}' are null in some rows, for example {identifier}",
-            subject="identifier_columns",
-            value=list(identifier),
-            remedy="choose columns that are never null, or leave those rows out with row_filter",
-        )
+def duplicate_error(table: str, identifier_columns: Iterable[str], said: str) -> DuplicateIdentifierError:
+    """The error for rows that share an identifier."""
+    return DuplicateIdentifierError(
+        f"Identifier columns of '{table}' are not unique: {said}",
+        subject="identifier_columns",
+        value=list(identifier_columns),
+        remedy="choose columns that are unique together, remove the duplicate rows, "
+        "or set on_duplicate_identifier=last (for one run, if the duplicates have since been removed)",
+    )
+
+
+def null_error(table: str, identifier_columns: Iterable[str], said: str) -> IdentifierColumnsError:
+    """The error for a row without an identifier."""
+    return IdentifierColumnsError(
+        f"Identifier columns of '{table}' are null in some rows: {said}",
+        subject="identifier_columns",
+        value=list(identifier_columns),
+        remedy="choose columns that are never null, or leave those rows out with row_filter",
+    )
 
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:

@@ -65,7 +65,7 @@ def rows_removed(snapshot: Snapshot) -> int:
 
 def committed_at(snapshot: Snapshot) -> datetime:
     """Return when a snapshot was committed, in UTC."""
-    return _moment(snapshot.timestamp_ms)
+    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
 
 
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
@@ -76,7 +76,7 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
         if by_id[snapshot_id].timestamp_ms <= timestamp_ms:
             return snapshot_id
     if chain and by_id[chain[-1]].parent_snapshot_id is not None:
-        raise _gap_error(metadata, "start_from", _moment(timestamp_ms).isoformat())
+        raise _gap_error(metadata, "start_from", datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat())
     return None
 
 
@@ -102,19 +102,13 @@ def _in_summary(snapshot: Snapshot | None, name: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
 def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
     return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
 
 
 def _gap_error(metadata: TableMetadata, subject: str, value: object) -> HistoryGapError:
     known = sorted(metadata.snapshots, key=lambda s: s.timestamp_ms)
-    oldest = (
-        f"; the oldest still there is {known[0].snapshot_id} of {committed_at(known[0]).isoformat()}" if known else ""
-    )
+    oldest = f"; the oldest is {known[0].snapshot_id} of {committed_at(known[0]).isoformat()}" if known else ""
     return HistoryGapError(
         f"The history needed for the changes is gone: {subject} {value} is not in the table's metadata{oldest}",
         subject=subject,
