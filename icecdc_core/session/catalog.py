@@ -22,11 +22,7 @@ _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "
 
 
 def catalog_settings(config: ParameterModel) -> dict[str, str]:
-    """Return the Spark settings that define the catalog of ``config.table``.
-
-    Without ``catalog_properties`` it is the embedded catalog: JDBC on SQLite, with its file in the warehouse folder.
-    Settings of the catalog in ``spark_conf`` have precedence.
-    """
+    """Return the Spark settings that define the catalog of ``config.table``; ``spark_conf`` has precedence."""
     prefix = catalog_prefix(config)
     properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
     if not any(key in properties for key in ("type", "catalog-impl")):
@@ -40,13 +36,10 @@ def catalog_settings(config: ParameterModel) -> dict[str, str]:
 
 
 def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
-    """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder.
-
-    SQLite needs a local file, so the catalog file of a warehouse in an object store is in the user's data folder.
-    """
+    """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder."""
     folder = Path(warehouse)
     remote = "://" in warehouse
-    if remote:
+    if remote:  # SQLite needs a local file
         digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]
         folder = user_folder("XDG_DATA_HOME", ".local/share") / f"catalog-{digest}"
     try:

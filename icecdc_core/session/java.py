@@ -100,10 +100,7 @@ _SHOWN = 4000
 
 @contextmanager
 def jvm_output_to_file() -> Iterator[Path]:
-    """Let a JVM that starts in the block write its output to the file that is yielded.
-
-    If the block fails, the end of the file is shown on the standard error.
-    """
+    """Let a JVM that starts in the block write to the file that is yielded; if the block fails, show its end."""
     # The log names tables and paths, so it has a private folder: in a shared one somebody could prepare a link.
     log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
     stderr = os.dup(_STDERR)

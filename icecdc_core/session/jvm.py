@@ -73,14 +73,12 @@ def file_lists(spark: SparkSession) -> Any:
 
 
 def create_java_helper(spark: SparkSession, name: str) -> Any:
-    """Return an object of a Java class of ours, whose source is beside this module; Spark brings the compiler.
-
-    A session whose classes come from elsewhere (a Databricks notebook with jars of its own) gets another one.
-    """
+    """Return an object of a Java class of ours, whose source is beside this module; Spark brings the compiler."""
     gateway: Any = spark.sparkContext._gateway
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
     compiled = _compiled.setdefault(gateway, {})
     known = compiled.get(name)
+    # Classes of a session may come from elsewhere: a Databricks notebook with jars of its own.
     if known is None or not known.getClass().getClassLoader().getParent().equals(loader):
         compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
         compiler.setParentClassLoader(loader)

@@ -28,10 +28,8 @@ def started_at(pid: int) -> str:
 
 
 def host_name() -> str:
-    """Return the machine, its boot and the process namespace: within all three, a process id means one process.
-
-    psutil knows neither the boot id nor the namespace. Containers share host names and start with the same process ids.
-    """
+    """Return the machine, its boot and the process namespace: within all three, a process id means one process."""
+    # Containers share host names and start with the same process ids.
     parts = [socket.gethostname()]
     for source in (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")):
         try:

@@ -83,10 +83,7 @@ def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
 
 
 def running_session() -> SparkSession | None:
-    """Return the running session: the active one, else the default one of the Spark application; None without one.
-
-    After an interrupted cell, and in another thread, no session is active although Spark runs.
-    """
+    """Return the running session; after an interrupted cell, and in another thread, none is the active one."""
     try:
         active = SparkSession.getActiveSession()
         if active is None and SparkContext._active_spark_context is not None:
@@ -204,11 +201,8 @@ def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
 
 
 def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
-    """Make shuffles in the block start with as many partitions as the rows of such files need.
-
-    Adaptive execution merges small partitions, but never splits one that is too large for a task's memory.
-    ``spark.sql.shuffle.partitions`` is the minimum; a setting that is set already stays.
-    """
+    """Make shuffles in the block start with as many partitions as the rows of such files need."""
+    # Adaptive execution merges small partitions, but never splits one that is too large for a task's memory.
     wanted = -(-file_bytes // _FILE_BYTES_OF_A_PARTITION)
     least = str(spark.conf.get("spark.sql.shuffle.partitions"))
     enough = not least.isdigit() or int(least) >= wanted  # a platform may choose by itself ("auto")
@@ -218,11 +212,7 @@ def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractCont
 
 @contextmanager
 def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
-    """Yield the storage level for the rows of such files: memory and disk, or disk alone if they may not fit.
-
-    Writing to disk holds the last hundred batches of rows, which can fill the heap of a small executor, so these are
-    small.
-    """
+    """Yield the storage level for the rows of such files: memory and disk, or disk alone if they may not fit."""
     manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
     entries, rooms = manager.valuesIterator(), []
     while entries.hasNext():
@@ -232,6 +222,7 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
     if file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY:
         yield StorageLevel.MEMORY_AND_DISK
         return
+    # Writing to disk holds the last hundred batches, which could fill the heap of a small executor.
     with settings_unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": "256"}):
         yield StorageLevel.DISK_ONLY
 

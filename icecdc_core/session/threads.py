@@ -19,10 +19,7 @@ _CANCEL_SECONDS = 10.0
 
 @contextmanager
 def active_session(spark: SparkSession) -> Iterator[None]:
-    """Make the session the active one of this thread.
-
-    Spark creates a catalog and parses expressions by the settings of the active session.
-    """
+    """Make the session the active one of this thread: Spark creates catalogs and parses by its settings."""
     sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
@@ -58,10 +55,7 @@ class Slots:
 
 
 def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[Slots], None]], slots: Slots) -> None:
-    """Run each in a thread of its own, and wait for all of them.
-
-    An interrupt cancels the jobs of Spark and asks the runs to stop.
-    """
+    """Run each in a thread, and wait for all; an interrupt cancels Spark's jobs and asks the runs to stop."""
     threads = [
         InheritableThread(target=run, args=(slots,), name=f"icecdc-{name}", daemon=True) for name, run in runs.items()
     ]

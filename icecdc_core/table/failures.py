@@ -169,10 +169,8 @@ def _describe_file(cause: Cause | None, text: str, config: SyncConfig) -> str:
 
 
 def blamed_file(chain: Sequence[Cause]) -> Cause | None:
-    """Return the exception that says that a file of a table cannot be read; None if none does.
-
-    Iceberg's readers report a broken connection and a lack of memory or of file handles too, so these rule it out.
-    """
+    """Return the exception that says that a file of a table cannot be read; None if none does."""
+    # Iceberg's readers report a broken connection, and a lack of memory or of file handles, too.
     if any(_NETWORK.match(cause.kind) or cause.kind.endswith("Error") for cause in chain):
         return None
     if any(cause.text.endswith("(Too many open files)") for cause in chain):

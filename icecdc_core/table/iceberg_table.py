@@ -196,10 +196,7 @@ class IcebergTable:
         deletes: bool = False,
         values: Mapping[str, Any] | None = None,
     ) -> FileTasks:
-        """Plan the scan of a snapshot: of these data files, or of those that may have a row with these values.
-
-        With ``deletes`` the data files that delete files apply to are planned too.
-        """
+        """Plan a snapshot: all, these data files (and those with deletes), or those that may have the values."""
         self.read_snapshots.add(snapshot_id)
         scan = self._table.newScan().useSnapshot(snapshot_id)
         for name, value in (values or {}).items():
@@ -287,10 +284,7 @@ class IcebergTable:
         return self._read(tasks, self._readable)
 
     def read_marked(self, tasks: FileTasks) -> DataFrame:
-        """Return the rows of these tasks as ``read`` does, but with ``_file``, ``_pos`` and ``_deleted`` available.
-
-        If ``_deleted`` is selected, deleted rows are included. Needs ``marks_deletes``.
-        """
+        """Return rows as ``read`` does, and deleted ones, with ``_file``, ``_pos`` and ``_deleted``."""
         if not self.has_row_lineage:
             return self._read(tasks, self._readable)
         if self._marking is None:
@@ -326,11 +320,9 @@ class IcebergTable:
                     self._lists.tableCache().remove(key)
 
     def _splits(self, size: int) -> dict[str, int]:
-        """Return the split options of these files: those Iceberg chooses for its own scans, but not for staged ones.
-
-        Its rule gives every core a split if the files allow it. The cost of opening a file shrinks with the split size,
-        because starting a task takes longer than opening a file.
-        """
+        """Return the split options that Iceberg chooses for its own scans of such files, but not for staged ones."""
+        # Every core gets a split if the files allow it. The cost of opening a file shrinks with the split size, because
+        # starting a task takes longer than opening a file.
         no_options = java_class(self.spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
         given = iceberg_class(self.spark, "spark.SparkReadConf")(self.spark._jsparkSession, self._table, no_options)
         if not given.adaptiveSplitSizeEnabled():

@@ -263,12 +263,9 @@ def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> 
 
 
 def without_row_lineage(spark: SparkSession, table: Any) -> Any:
-    """Return a copy of the Java table that claims format version 2, for reading staged tasks only.
-
-    From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no other
-    metadata column: neither `_file` nor `_pos` nor `_deleted`. The tasks themselves say what the files contain and
-    which deletes apply, whatever the version.
-    """
+    """Return a copy of the Java table that claims format version 2, for reading staged tasks only."""
+    # From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no other
+    # metadata column. The tasks say what the files contain and which deletes apply, whatever the version.
     return _changed(spark, table, _drop_row_lineage)
 
 

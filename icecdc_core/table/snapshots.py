@@ -52,11 +52,8 @@ def rows_added(snapshot: Snapshot) -> int:
 
 
 def rows_removed(snapshot: Snapshot) -> int:
-    """Return the rows that a snapshot removed, by its own summary; 0 if it does not say.
-
-    They are the rows of removed files and those of new delete files. A delete file that replaces another repeats the
-    deletes of that one.
-    """
+    """Return the rows that a snapshot removed, by its own summary; 0 if it does not say."""
+    # A delete file that replaces another repeats the deletes of that one.
     positions = _in_summary(snapshot, "added-position-deletes") - _in_summary(snapshot, "removed-position-deletes")
     return (
         _in_summary(snapshot, "deleted-records") + max(0, positions) + _in_summary(snapshot, "added-equality-deletes")

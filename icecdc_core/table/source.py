@@ -179,10 +179,7 @@ class Source:
         )
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
-        """Return whether changes of the schema change a field of ``select``, or the condition, for rows that stay.
-
-        A `*` inside a function, such as ``to_json(struct(*))``, takes in a column that the table gets.
-        """
+        """Return whether changes of the schema change a field of ``select``, or the condition, for rows that stay."""
         texts = self.projection.stored if self.projection else ()
         computed_from = self.projection.computed_from if self.projection else frozenset()
         return _recomputes(changes, computed_from, texts, _RECOMPUTING) or _recomputes(
@@ -235,7 +232,7 @@ class Source:
 def _recomputes(
     changes: Sequence[SchemaChange], computed_from: Collection[str], texts: Sequence[str], kinds: Collection[str]
 ) -> bool:
-    # The order of columns matters for a `*` only.
+    # The order of columns matters for a `*` only, and so do new columns, in `to_json(struct(*))`.
     own = {kind for kind in kinds if kind != "reordered" or any("*" in text for text in texts)}
     return any(
         (change.kind in own and change.column == path)
