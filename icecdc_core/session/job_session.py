@@ -89,11 +89,8 @@ def _session_for(spark: SparkSession) -> SparkSession:
 
 
 def _taken_over(spark: SparkSession) -> dict[str, str]:
-    return {key: value for key, value in spark.conf.getAll.items() if _is_taken_over(key)}
-
-
-def _is_taken_over(key: str) -> bool:
-    return key.startswith(_TAKEN_OVER) or not key.startswith(_SQL)
+    given = spark.conf.getAll
+    return {key: value for key, value in given.items() if key.startswith(_TAKEN_OVER) or not key.startswith(_SQL)}
 
 
 def _open(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
@@ -102,9 +99,9 @@ def _open(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
     wanted = {**settings, **_FIXED}
     for key in {*present, *wanted}:
         with suppress(PySparkException):  # a setting of the whole application
-            if key in wanted and present.get(key) != wanted[key]:
-                own.conf.set(key, wanted[key])
-            elif key not in wanted and not _is_taken_over(key):
+            if key not in wanted:
                 own.conf.unset(key)
+            elif present.get(key) != wanted[key]:
+                own.conf.set(key, wanted[key])
     _own.add(own)
     return own

@@ -115,13 +115,16 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     needed = iceberg_packages(pyspark.__version__, needed_bundles(of_catalogs))
     needed += [avro_package(pyspark.__version__)] if config.reads_kafka else []
     packages = merge_packages(needed, given.pop("spark.jars.packages", None))
+    # Tables that are not Iceberg's: Spark forgets them at exit.
+    warehouse = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
+    atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "icecdc",
         "spark.jars.packages": packages,
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": _temporary_warehouse(),
+        "spark.sql.warehouse.dir": warehouse,
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -174,13 +177,6 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
             remedy="see Spark's own output above; the usual cause is an unreachable package repository "
             f"(set spark.jars.ivySettings through spark_conf); JAVA_HOME was {java}",
         ) from error
-
-
-def _temporary_warehouse() -> str:
-    """A private folder for tables that are not Iceberg's; it is removed at exit, because Spark forgets these tables."""
-    folder = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 # By default Spark's fast hash map is for partial aggregates and 2^16 groups only; with 2^20 groups a task is three

@@ -34,7 +34,9 @@ def load_table(spark: SparkSession, name: str) -> Any:
     """Load a table as its catalog shows it now; returns Iceberg's Java object."""
     try:
         with active_session(spark):
-            _require_catalog(spark, name)
+            # The catalog first: in a lookup with the table, a catalog that fails counts as a namespace.
+            state = spark._jsparkSession.sessionState()
+            state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())
             table = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
         table.refresh()
         return table
@@ -95,13 +97,6 @@ def _typed_error(error: PySparkException | Py4JError, spark: SparkSession, name:
         "nessie, another one is named by catalog-impl; jars such as the driver of a database go into spark_conf, under "
         "spark.jars.packages",
     )
-
-
-def _require_catalog(spark: SparkSession, name: str) -> None:
-    """Load the catalog first: in a lookup with the table, a catalog that fails counts as a namespace."""
-    session: Any = spark._jsparkSession
-    state = session.sessionState()
-    state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())
 
 
 def require_visible_history(spark: SparkSession, name: str, table: Any, metadata: TableMetadata) -> None:
