@@ -221,7 +221,7 @@ def _sides_by_commits(
     # A delete file applies to older data files only. But a file that was appended again may have a vector from before.
     since = sequence_number(metadata, start) if start is not None else -1
     only_adds = all(commit.only_adds for commit in commits)
-    are_newer = only_adds and all(number > since for number in table.sequence_numbers(table.tasks_of(newer, {})))
+    are_newer = only_adds and all(number > since for number in table.sequence_numbers(newer))
     if are_newer and not table.has_row_lineage:
         return table.no_tasks(), table.tasks_of(newer, {})
     newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer)
@@ -239,7 +239,7 @@ def _sides_by_commits(
         return None
     in_both |= older_deletes[1] - removed
     shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.no_tasks()
-    shared_older = table.tasks_of(table.data_files(shared), older_deletes[0])
+    shared_older = table.tasks_of(shared, older_deletes[0])
     return (
         table.union(table.tasks_of(older, older_deletes[0]), shared_older),
         table.union(table.tasks_of(newer, newer_deletes[0]), shared),

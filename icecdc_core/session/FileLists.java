@@ -87,9 +87,12 @@ public final class FileLists {
       case "place":
         return place((DeleteFile) item);
       default:
-        Object file = item instanceof FileScanTask ? ((FileScanTask) item).file() : item;
-        return ContentFile.class.getMethod(what, new Class[0]).invoke(file, new Object[0]);
+        return ContentFile.class.getMethod(what, new Class[0]).invoke(file(item), new Object[0]);
     }
+  }
+
+  private static Object file(Object item) {
+    return item instanceof FileScanTask ? ((FileScanTask) item).file() : item;
   }
 
   /** A digest of 128 bits of the set of delete files; null for none. */
@@ -104,14 +107,6 @@ public final class FileLists {
   /** Several deletion vectors share one Puffin file and differ by their offset in it. */
   private static String place(DeleteFile file) {
     return file.location() + "#" + file.contentOffset();
-  }
-
-  public List dataFiles(List tasks) {
-    List files = new ArrayList(tasks.size());
-    for (Object task : tasks) {
-      files.add(((FileScanTask) task).file());
-    }
-    return files;
   }
 
   public List at(List items, String positions) {
@@ -193,7 +188,7 @@ public final class FileLists {
   }
 
   /**
-   * The tasks that planning would return for these data files, with the delete files that apply to them.
+   * The tasks that planning would return for these data files, or those of these tasks, with the delete files that apply to them.
    *
    * <p>A delete file applies to data files that are not newer; a deletion vector replaces all position deletes
    * (https://iceberg.apache.org/spec/#scan-planning). A file that was appended again after it got a vector is one that
@@ -205,7 +200,7 @@ public final class FileLists {
     Map specs = new HashMap();
     List tasks = new ArrayList(files.size());
     for (Object item : files) {
-      DataFile file = (DataFile) item;
+      DataFile file = (DataFile) file(item);
       Integer id = Integer.valueOf(file.specId());
       if (!specs.containsKey(id)) {
         PartitionSpec spec = (PartitionSpec) table.specs().get(id);

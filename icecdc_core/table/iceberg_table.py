@@ -72,7 +72,7 @@ class CommitFiles:
 
 
 class FileTasks:
-    """File scan tasks in the JVM: each is a data file with the delete files that apply to it."""
+    """File scan tasks in the JVM, each a data file with the delete files that apply to it; or data files alone."""
 
     def __init__(self, tasks: Any) -> None:
         self.java_list = tasks
@@ -168,9 +168,9 @@ class IcebergTable:
             everything.addAll(part)
         return everything
 
-    def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
-        """Return the data files with these locations, from lists in the JVM, as one list in the JVM."""
-        return self._lists.chosen(self._java_list(*data_files), _join(locations))
+    def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> FileTasks:
+        """Return the data files with these locations, from lists in the JVM."""
+        return FileTasks(self._lists.chosen(self._java_list(*data_files), _join(locations)))
 
     def targeted_deletes(
         self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
@@ -181,13 +181,9 @@ class IcebergTable:
         found = self._lists.targeted(self._table, snapshot_id, _join(locations), _join(places))
         return None if found is None else (found, set(_split(self._lists.targets(found))))
 
-    def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
-        """Return the tasks that planning would make of a list of data files in the JVM."""
-        return FileTasks(self._lists.tasks(self._table, data_files, deletes or self._no_deletes))
-
-    def data_files(self, tasks: FileTasks) -> Any:
-        """Return the data files of tasks, as a list in the JVM."""
-        return self._lists.dataFiles(tasks.java_list)
+    def tasks_of(self, data_files: FileTasks, deletes: Any) -> FileTasks:
+        """Return the tasks that planning would make of these data files, or of those of other tasks."""
+        return FileTasks(self._lists.tasks(self._table, data_files.java_list, deletes or self._no_deletes))
 
     def plan(
         self,
