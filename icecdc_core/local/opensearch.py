@@ -69,11 +69,6 @@ def running_opensearch(
         yield url
 
 
-def cached_jars(version: str) -> list[Path]:
-    """Return the jars of the embedded server; download them if they are missing."""
-    return jars_in_cache(read_manifest("icecdc_core.local", "opensearch_jars.json")[version], f"opensearch-{version}")
-
-
 def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
     """Choose a Java for the version; without one, the version that fits the Java of Spark."""
     wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION", "")
@@ -108,7 +103,7 @@ def candidate_ports(port: int = 0) -> list[int]:
 
 def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
     java, number = _choose_runtime(version)
-    jars = cached_jars(number)
+    jars = jars_in_cache(read_manifest("icecdc_core.local", "opensearch_jars.json")[number], f"opensearch-{number}")
     cluster_name = f"icecdc-{secrets.token_hex(4)}"
 
     def prepare(folder: Path, data: Path, port: int) -> list[str]:

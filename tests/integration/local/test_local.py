@@ -14,15 +14,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DiskFullError, DownloadError, PortInUseError, ServiceStartError
 from icecdc_core.local import running_opensearch, server, start_opensearch
 from icecdc_core.local.__main__ import main
-from icecdc_core.local.opensearch import VERSIONS, background, cached_jars
+from icecdc_core.local.opensearch import background
 from icecdc_core.local.server import answers, end_process
-from icecdc_core.session.jars import read_manifest
+from icecdc_core.session.jars import kafka_jars, read_manifest
 from tests.waiting import is_true_within
 
 _HEAP = "384m"
@@ -161,30 +162,30 @@ class DescribeStartOpensearch:
         deaf = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         deaf.stdout.readline()
         end_process(deaf.pid, seconds=0.5)
-        assert deaf.wait(5) == -signal.SIGKILL
+        assert not psutil.pid_exists(deaf.pid)
 
 
-class DescribeCachedJars:
-    version = next(iter(VERSIONS))
+class DescribeJarsInTheCache:
+    part = "connector-4.1"
 
     @pytest.fixture
     def mirror(self, tmp_path, monkeypatch):
         """A Maven repository with the right jars, and a cache that is empty."""
-        for jar in read_manifest("icecdc_core.local", "opensearch_jars.json")[self.version]:
+        for jar in read_manifest("icecdc_core.session", "kafka_jars.json")[self.part]:
             place = tmp_path / jar.url.partition("/maven2/")[2]
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(cached_jars(self.version)[0].parent / jar.file_name)
+            place.symlink_to(kafka_jars(self.part)[0].parent / jar.file_name)
         monkeypatch.setenv("ICECDC_MAVEN_URL", tmp_path.as_uri())
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         return tmp_path
 
     def it_fetches_what_a_mirror_has_and_deletes_a_corrupted_jar(self, mirror):
-        jars = cached_jars(self.version)
-        assert jars[0].parent == mirror / "cache" / "icecdc" / f"opensearch-{self.version}"
-        jars[7].write_bytes(jars[7].read_bytes()[:-1] + b"x")
-        with pytest.raises(DownloadError, match=re.escape(str(jars[7]))):
-            cached_jars(self.version)
-        assert not jars[7].exists()
+        jars = kafka_jars(self.part)
+        assert jars[0].parent == mirror / "cache" / "icecdc" / f"kafka-{self.part}"
+        jars[1].write_bytes(jars[1].read_bytes()[:-1] + b"x")
+        with pytest.raises(DownloadError, match=re.escape(str(jars[1]))):
+            kafka_jars(self.part)
+        assert not jars[1].exists()
 
     @pytest.mark.parametrize(("content", "message"), [(None, "ICECDC_MAVEN_URL"), (b"something else", "SHA-256")])
     def it_refuses_a_mirror_that_lacks_a_file_or_has_another_one(self, mirror, content, message):
@@ -193,14 +194,14 @@ class DescribeCachedJars:
         if content:
             place.write_bytes(content)
         with pytest.raises(DownloadError, match=message):
-            cached_jars(self.version)
+            kafka_jars(self.part)
         assert not [entry for entry in (mirror / "cache" / "icecdc").iterdir() if entry.is_dir()]
 
     def it_reports_a_cache_folder_that_cannot_be_used(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DownloadError, match="set XDG_CACHE_HOME"):
-            cached_jars(self.version)
+            kafka_jars(self.part)
 
 
 def _use_and_kill(url, temporary_folder):
