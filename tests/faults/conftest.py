@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.exported_tables import exported_table
-from tests.faults.killing import rows_as_documents
-from tests.faults.test_opensearch_faults import CREATE, FILL, change
+from icecdc_core import export_table
+from tests.faults.tables import CREATE, FILL, change, rows_as_documents
 
 
 @pytest.fixture
 def exported(spark, sql, config):
     """An exported table that changed since."""
-    exported_table(spark, sql, config, CREATE, FILL)
+    sql(CREATE)
+    sql(FILL)
+    export_table(spark, config)
     change(sql)
     return config
 

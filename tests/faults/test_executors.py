@@ -12,16 +12,14 @@ import pytest
 
 from icecdc_core import sync_changes
 from tests.fast_java import resolved_jars
-from tests.faults.killing import rows_as_documents
+from tests.faults.tables import SEED, rows_as_documents
 
-SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 RUNS = int(os.environ.get("ICECDC_CLUSTER_RUNS", "1"))
-# Runs of `make test SUITE=faults` are longer: more rows, more kills.
-ROWS, KILLS = (2000, 3) if "ICECDC_CLUSTER_RUNS" in os.environ else (500, 1)
+ROWS, KILLS = 2000, 3
 SCRIPT = Path(__file__).with_name("cluster_run.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(RUNS))
 def it_ends_equal_though_executors_and_workers_are_killed(spark, sql, make_config, indexed, number):

@@ -18,17 +18,16 @@ from opensearchpy import OpenSearch
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.lock import active_runs
 from icecdc_core.errors import IcecdcError
-from tests.faults.killing import SEED, rows_as_documents
+from tests.faults.tables import CREATE, SEED, rows_as_documents
 from tests.loopback_proxy import Act, loopback_proxy
 from tests.model.recorder import recording
 from tests.model.translation import translate
 from tests.model.validation import validate
 
 LIVES = int(os.environ.get("ICECDC_LIVES", "1"))
-CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 JOBS = {
-    "export": lambda spark, config: export_table(spark, config),
-    "sync": lambda spark, config: sync_changes(spark, config),
+    "export": export_table,
+    "sync": sync_changes,
     "repair": lambda spark, config: validate_table(spark, config.replace(repair=True)),
 }
 WRITES = ("PUT", "POST", "DELETE")

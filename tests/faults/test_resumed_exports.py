@@ -10,9 +10,9 @@ import pytest
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, IndexNotFoundError
+from tests.faults.tables import CREATE
 from tests.loopback_proxy import Act, loopback_proxy
 
-CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 GROUPS, ROWS = 5, 20
 
 
@@ -72,31 +72,6 @@ class DescribeABegunExport:
         opensearch.indices.create(index=begun.physical_index, body=body)
         report = sync_changes(spark, config)
         assert (started_over(report, "created again"), len(indexed())) == (True, GROUPS * ROWS)
-
-    def it_starts_over_when_rows_of_one_identifier_are_merged_now(self, spark, config, begun, opensearch, indexed):
-        report = export_table(spark, config.replace(on_duplicate_identifier="last"))
-        dropped = not opensearch.indices.exists(index=begun.physical_index)
-        found = (started_over(report, "on_duplicate_identifier"), dropped, len(indexed()))
-        assert found == (True, True, GROUPS * ROWS)
-
-    def it_starts_over_with_a_template_that_was_corrected(self, spark, config, begun, opensearch, indexed):
-        template = {"settings": {"index": {"codec": "best_compression"}}}
-        body = {"index_patterns": [f"{config.index}--*"], "template": template}
-        opensearch.indices.put_index_template(name=config.index, body=body)
-        report = export_table(spark, config)
-        opensearch.indices.delete_index_template(name=config.index)
-        ((_, entry),) = opensearch.indices.get_settings(index=config.index).items()
-        found = (started_over(report, "settings"), entry["settings"]["index"]["codec"], len(indexed()))
-        assert found == (True, "best_compression", GROUPS * ROWS)
-
-    @pytest.mark.parametrize("lost", ["groups_digest", "index_digest"])
-    def it_starts_over_when_what_proves_it_is_not_recorded(self, spark, config, begun, opensearch, indexed, lost):
-        identity = f"position:{config.index}"
-        position = opensearch.get(index=config.positions_index, id=identity)["_source"]
-        del position["batch"][lost]
-        opensearch.index(index=config.positions_index, id=identity, body=position)
-        report = export_table(spark, config)
-        assert (report.upserts, len(report.notes), len(indexed())) == (GROUPS * ROWS, 1, GROUPS * ROWS)
 
     def it_leaves_the_index_that_readers_see(self, spark, config, begun, opensearch, indexed):
         # As if the run had died between moving the readers' alias and the commit.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from unittest import mock
 
 import pytest
@@ -9,13 +10,12 @@ import pytest
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.lock import active_runs
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import FencedError, TableLockedError
+from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
+from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs import batch
-from icecdc_core.runs import batch as index_changes
 from icecdc_core.runs.run import Run
-
-CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+from tests.faults.tables import CREATE
 
 
 @pytest.fixture
@@ -89,19 +89,6 @@ class DescribeABatchThatIsNotRepeated:
         sync_changes(spark, other)
         assert names() == {"1": "v"}
 
-    def it_is_not_forgotten_before_an_export_begins(self, spark, sql, config, names, name):
-        config = config.replace(on_history_gap="reexport")
-        snapshots = "SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at"
-        (first,) = (row[0] for row in sql(snapshots).collect())
-        sql("INSERT INTO {t} VALUES (2, 'x')")
-        second = sql(snapshots).collect()[1][0]
-        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => ARRAY({second}))")
-        killed_at(sync, "export_locked", lambda: sync_changes(spark, config))
-        sync_changes(spark, config)
-        assert names() == {"1": "v"}
-
 
 class DescribeARunThatAnotherOvertakes:
     @pytest.fixture(params=["during its look", "before its lock"])
@@ -126,24 +113,17 @@ class DescribeARunThatAnotherOvertakes:
 
         return run
 
-    @pytest.mark.parametrize("parameters", [{}, {"on_history_gap": "reexport"}])
-    def it_finds_nothing_left_to_sync(self, overtaken, names, parameters):
-        report = overtaken(sync_changes, **parameters)
+    def it_finds_nothing_left_to_sync(self, overtaken, names):
+        report = overtaken(sync_changes, on_history_gap="reexport")
         assert (report.strategy, names()) == ("none", {"1": "v", "2": "b", "3": "c"})
 
     def it_exports_the_snapshot_that_the_index_has_already(self, overtaken, names):
         overtaken(export_table)
         assert names() == {"1": "v", "2": "b", "3": "c"}
 
-    def it_replays_at_the_position_of_the_other_run(self, overtaken, spark, opensearch):
-        report = overtaken(replay_dead_letters)
-        assert report.strategy == "none"
-
-    def it_counts_changes_that_were_there_at_the_look(self, overtaken):
-        assert overtaken(sync_changes, dry_run=True).upserts <= 2
-
-    def it_validates_at_a_position_that_the_table_knows(self, overtaken):
-        overtaken(validate_table, validate_at="position")
+    def it_replays_and_validates_at_the_position_of_the_other_run(self, overtaken):
+        assert overtaken(replay_dead_letters).strategy == "none"
+        assert overtaken(validate_table, validate_at="position").ok
 
     def it_repairs_nothing_that_it_compared_with_the_older_position(self, overtaken, make_config, names, opensearch):
         opensearch.index(index=make_config().index, id="9", body={"name": "extra"}, refresh=True)
@@ -161,7 +141,7 @@ class DescribeASyncThatCreatesItsIndex:
         sql(CREATE)
         sql("INSERT INTO {t} VALUES (1, 'v')")
         config = make_config(start_from="latest")
-        killed_at(index_changes, "position_at", lambda: sync_changes(spark, config))
+        killed_at(batch, "position_at", lambda: sync_changes(spark, config))
         (abandoned,) = opensearch.indices.get_alias(name=config.index)
         # There is nothing new, and yet nothing of the index that readers saw for a while is left.
         sync_changes(spark, config)
@@ -174,23 +154,6 @@ class DescribeASyncThatCreatesItsIndex:
 
 
 class DescribeAStalledExport:
-    def it_leaves_the_index_of_the_export_after_it(self, spark, sql, make_config, opensearch):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'v')")
-        config = make_config()
-        drop = batch.drop_leftovers
-
-        def stalled(*arguments):
-            with mock.patch.object(batch, "drop_leftovers", drop):
-                end_lease(opensearch, config)
-                export_table(spark, config)
-            drop(*arguments)
-
-        with mock.patch.object(batch, "drop_leftovers", stalled):
-            export_table(spark, config)
-        (physical,) = opensearch.indices.get_alias(name=config.index)
-        assert PositionStore(opensearch, config).read().physical_index == physical
-
     def it_does_not_move_the_alias_back(self, spark, sql, config, opensearch):
         publish = export.publish_index
 
@@ -208,28 +171,38 @@ class DescribeAStalledExport:
         assert validate_table(spark, config.replace(validate_at="position")).ok
 
 
-class DescribeAnExportAfterOneThatMovedTheAlias:
-    def it_does_not_keep_syncs_from_going_on(self, spark, sql, config, names):
-        killed_at(export, "commit_batch", lambda: export_table(spark, config))
-        other = config.replace(on_duplicate_identifier="last")
-        killed_at(export, "publish_index", lambda: export_table(spark, other))
-        sql("INSERT INTO {t} VALUES (2, 'w')")
-        sync_changes(spark, other)
-        assert names() == {"1": "v", "2": "w"}
-        assert validate_table(spark, other.replace(validate_at="position")).ok
+class DescribeABatchThatIsRepeated:
+    def it_changes_nothing(self, spark, sql, config, names):
+        sql("UPDATE {t} SET name = 'w'")
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+        again = sync_changes(spark, config)
+        assert (again.upserts, again.already_applied, names()) == (0, 2, {"1": "w", "2": "b"})
+
+    def it_is_a_new_batch_when_rows_of_one_identifier_are_merged_now(self, spark, sql, config, names, opensearch):
+        sql("UPDATE {t} SET name = 'w'")
+        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+        begun = PositionStore(opensearch, config).read().batch
+        again = sync_changes(spark, config.replace(on_duplicate_identifier="last"))
+        assert (again.upserts, again.epoch > begun.epoch, names()) == (1, True, {"1": "w"})
 
 
-class DescribeASyncDuringAnExport:
-    def it_looks_at_the_position_again_when_the_export_commits_during_its_check(self, spark, sql, config, names):
-        sql("INSERT INTO {t} VALUES (2, 'w')")
-        check, checks = sync.require_readable_index, []
+class DescribeTwoRunsAtOnce:
+    def it_ends_equal_when_two_really_run_side_by_side(self, spark, sql, config, names):
+        outcomes = []
 
-        def export_first(*arguments):
-            checks.append(arguments)
-            if len(checks) == 1:
-                export_table(spark, config)
-            check(*arguments)
+        def run():
+            try:
+                outcomes.append(sync_changes(spark, config))
+            except IcecdcError as error:
+                outcomes.append(error)
 
-        with mock.patch.object(sync, "require_readable_index", export_first):
-            sync_changes(spark, config)
-        assert names() == {"1": "v", "2": "w"}
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kinds = {type(outcome) for outcome in outcomes}
+        assert (RunReport in kinds, kinds <= {RunReport, TableLockedError}) == (True, True), outcomes
+        assert names() == {"1": "v", "2": "b"}

@@ -9,14 +9,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from icecdc_core import sync_changes, validate_table
+from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError
+from icecdc_core.errors import CatalogError, ConfigError, DataReadError, HistoryGapError, SparkJobError
 from icecdc_core.jobs import export, sync
+from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Source
 from tests.conftest import GIVEN_CATALOG
-from tests.exported_tables import exported_table
-from tests.faults.test_opensearch_faults import CREATE, FILL, at_the_first_bulk, change
+from tests.faults.tables import CREATE, FILL, change
+from tests.faults.test_opensearch_faults import at_the_first_bulk
 from tests.loopback_proxy import loopback_proxy
 
 pytestmark = pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
@@ -25,7 +28,10 @@ pytestmark = pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of 
 @pytest.fixture
 def exported(spark, sql, make_config):
     """An exported table that did not change since, unlike that of the other faults."""
-    return exported_table(spark, sql, make_config(), CREATE, FILL)
+    sql(CREATE)
+    sql(FILL)
+    export_table(spark, make_config())
+    return make_config()
 
 
 def newest_file(spark, table):
@@ -49,17 +55,27 @@ def overwritten(path):
 
 
 class DescribeADataFile:
-    @pytest.mark.parametrize("damage", [missing, truncated, overwritten], ids=lambda damage: damage.__name__)
-    def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal, damage):
+    @pytest.mark.parametrize(
+        ("damage", "kind"),
+        # Of an Avro file that is cut off, Avro reads what is there.
+        [
+            (missing, "parquet"),
+            (truncated, "parquet"),
+            (truncated, "orc"),
+            (overwritten, "parquet"),
+            (overwritten, "avro"),
+        ],
+    )
+    def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal, damage, kind):
         before = PositionStore(opensearch, exported).read()
-        if damage is missing:
-            sql("INSERT INTO {t} SELECT id, 'new' FROM range(1000, 1040)")
-        else:
-            change(sql)
+        sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{kind}')")
+        change(sql)
         path = newest_file(spark, exported.table)
         content = path.read_bytes()
         damage(path)
-        with pytest.raises(DataReadError, match=r"cannot be read: .*the position did not move"):
+        with pytest.raises(
+            DataReadError, match=r"cannot be read: .*Remedy: restore the file.*the position did not move"
+        ):
             sync_changes(spark, exported)
         after = PositionStore(opensearch, exported).read()
         path.write_bytes(content)
@@ -174,17 +190,6 @@ class DescribeSnapshotsThatExpireUnderARead:
         report = sync_changes(spark, exported)
         assert (report.strategy, report.to_snapshot_id != planned, equal(exported)) == ("diff", True, True)
 
-    def it_exports_again_where_the_table_is_made_again(self, spark, sql, exported, equal, just_before):
-        def make_again():
-            sql("DROP TABLE {t} PURGE")
-            sql(CREATE)
-            sql("INSERT INTO {t} VALUES (7, 'of the new table')")
-
-        change(sql)
-        just_before(sync, "compute_changes", make_again)
-        report = sync_changes(spark, exported.replace(on_history_gap="reexport"))
-        assert (report.strategy, equal(exported)) == ("reexport", True)
-
     @pytest.mark.parametrize("policy", ["fail", "reexport"])
     def it_starts_an_export_over(self, spark, sql, make_config, equal, name, just_before, policy):
         config = make_config(on_history_gap=policy)
@@ -224,3 +229,80 @@ class DescribeTheCatalog:
             holder.close()
         sync_changes(spark, exported)
         assert equal(exported)
+
+
+def it_refuses_a_file_that_was_appended_again_after_its_deletion_vector(spark, sql, make_config, name):
+    sql(
+        "CREATE TABLE {t} (id INT) USING iceberg TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = "
+        "'merge-on-read')"
+    )
+    sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT) FROM range(3)")
+    sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT) FROM range(4, 8)")
+    sql("DELETE FROM {t} WHERE id = 1")
+    config = make_config()
+    export_table(spark, config)
+    table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+    table.refresh()
+    loaded = IcebergTable(spark, config.table)
+    (file,) = loaded.commit_files(loaded.metadata().snapshots[0].snapshot_id).added_files
+    sql("DELETE FROM {t} WHERE id = 5")
+    table.refresh()
+    table.newAppend().appendFile(file).commit()
+    sql("REFRESH TABLE {t}")
+    with pytest.raises(Exception, match=r"[Dd]eletion vector|DV data sequence"):
+        sql("SELECT * FROM {t}").collect()
+    for job in (sync_changes, validate_table, export_table):
+        with pytest.raises(DataReadError, match=r"Iceberg refuses to read .*the position did not move"):
+            job(spark, config)
+    sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {table.currentSnapshot().parentId()})")
+    assert sync_changes(spark, config).deletes == 1
+    assert validate_table(spark, config).ok
+
+
+def die(batches):
+    os._exit(1)
+
+
+def fail(batches):
+    raise ValueError("a reason in Python")
+
+
+def out_of_memory(spark):
+    spark._jvm.java.nio.ByteBuffer.allocate(2**31 - 1)
+
+
+def dead_worker(spark):
+    spark.range(1).mapInArrow(die, "id long").collect()
+
+
+def python_error(spark):
+    spark.range(1).mapInArrow(fail, "id long").collect()
+
+
+def cast(spark):
+    spark.sql("SELECT CAST(name AS INT) FROM VALUES ('x'), ('y') AS t(name)").collect()
+
+
+def closed_file(spark):
+    spark._jvm.java.io.FileInputStream("/nowhere/shuffle_0_0_0.data")
+
+
+class DescribeAFailureThatNoFileIsToBlameFor:
+    @pytest.mark.parametrize(
+        ("failing", "said"),
+        [
+            (out_of_memory, "java.lang.OutOfMemoryError.*spark.driver.memory"),
+            (dead_worker, "Python worker.*spark.executor.memoryOverhead"),
+            (python_error, "a reason in Python.*Spark's log"),
+            (cast, "CAST_INVALID_INPUT.*Spark's log"),
+            (closed_file, "shuffle_0_0_0.data.*Spark's log"),
+        ],
+    )
+    def it_is_named_as_what_it_is(self, spark, make_config, failing, said):
+        with pytest.raises(SparkJobError, match=said) as caught, spark_errors(make_config()):
+            failing(spark)
+        assert (state_of(caught.value), "restore" in str(caught.value)) == ("retry", False)
+
+    def it_is_the_filters_fault_where_there_is_one(self, spark, make_config):
+        with pytest.raises(ConfigError, match="row_filter fails for a row"), spark_errors(make_config(row_filter="a")):
+            cast(spark)

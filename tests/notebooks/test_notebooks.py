@@ -95,7 +95,6 @@ def _documents(client: OpenSearch, index: str) -> dict[str, str]:
     return {hit["_id"]: hit["_source"]["name"] for hit in hits}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 class DescribeThePapermillWay:
     @pytest.mark.long

@@ -247,7 +247,6 @@ class DescribeDeadLettersThatMeetAnotherCommit:
         assert rows(spark, config) == {1: 1}
 
 
-@pytest.mark.slow
 class DescribeKafkaToOpenSearch:
     def it_finds_in_opensearch_what_was_produced(self, spark, make_upsert, make_config, indexed, topic, name):
         config = make_upsert(auto_create=True, max_records_per_batch=60)

@@ -27,7 +27,7 @@ from tests.bulk_writes import write
 from tests.certificates import Authority
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
-from tests.faults.killing import rows_as_documents
+from tests.faults.tables import rows_as_documents
 from tests.loopback_proxy import loopback_proxy
 from tests.security_tables import allowed_requests
 
@@ -154,7 +154,6 @@ class DescribeAwsSignatures:
             first_request(make_config(opensearch_aws_region="eu-central-1"))
 
 
-@pytest.mark.slow
 class DescribePlantedSecrets:
     def it_finds_them_nowhere(self, sql, make_config, opensearch, opensearch_url, tmp_path):
         """A run in a process of its own; everything it leaves behind and every command line meanwhile is searched."""

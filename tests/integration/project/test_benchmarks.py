@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import charts, growth, planning
+from benchmarks import planning
 from benchmarks.__main__ import KINDS
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.ingest import PARTITIONS, IngestBenchmark
@@ -43,24 +43,6 @@ class DescribeTheBenchmarks:
     def it_plans_the_one_file_that_changed(self, spark, name, kind):
         contestants = planning.PlanningBenchmark(spark, f"lake.ns.{name}", 30, kind).contestants()
         assert min(run() for run in contestants.values()) > 0
-
-    @pytest.mark.tools
-    def it_finds_all_changes_at_every_size(self, spark, make_config, tmp_path, monkeypatch):
-        monkeypatch.setattr(growth, "COLUMNS", growth.COLUMNS[:2])
-        monkeypatch.setattr(growth, "CORES", growth.CORES[:1])
-        benchmark = growth.GrowthBenchmark(spark, make_config(), 2000)
-        contestants = {
-            "rows changed": benchmark.rows_changed(),
-            "table size": benchmark.table_size(),
-            "columns": benchmark.columns(),
-            "cores": benchmark.cores(),
-        }
-        seconds = {
-            f"{charts.GROWTH}{what}": {size: [run()] for size, run in runs.items()}
-            for what, runs in contestants.items()
-        }
-        charts.draw({"seconds": seconds, "memory": {}}, tmp_path)
-        assert (tmp_path / "growth.png").stat().st_size > 10_000
 
     @pytest.mark.tools
     def it_makes_one_changed_row_searchable_and_proves_whole_tables(self, spark, make_config):

@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def it_ends_with_commands_that_work_when_pasted(opensearch_url, tmp_path):
     command = [sys.executable, "-m", "demo", "--keep", "--output", str(tmp_path / "demo")]

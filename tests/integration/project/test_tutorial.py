@@ -15,10 +15,12 @@ import pytest
 from icecdc_core.__main__ import main
 from tests.doc_blocks import blocks_of, commands_of, words_of
 
+ROOT = Path(__file__).parents[3]
 PRINTED = "http://127.0.0.1:9200"
-PAGE = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 PARTS = [each for each in blocks_of(PAGE.partition("\n## How to\n")[0], "docs/tutorial.md") if each.mark != "not run"]
-INDEX_FILE = next(block for block in PARTS if block.title == "indexes.yml")
+FILES = {block.title: block.text for block in PARTS if block.title}
+COMMANDS = [part for block in PARTS if not block.title for part in commands_of(block)]
 
 
 def plain(output: str) -> object:
@@ -28,31 +30,16 @@ def plain(output: str) -> object:
     return re.sub(r"\d+\.\d\b", "N", re.sub(r"[ \t]+", " ", output)).strip()
 
 
-def parts():
-    """The parts of the tutorial in their order: files to write, and commands with their output."""
-    for block in PARTS:
-        if block.title:
-            yield block.title, block.text
-        else:
-            yield from commands_of(block)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def it_shows_what_happens(spark, warehouse, opensearch, opensearch_url, folder, capsys):
+def it_shows_what_happens(spark, warehouse, opensearch, opensearch_url, tmp_path, monkeypatch, capsys):
     """In this process and on this test's OpenSearch, which takes seconds; the commands are the same."""
-    differences, names = [], {block.title for block in PARTS if block.title}
-    for what, text in parts():
-        if what in names:
-            own = text.replace(PRINTED, f"{opensearch_url}\n  positions_index: positions-tutorial")
-            own = own.replace("warehouse: warehouse", f"warehouse: {warehouse}")  # the catalog of this session
-            Path(what).write_text(own, encoding="utf-8")
-            continue
-        words = words_of(what)
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        own = text.replace(PRINTED, f"{opensearch_url}\n  positions_index: positions-tutorial")
+        own = own.replace("warehouse: warehouse", f"warehouse: {warehouse}")  # the catalog of this session
+        Path(name).write_text(own, encoding="utf-8")
+    differences = []
+    for command, text in COMMANDS:
+        words = words_of(command)
         capsys.readouterr()
         if words[:2] == ["icecdc", "services"]:
             continue
@@ -64,33 +51,56 @@ def it_shows_what_happens(spark, warehouse, opensearch, opensearch_url, folder, 
             with urllib.request.urlopen(url.replace(PRINTED, opensearch_url)) as answer:
                 actual = answer.read().decode()
         else:
-            assert words[0] == "icecdc"
-            assert main(words[1:], "icecdc") == 0
+            assert (words[0], main(words[1:], "icecdc")) == ("icecdc", 0)
             actual = capsys.readouterr().out
-        differences += [] if plain(actual) == plain(text) else [(what, actual, text)]
+        differences += [] if plain(actual) == plain(text) else [(command, actual, text)]
     spark.sql("DROP TABLE lake.shop.books")
     opensearch.indices.delete(index="books-*,positions-tutorial", params={"expand_wildcards": "all"})
     assert differences == []
 
 
+@pytest.fixture
+def installed(tmp_path):
+    """The PATH of an empty environment with the wheel and what it needs."""
+    sources, uv = tmp_path / "sources", [str(Path(sys.executable).with_name("uv")), "--quiet", "--no-config"]
+    sources.mkdir()
+    for name in ("icecdc_core", "pyproject.toml", "README.md", "LICENSE"):
+        (sources / name).symlink_to(ROOT / name)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(sources)]
+    subprocess.run(build, check=True, capture_output=True)
+    wheel, folder = next(tmp_path.glob("*.whl")), tmp_path / "environment"
+    subprocess.run([*uv, "venv", "--python", sys.executable, str(folder)], check=True)
+    wanted = ["--python", str(folder / "bin" / "python"), f"icecdc[local] @ {wheel.as_uri()}"]
+    subprocess.run([*uv, "pip", "install", *wanted], check=True)
+    return f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+
+
 @pytest.mark.long
-def it_runs_in_a_folder_of_its_own(folder, tmp_path_factory):
+@pytest.mark.timeout(900)
+def it_runs_from_the_wheel_in_an_empty_environment_and_an_empty_folder(installed, tmp_path):
     """As a reader does it: each command is a process, and the services are those that it starts."""
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state"))}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    url, differences, names = PRINTED, [], {block.title for block in PARTS if block.title}
+    work = tmp_path / "work"
+    work.mkdir()
+    others = ("ICECDC_", "PYSPARK_", "PYTHON", "SPARK_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    environment, url, differences = {**kept, "XDG_STATE_HOME": str(tmp_path / "state"), "PATH": installed}, PRINTED, []
+
+    def run(words):
+        ended = subprocess.run(["/usr/bin/env", *words], cwd=work, env=environment, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        return ended.stdout
+
+    code = "import importlib.util as u; print([n for n in ('IPython', 'tqdm') if u.find_spec(n)])"
+    assert run(["python", "-c", code]) == "[]\n"
     try:
-        for what, text in parts():
-            if what in names:
-                Path(what).write_text(text.replace(PRINTED, url), encoding="utf-8")
-                continue
-            words = [word.replace(PRINTED, url) for word in words_of(what)]
-            ended = subprocess.run(words, env=environment, capture_output=True, text=True)
-            assert ended.returncode == 0, ended.stderr
-            if words[:3] == ["icecdc", "services", "up"]:
-                url = re.search(r"http://[\d.:]+", ended.stdout)[0]
-            elif text and plain(ended.stdout) != plain(text):
-                differences.append((what, ended.stdout, text))
+        for command, text in COMMANDS:
+            actual = run([word.replace(PRINTED, url) for word in words_of(command)])
+            if command == "icecdc services up":
+                url = re.search(r"http://[\d.:]+", actual)[0]
+                for name, content in FILES.items():
+                    (work / name).write_text(content.replace(PRINTED, url), encoding="utf-8")
+            elif text and plain(actual) != plain(text):
+                differences.append((command, actual, text))
     finally:
-        subprocess.run(["icecdc", "services", "down", "--remove-data"], env=environment)
+        run(["icecdc", "services", "down", "--remove-data"])
     assert differences == []

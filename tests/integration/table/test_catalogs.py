@@ -95,7 +95,6 @@ def config_for(make_config, name, spark):
     return build
 
 
-@pytest.mark.slow
 class DescribeACatalog:
     @pytest.mark.parametrize("kind", ["hadoop", "rest", "rest-refs", "hive", "nessie"])
     def it_feeds_an_index(self, config_for, properties, kind):
@@ -109,7 +108,6 @@ class DescribeACatalog:
         assert (proxy.authorizations, "very-hidden" in repr(config)) == ({"Bearer very-hidden"}, False)
 
 
-@pytest.mark.slow
 class DescribeLeastPrivilegeInACatalog:
     def it_needs_no_request_that_the_role_does_not_have(self, config_for, rest, sql):
         shown = config_for({"type": "rest", "uri": rest})
@@ -148,7 +146,6 @@ def latest_only(path, body, answer):
     return answer
 
 
-@pytest.mark.slow
 class DescribeHiddenHistory:
     @pytest.fixture
     def hiding(self, config_for, rest):
@@ -197,7 +194,6 @@ class DescribeHiddenHistory:
         assert (left, report.upserts, report.deletes, validate_table(spark, config).ok) == (1, 0, 1, True)
 
 
-@pytest.mark.slow
 class DescribeAws:
     """In a Spark of its own, which get_spark starts with the AWS jars because of the properties.
 
