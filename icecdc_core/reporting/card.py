@@ -69,7 +69,7 @@ def moment(text: str) -> str:
 
 _SAFE = (
     "No. The table is only read, and the position of the index moves after the last document of a batch is written: "
-    "the next run repeats what this one began, without loss and without duplicates."
+    "the next run repeats or resumes what this one began, without loss and without duplicates."
 )
 _SAFE_INGEST = (
     "No. Offsets are committed with the rows of the records below them: the next run reads the other records again, "
@@ -94,7 +94,7 @@ def failure_card(report: Mapping[str, Any]) -> Card:
     log = "the log at log_path" if ingests else command_for("status", None, index)
     facts = [
         ("Failed", when + stage),
-        ("Since", f"the index lacks commits since {since}" if since else ""),
+        ("Since", f"the index lacks commits since {since}" if since else f"the last run, see {log}"),
         ("Data at risk", _LOST if state == "lost" else _SAFE_INGEST if ingests else _SAFE),
         ("What to do", str(report["remedy"])),
         ("Shows more", f"{log}; {report['error']} on the page Errors of the documentation"),

@@ -132,7 +132,7 @@ class JobRun(Generic[C]):
             if report.lag_snapshots and "lag_read_at" in self._facts and not report.dry_run:
                 waited = self.seconds - self._facts["lag_read_at"]
                 report = replace(report, worst_lag_seconds=round((report.lag_seconds or 0.0) + waited, 3))
-            if self.opened_source is not None and report.kind == "sync" and "export" not in report.strategy:
+            if self.opened_source is not None and report.snapshots and "export" not in report.strategy:
                 report = replace(report, rows_rewritten=_rows_rewritten(self.opened_source.metadata, report))
         self._finished = report
         return report
