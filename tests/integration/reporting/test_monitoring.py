@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.ingest import ingest
-from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.lineage import Lineage
 from tests.exported_tables import exported_table
 from tests.monitoring_receivers import events_of, gauges_of, receiver, set_up_telemetry, spans_of
@@ -158,8 +157,3 @@ class DescribeLineage:
         assert (read["namespace"], read["name"]) == (f"kafka://{kafka.split(',')[0]}", topic.name)
         assert (written["namespace"], written["name"]) == dataset_at(location(spark, config.table))
         assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
-
-    def it_is_silent_about_idle_polls(self, spark, sql, exported, watched):
-        sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
-        follow_changes(spark, exported.replace(poll_interval_seconds=0.1, max_polls=3), sleep=lambda seconds: None)
-        assert [each["eventType"] for each in events_of(watched.posts)] == ["START", "COMPLETE"]

@@ -51,9 +51,5 @@ class DescribeNotebookFrame:
         frame = NotebookFrame.of(CHANGES.iloc[:0], empty="Up to date.")
         assert (frame._repr_html_(), repr(frame)) == ("<p>Up to date.</p>", "Up to date.")
 
-    def it_is_a_frame_like_any_other(self):
-        frame = NotebookFrame.of(CHANGES)
-        assert (type(frame.iloc[:0]), frame["rows_removed"].sum()) == (pd.DataFrame, 8255)
-
 
 SIDES = {"8924558786060583479": "left", "&lt;delete&gt;": "left", "8,255": "right"}

@@ -120,13 +120,12 @@ class DescribeEvents:
         message = last["run"]["facets"]["errorMessage"]["message"]
         assert (last["eventType"], message.startswith(reason), "jane" in message) == (state, True, False)
 
-    def it_is_silent_about_a_poll_that_finds_nothing(self, server):
-        run(stages=["check"], poll_interval_seconds=5, max_polls=0)
-        assert server.posts == []
-
-    def it_reports_a_scheduled_run_that_finds_nothing(self, server):
-        run(stages=["check"])
-        assert [each["eventType"] for each in events_of(server.posts)] == ["START", "COMPLETE"]
+    @pytest.mark.parametrize(
+        ("polls", "expected"), [({}, ["START", "COMPLETE"]), ({"poll_interval_seconds": 5, "max_polls": 0}, [])]
+    )
+    def it_is_silent_about_a_poll_that_finds_nothing(self, server, polls, expected):
+        run(stages=["check"], **polls)
+        assert [each["eventType"] for each in events_of(server.posts)] == expected
 
     def it_names_the_namespace_and_the_parent_of_the_orchestrator(self, server, monkeypatch):
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "search")
