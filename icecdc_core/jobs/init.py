@@ -65,7 +65,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d
 _TIME_NAME = re.compile(r"(^|_)(ts|time|timestamp|at|date|epoch)(_(s|ms))?$", re.IGNORECASE)
 _EPOCH = {"epoch_second": 1, "epoch_millis": 1000}  # from 2000 to 2100
 _FIRST_SECOND, _LAST_SECOND = 946_684_800, 4_102_444_800
-_LONGEST_KEYWORD = 64
+_LONGEST_KEYWORD, _MOST_CHOICES = 64, 50
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def _field_for(data_type: T.DataType, name: str, values: pd.Series[Any]) -> tupl
         if all(map(_DATE.fullmatch, values)):
             return {"type": "date", "format": "strict_date_optional_time"}, f"such as {values.iloc[0]}"
         different, longest = values.nunique(), int(values.str.len().max())
-        is_word = not values.str.contains(r"\s").any() or different * 10 <= len(values)
+        is_word = not values.str.contains(r"\s").any() or different <= min(_MOST_CHOICES, len(values) // 10)
         if is_word and longest <= _LONGEST_KEYWORD:
             return {"type": "keyword"}, f"{different:,} different values of up to {longest} characters"
     if isinstance(data_type, T.LongType) and _TIME_NAME.search(name):

@@ -218,6 +218,16 @@ class DescribeTheDatabricksWay:
             {"passed"},
         )
 
+    def it_goes_from_a_table_to_a_search_page(
+        self, spark: SparkSession, make_config: MakeConfig, opensearch: OpenSearch
+    ):
+        given = _as_texts(make_config())
+        kept = ("table", "opensearch_url", "warehouse", "catalog_properties", "positions_index")
+        texts = {name: given[name] for name in kept if given.get(name)}
+        report = _as_databricks_would("60_product_search.ipynb", Dbutils(**texts), spark)
+        assert (report["ok"], report["index_documents"]) == (True, 3252)
+        spark.sql(f"DROP TABLE {given['table']}")
+
     def it_ingests_from_kafka_with_texts_from_widgets(
         self, spark: SparkSession, make_ingest: Callable[..., IngestConfig], topic: Topic
     ):
