@@ -18,7 +18,6 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.report import ExploreReport
 from icecdc_core.ingest import IngestConfig, IngestReport
-from icecdc_core.jobs.pending import PendingChanges
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.jobs.smoke import SmokeReport
 from icecdc_core.jobs.status import IndexStatus, StatusReport
@@ -32,7 +31,6 @@ REPORTS = {
     ValidationReport: "From `validate` and `repair`.",
     SetupReport: "From `setup`.",
     SmokeReport: "From `smoke`.",
-    PendingChanges: "From `changes`.",
     StatusReport: "From `status`.",
     IndexStatus: "An entry of `indexes` in a status report.",
     IngestReport: "From `ingest`.",

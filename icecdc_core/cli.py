@@ -124,11 +124,6 @@ COMMANDS: dict[str, Command] = {
         ("job", "bootstrap_servers", "topics", "table", "format", "mode", "catalog_properties", "warehouse"),
         IngestConfig,
     ),
-    "changes": Command(
-        "jobs.pending:pending_changes",
-        "show what each new snapshot changed and what the next sync would write",
-        "--table lake.shop.orders",
-    ),
 }
 
 

@@ -15,7 +15,7 @@ from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import failure_of, failure_report, state_of
 from icecdc_core.reporting.reports import ManyReport, Report, RunReport
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.catalog import is_catalog_setting, register_catalog
+from icecdc_core.session.catalog import register_catalog
 from icecdc_core.session.job_session import new_job_session
 from icecdc_core.session.processes import Stopped, StopRequest, stop_on_sigterm
 from icecdc_core.session.threads import Slots, active_session, run_in_threads
@@ -28,34 +28,21 @@ if TYPE_CHECKING:
 
 
 def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
-    """Check that one Spark application can serve all of these parameters."""
-    problems = []
-    catalogs: dict[str, tuple[str, object]] = {}
-    first, conf = next(((name, dict(config.spark_conf)) for name, config in configs.items()), ("", {}))
+    """Check that one Spark application can serve all of these parameters; secrets are neither resolved nor shown."""
+    firsts: dict[str, tuple[str, object]] = {}
     for name, config in configs.items():
-        other, described = catalogs.setdefault(config.catalog, (name, _catalog(config)))
-        if described != _catalog(config):
-            problems.append(
-                f"catalog_properties: '{other}' and '{name}' describe the catalog '{config.catalog}' differently "
-                "(values not shown). Remedy: give both the same catalog_properties, warehouse and settings of the "
-                "catalog in spark_conf, or give the catalogs different names."
-            )
-            continue
-        own = dict(config.spark_conf)
-        differing = sorted(key for key in {*conf, *own} if conf.get(key) != own.get(key))
-        if differing:
-            problems.append(
-                f"spark_conf: '{first}' and '{name}' differ in {', '.join(differing)} (values not shown). Remedy: give "
-                "all indexes of the file the same spark_conf, because they share a Spark application."
-            )
-    if problems:
-        raise ConfigError("The indexes cannot share a Spark application", problems=problems)
-
-
-def _catalog(config: SyncConfig) -> object:
-    """How the parameters describe their catalog, without its name and without resolving a secret."""
-    in_conf = {key: value for key, value in config.spark_conf.items() if is_catalog_setting(config, key)}
-    return dict(config.catalog_properties), config.warehouse and config.warehouse_location, in_conf
+        catalog = dict(config.catalog_properties), config.warehouse and config.warehouse_location
+        described = {config.catalog: ("catalog_properties and warehouse", catalog)}
+        for key, (parameters, value) in {**described, "": ("spark_conf", dict(config.spark_conf))}.items():
+            first, other = firsts.setdefault(key, (name, value))
+            if other != value:
+                raise ConfigError(
+                    f"'{first}' and '{name}' share a Spark application, and their {parameters} differ (values not "
+                    "shown)",
+                    subject="index_file",
+                    value=name,
+                    remedy="give all indexes of the file the same ones, or another catalog another name",
+                )
 
 
 Job = Callable[["SparkSession", Any], Report]

@@ -187,7 +187,7 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
 
 def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
     with spark_errors(config, source.table):
-        found["source_rows"] = _count_rows(source)
+        found["source_rows"] = source.rows(source.files(source.head)).count() if source.head is not None else 0
         source.require_unique_identifiers(config.on_duplicate_identifier)
 
 
@@ -236,10 +236,6 @@ def _hits(client: OpenSearch, index: str, query: dict[str, Any]) -> list[dict[st
         return list(client.search(index=index, body={"query": query, "size": 1})["hits"]["hits"])
     except TransportError:
         return []
-
-
-def _count_rows(source: Source) -> int:
-    return source.rows(source.table.plan(source.head)).count() if source.head is not None else 0
 
 
 def _collect(errors: list[IcecdcError], step: Callable[[], Any]) -> Any:

@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.lock import is_gone
 from icecdc_core.commits.position import LeaseHolder, parse_position
-from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.store import committed_batches
-from icecdc_core.config.sync import StatusConfig
-from icecdc_core.errors import IndexDiffersError
 from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.opensearch.indexes import require_index_of_table
 from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, Card
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
 from icecdc_core.runs.dead_letters import count_open_dead_letters
-from icecdc_core.runs.plan import has_other_spec
-from icecdc_core.runs.run import open_indexable_source
 from icecdc_core.session.job_session import with_job_session
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import head_snapshot_id, lag
@@ -33,7 +27,6 @@ if TYPE_CHECKING:
 
 _MOST_TABLES, _READING = 10_000, "reading the positions"
 _OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
-_SELECTING = {"identifier_columns", "columns", "row_filter", "select", "mapping", "settings"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ class IndexStatus:
         pending: The batch that was begun and not committed: kind, epoch, range, failure; null if there is none.
         running: The run that has locked the index; null if there is none.
         dead_letters: Rejected documents that wait for a replay; null if this session cannot read them.
-        problem: Why something of this is unknown, or what differs from the parameters.
+        problem: Why something of this is unknown.
         state: How the status is to be judged, one of `EXIT_STATES`.
     """
 
@@ -143,7 +136,7 @@ def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) ->
 def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any]) -> IndexStatus:
     found: dict[str, Any] = {}
     problems: dict[str, str] = {}
-    for step in (_position, _lag, _dead_letters, _spec):
+    for step in (_position, _lag, _dead_letters):
         try:
             found |= step(spark, config, source)
         except Exception as error:  # whatever is wrong with one table, the others have a status
@@ -182,31 +175,6 @@ def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any
     # In the table of these parameters; a job with another dead_letter_table shows in its own status.
     own = config.replace(table=source["table"], index=source["index"], columns=[], identifier_columns=[])
     return {"dead_letters": count_open_dead_letters(spark, own)}
-
-
-def _spec(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    """Compare the position with the parameters, if they are those of its index: all of a job, the given of a status."""
-    position, _ = parse_position(source)
-    if not position.exists or config.index != position.index:
-        return {}
-    if isinstance(config, StatusConfig) and not config.model_fields_set & _SELECTING:
-        return {}
-    require_index_of_table(config, position.table)
-    opened = open_indexable_source(spark, config, needs_history=False)
-    try:
-        error = check_preconditions(position, opened)
-        if error is not None:
-            raise error
-        if has_other_spec(position, opened):
-            raise IndexDiffersError(
-                f"The index '{position.index}' does not have the mapping and settings of these parameters yet",
-                subject="index",
-                value=position.index,
-                remedy="run the sync, which puts them in place; or give those that the index was built with",
-            )
-    finally:
-        opened.table.release()
-    return {}
 
 
 def _running(holder: LeaseHolder) -> dict[str, Any] | None:
