@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 from contextlib import contextmanager
 
@@ -31,7 +30,6 @@ from tests.conftest import GIVEN_CATALOG
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
-JOBS = pytest.mark.parametrize("job", [export_table, sync_changes], ids=["export", "sync"])
 
 
 @pytest.fixture(scope="module")
@@ -107,18 +105,14 @@ REFUSED = [
         ({"row_filter": condition}, ConfigError, [reason, f"[row_filter={condition!r}]"])
         for condition, reason in {
             "id >": "PARSE_SYNTAX_ERROR",
-            "id > 1; DROP TABLE t": "PARSE_SYNTAX_ERROR",
             "id = 1) OR (1 = 1": "PARSE_SYNTAX_ERROR",
             "nmae = 'a'": "nmae",
             "id + 1": "BOOLEAN",
             "count(id) > 1": "not a condition",
             "id IN (SELECT id FROM lake.ns.bad_input)": "subquery",
             "random() < 0.5": "not deterministic",
-            "name = uuid()": "not deterministic",
             "current_timestamp() > TIMESTAMP '2026-01-01'": "not deterministic",
-            "current_date() > DATE '2026-01-01'": "not deterministic",
             "reflect('java.lang.System', 'getProperty', 'user.home') = 'x'": "row_filter",
-            "java_method('java.lang.System', 'getenv', 'HOME') = 'x'": "row_filter",
             "try_reflect('java.lang.System', 'getProperty', 'user.home') = 'x'": "row_filter",
         }.items()
     ),
@@ -127,10 +121,8 @@ REFUSED = [
         ({"row_filter": condition}, ConfigError, [reason, f"[row_filter={condition!r}]", "try_cast"])
         for condition, reason in {
             "raise_error('not here') IS NULL": "USER_RAISED_EXCEPTION] not here",
-            "assert_true(id > 1) IS NULL": "USER_RAISED_EXCEPTION",
             "1 / id < 5": "DIVIDE_BY_ZERO",
             "CAST(name AS INT) > 0": "CAST_INVALID_INPUT",
-            "to_number(name, '999') = 1": "INVALID_FORMAT",
             "name RLIKE concat('(', name)": "INVALID_PARAMETER_VALUE.PATTERN",
         }.items()
     ),
@@ -233,33 +225,30 @@ class DescribeTheCatalog:
 
 
 class DescribeOpenSearch:
-    @pytest.mark.parametrize("job", [export_table, sync_changes, validate_table])
-    def it_refuses_a_server_that_does_not_answer(self, spark, table, make_config, closed_port, job):
+    def it_refuses_a_server_that_does_not_answer(self, spark, table, make_config, closed_port):
         url = f"http://127.0.0.1:{closed_port}"
         with pytest.raises(OpenSearchUnreachableError, match=rf"opensearch_url='{url}'\]\. Remedy: check the URL"):
-            job(spark, make_config(table=table, opensearch_url=url))
+            sync_changes(spark, make_config(table=table, opensearch_url=url))
 
-    @pytest.mark.parametrize("job", [export_table, sync_changes, validate_table])
-    def it_refuses_wrong_credentials(self, spark, table, make_config, refused, opensearch_url, monkeypatch, job):
+    def it_refuses_wrong_credentials(self, spark, table, make_config, refused, opensearch_url, monkeypatch):
         monkeypatch.setenv("SEARCH_PASSWORD", "guessed-wrong")
         secured = {"opensearch_username": "ann", "opensearch_password": "env:SEARCH_PASSWORD"}
         with (
             loopback_proxy(opensearch_url, credentials="ann:right") as proxy,
             refused(OpenSearchAuthError, "401", "opensearch_username", "'ann'", "opensearch_password"),
         ):
-            job(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
+            sync_changes(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
 
 
 class DescribeTheReport:
-    @JOBS
-    @pytest.mark.parametrize("path", ["{}", "/proc/report.json", "{}/file/report.json", "{}/" + "x" * 300])
+    @pytest.mark.parametrize("path", ["{}", "{}/file/report.json"])
     def it_is_known_to_be_unwritable_before_anything_is_written(
-        self, spark, table, make_config, refused, tmp_path, job, path
+        self, spark, table, make_config, refused, tmp_path, path
     ):
         (tmp_path / "file").touch()
         path = path.format(tmp_path)
         with refused(ConfigError, "The report cannot be written", f"[report_path={path!r}]"):
-            job(spark, make_config(table=table, report_path=path))
+            export_table(spark, make_config(table=table, report_path=path))
 
     def it_is_left_alone_until_there_is_one(self, tmp_path):
         old, new = tmp_path / "old.json", tmp_path / "folder" / "new.json"
@@ -269,22 +258,18 @@ class DescribeTheReport:
         assert (old.read_text(), new.exists(), new.parent.is_dir()) == ("the last one", False, True)
 
 
-class DescribeExpressionsOfAnIngest:
-    """Java matches them; what it does not take is refused before a broker is asked."""
-
+class DescribeAnExpressionOfAnIngest:
     @pytest.mark.parametrize(
         ("given", "shown"),
         [
-            ({"topic_pattern": "(?P<n>a)", "table": "lake.ns.t"}, "[topic_pattern='(?P<n>a)']"),
-            ({"topics": "t", "route_by": "regex", "routes": {"lake.ns.t": "a{2,1}"}}, "[routes='a{2,1}']"),
-            ({"topics": "t", "route_by": "regex", "routes": {"lake.ns.t": "\\Qa"}}, "[routes='\\\\Qa']"),
+            ({"topic_pattern": "(?P<n>a)", "table": "lake.ns.t"}, r"\[topic_pattern="),
+            ({"topics": "t", "route_by": "regex", "routes": {"lake.ns.t": "a{2,1}"}}, r"\[routes="),
         ],
     )
-    def it_refuses_one_that_java_does_not_take(self, spark, warehouse, given, shown):
+    def it_is_refused_before_a_broker_is_asked_if_java_does_not_take_it(self, spark, warehouse, given, shown):
         place = {"warehouse": str(warehouse), "catalog_properties": GIVEN_CATALOG}
-        config = IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", **place, **given)
-        with pytest.raises(ConfigError, match=re.escape(shown)):
-            ingest(spark, config)
+        with pytest.raises(ConfigError, match=shown):
+            ingest(spark, IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", **place, **given))
 
 
 class DescribeTheIndex:
@@ -292,21 +277,18 @@ class DescribeTheIndex:
         with refused(IndexNotFoundError, f"[index='{name}']", "run the export first"):
             validate_table(spark, make_config(table=table))
 
-    @JOBS
-    @pytest.mark.parametrize("index", ["{}", "{}-of-others"], ids=["an index", "an alias"])
+    @pytest.mark.parametrize(
+        ("job", "index"), [(export_table, "{}"), (sync_changes, "{}-of-others")], ids=["an index", "an alias"]
+    )
     def it_refuses_one_that_is_not_ours(self, spark, table, make_config, refused, opensearch, name, job, index):
         body = {} if index == "{}" else {"aliases": {name: {}}}
         opensearch.indices.create(index=index.format(name), body=body)
         with refused(IndexConflictError, index.format(name), f"[index='{name}']", "choose another index name"):
             job(spark, make_config(table=table))
 
-    @JOBS
     @pytest.mark.parametrize("positions_index", ["positions-{}", "other-positions-{}"], ids=["known", "unknown"])
-    def it_refuses_the_index_of_another_table(
-        self, spark, sql, table, make_config, refused, name, job, positions_index
-    ):
+    def it_refuses_the_index_of_another_table(self, spark, sql, table, make_config, refused, name, positions_index):
         export_table(spark, make_config(table=table))
         sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a')")
         with refused(IndexConflictError, "lake.ns.bad_input", f"[index='{name}']", "another name"):
-            job(spark, make_config(positions_index=positions_index.format(name)))
+            sync_changes(spark, make_config(positions_index=positions_index.format(name)))

@@ -105,14 +105,6 @@ class DescribeKeptLetters:
             export_table(spark, config.replace(export_group_bytes=1))
         assert len(dead_letters()) == 3
 
-    def it_stands_beside_the_source_when_nothing_is_chosen(self, spark, sql, make_config):
-        config = make_config(max_rejected_documents=1)
-        sql(CREATE)
-        sql(f"INSERT INTO {{t}} VALUES (1, {NAN})")
-        export_table(spark, config)
-        dead_letters = spark.table("lake.ns.icecdc_dead_letters")
-        assert dead_letters.where(F.col("index") == config.index).count() == 1
-
 
 class DescribeTooMany:
     def it_fails_the_batch_keeps_the_position_and_the_dead_letters(
@@ -177,15 +169,6 @@ class DescribeReplay:
         opensearch.indices.flush(index=exported.index)
         replay_dead_letters(spark, exported)
         assert ("7" in indexed(), dead_letters()[0]["resolution"]) == (False, "superseded")
-
-    def it_writes_only_the_newest_dead_letter_of_a_document(self, spark, sql, exported, opensearch, dead_letters):
-        for bound in (0, 1):
-            sql(f"UPDATE {{t}} SET value = {NAN}, id = id + {bound} - {bound} WHERE id = 7")
-            sync_changes(spark, exported)
-            sql(f"UPDATE {{t}} SET value = {bound} WHERE id = 8")
-        take_nan(opensearch, exported)
-        report = replay_dead_letters(spark, exported)
-        assert (report.steps[0]["letters"] >= 1, report.steps[0]["replayed"]) == (True, 1)
 
     def it_writes_the_letter_of_the_index_though_one_before_had_a_higher_version(
         self, spark, sql, exported, opensearch, indexed, dead_letters

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
 
 import pytest
 
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError, SchemaChangeError
+from icecdc_core.errors import IcecdcError, SchemaChangeError
 from tests.loopback_proxy import Act, loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
@@ -67,19 +67,6 @@ class DescribeTheDryRunOfAFirstSync:
         expected = {"export": (5, 0), "latest": (0, 0), "earliest": (5, 0), "snapshot": (2, 2), "time": (1, 2)}
         assert counts == expected
 
-    def it_is_refused_where_the_run_is(self, spark, sql, make_config):
-        sql(CREATE)
-        sql(FILL)
-        for start in ("1", datetime(2001, 1, 1, tzinfo=UTC).isoformat()):
-            config = make_config(start_from=start)
-            outcomes = []
-            for dry_run in (True, False):
-                try:
-                    outcomes.append(figures(sync_changes(spark, config.replace(dry_run=dry_run))))
-                except (ConfigError, HistoryGapError) as error:
-                    outcomes.append(str(error))
-            assert outcomes[0] == outcomes[1], start
-
 
 class DescribeTheDryRunOfALaterSync:
     @pytest.mark.parametrize("more", [{}, {"change_mode": "snapshot", "on_duplicate_identifier": "last"}])
@@ -95,8 +82,7 @@ class DescribeTheDryRunOfALaterSync:
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, done["strategy"]) == (done, "none")
 
-    @pytest.mark.parametrize("later", [{}, {"on_duplicate_identifier": "last"}])
-    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, make_config, cut_off, later):
+    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, make_config, cut_off):
         sql(CREATE)
         sql(FILL)
         config = make_config()
@@ -105,7 +91,7 @@ class DescribeTheDryRunOfALaterSync:
         assert cut_off(sync_changes, config).kind == "sync"
         sql("UPDATE {t} SET v = 'x' WHERE id = 4")
         sql("DELETE FROM {t} WHERE id < 2")
-        foreseen, done = foreseen_and_done(spark, config.replace(**later))
+        foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
 
     def it_exports_again_or_is_refused_as_the_run_is(self, spark, sql, make_config):
@@ -121,22 +107,12 @@ class DescribeTheDryRunOfALaterSync:
 
 
 class DescribeTheDryRunAfterABegunExport:
-    @pytest.mark.parametrize("start", ["", "latest"])
-    def it_goes_on_with_it_and_what_came_since_as_the_run_does(self, spark, sql, make_config, cut_off, start):
+    def it_goes_on_with_it_and_what_came_since_as_the_run_does(self, spark, sql, make_config, cut_off):
         sql(CREATE)
         for _ in range(3):
             sql(FILL.replace("id AS INT", "6 * (SELECT count(*) FROM {t}) / 6 + id AS INT"))
         config = make_config(export_group_bytes=1)
         assert cut_off(export_table, config, requests=1).groups_done == 1
         sql("DELETE FROM {t} WHERE id < 2")
-        foreseen, done = foreseen_and_done(spark, config.replace(start_from=start))
+        foreseen, done = foreseen_and_done(spark, config.replace(start_from="latest"))
         assert (foreseen, done["kind"], done["upserts"], done["deletes"]) == (done, "export", 12, 2)
-
-    def it_starts_over_where_the_run_does(self, spark, sql, make_config, cut_off):
-        sql(CREATE)
-        sql(FILL)
-        config = make_config(export_group_bytes=1)
-        cut_off(export_table, config)
-        sql("DELETE FROM {t} WHERE id < 2")
-        foreseen, done = foreseen_and_done(spark, config.replace(columns=["id"]), export_table)
-        assert (foreseen, done["upserts"]) == (done, 4)

@@ -21,9 +21,7 @@ from icecdc_core.__main__ import main
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.jobs.status import status
 from icecdc_core.session.catalog import register_catalog
-from icecdc_core.session.jvm import file_lists
 from icecdc_core.session.processes import stop_on_sigterm
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.conftest import GIVEN_CATALOG
@@ -79,11 +77,6 @@ def run(capsys, file):
     return ended
 
 
-def entries(file):
-    lines = (file.parent / "log.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 class DescribeASync:
     def it_brings_every_index_up_to_date_although_one_fails(self, run, indexed, name, file, tmp_path):
         code, out, err = run("sync", "--json", "--report-path", str(tmp_path / "summary.json"))
@@ -94,25 +87,13 @@ class DescribeASync:
         assert json.loads((tmp_path / "summary.json").read_text()) == summary
         assert [line for line in err if line.startswith("icecdc sync broken: ") and "Remedy: " in line] != []
         assert summary["indexes"]["broken"]["error"] == "TableNotFoundError"
+        log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+        ended = {entry["index"] for entry in log if entry["message"] == "run ended"}
+        assert (ended, len({(entry["run_id"], entry["index"]) for entry in log})) == ({f"{name}-a", f"{name}-b"}, 3)
+        written = {path.name for path in (tmp_path / "metrics").iterdir()}
+        assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
         # At once, and not only in the summary, because the others may poll without a limit.
         assert [line for line in out[:-1] if line.startswith("broken failed: ")] != []
-
-    def it_shows_a_table_and_leaves_log_and_metrics_of_each_index(self, run, file, name):
-        _, out, err = run("sync")
-        table = [line.split() for line in out[-6:]]
-        assert table[0] == ["index", "state", "what", "seconds", "error"]
-        assert [row[:2] for row in table[1:4]] == [["first", "ok"], ["broken", "config"], ["last", "ok"]]
-        assert ("TableNotFoundError" in out[-4], out[-1].startswith("config in ")) == (True, True)
-        assert len([line for line in err if line.startswith("icecdc")]) == 1
-        ended = [entry for entry in entries(file) if entry["message"] in ("run ended", "run started")]
-        assert sorted((entry["index"], entry["message"]) for entry in ended) == [
-            *((f"{name}-a", message) for message in ("run ended", "run started")),
-            *((f"{name}-b", message) for message in ("run ended", "run started")),
-            (f"{name}-none", "run started"),
-        ]
-        assert len({(entry["run_id"], entry["index"], entry["table"]) for entry in entries(file)}) == 3
-        written = {path.name for path in (file.parent / "metrics").iterdir()}
-        assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
 
 
 class DescribeTheOtherJobs:
@@ -123,23 +104,14 @@ class DescribeTheOtherJobs:
         validated, lines, _ = run("validate", *good)
         found = json.loads(lines[-1])["indexes"]
         assert (set(codes.values()), validated, found["first"]["extra"], found["last"]["ok"]) == ({0}, 8, 1, True)
-        pending = json.loads(run("changes", *good)[1][-1])["indexes"]
-        assert [pending[index]["next_sync"]["deletes"] for index in ("first", "last")] == [1, 0]
-        assert [row["deleted"] for row in pending["first"]["snapshots"]] == [1]
-        lag = json.loads(run("status", *good)[1][-1])["indexes"]
-        assert [lag[index]["indexes"][0]["lag_snapshots"] for index in ("first", "last")] == [1, 0]
+        read = IcebergTable.metadata
         with monkeypatch.context() as patched:
-            read = IcebergTable.metadata
             patched.setattr(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0])
             code, lines, _ = run("status", *good)
-            of_file = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
-            of_all = json.loads(json.dumps(status(spark, SyncConfig.load(file, "first")).to_dict()))["indexes"]
-        for found in (of_file, of_all):
-            shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in found]
-            assert (code, shown) == (1, [("failed", "IndexError", None), ("ok", "", 0)])
-        repaired = run("repair", *good)
-        replayed = run("replay", *good)
-        assert (repaired[0], replayed[0]) == (0, 0)
+        shown = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
+        shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in shown]
+        assert (code, shown) == (1, [("failed", "IndexError", None), ("ok", "", 0)])
+        assert [run(command, *good)[0] for command in ("repair", "replay")] == [0, 0]
 
 
 class DescribeDeadLetters:
@@ -209,21 +181,10 @@ class DescribeSessions:
         expected = {config.index: name for name, config in configs.items()}
         assert (report.state, len(sessions), pools) == ("ok", 3, expected)
 
-    def it_compiles_its_java_classes_once_for_all_threads(self, spark, file):
-        loaders = set()
-
-        def job(session, config):
-            loaders.add(file_lists(session).getClass().getClassLoader().hashCode())
-            return export_table(session, config)
-
-        for _ in range(2):
-            run_many(spark, job, SyncConfig.load_all(file, ["first", "last"]), command="export")
-        assert len(loaders) == 1
-
     def it_refuses_two_descriptions_of_one_catalog_before_any_work(self, spark, file):
         configs = SyncConfig.load_all(file, ["first", "last"])
         configs["last"] = configs["last"].replace(warehouse=str(Path(file.parent, "other")))
-        with pytest.raises(ConfigError, match="'first' and 'last' describe the catalog 'lake' differently"):
+        with pytest.raises(ConfigError, match=r"'first' and 'last' share .* warehouse differ"):
             run_many(spark, follow_changes, configs, command="sync")
 
 
@@ -251,8 +212,7 @@ class DescribeTheConsoleCommand:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, start, tmp_path, indexed, name, number):
+    def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, start, tmp_path, indexed, name):
         content = yaml.safe_load(file.read_text())
         content["indexes"]["last"]["table"] = f"pond.ns.{name}"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
@@ -267,10 +227,10 @@ class DescribeTheConsoleCommand:
         log, deadline = tmp_path / "log.jsonl", time.monotonic() + 200
         while time.monotonic() < deadline and process.poll() is None:
             text = log.read_text() if log.exists() else ""
-            if "run failed" in text or all(text.count(f'"index": "{name}-{letter}"') > 20 for letter in "ab"):
+            if "run failed" in text or all(text.count(f'"index": "{name}-{letter}"') > 12 for letter in "ab"):
                 break
             time.sleep(0.2)
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=200)
         summary = json.loads((tmp_path / "r.json").read_text())
         stopped = [found["stopped"] for found in summary["indexes"].values()]

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import subprocess
-import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -26,11 +21,9 @@ from icecdc_core.errors import (
 from icecdc_core.jobs.status import status
 from icecdc_core.logs import LOGGER
 from tests.conftest import GIVEN_CATALOG
-from tests.fast_java import small_spark
 from tests.faults.test_storage_faults import missing, newest_file
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -109,29 +102,6 @@ class DescribeMetrics:
         with pytest.raises(ConfigError, match="metrics_folder"):
             sync_changes(spark, exported.replace(metrics_folder=str(tmp_path / "file")))
 
-    def it_pushes_to_a_gateway(self, spark, exported):
-        got = []
-
-        class Gateway(BaseHTTPRequestHandler):
-            def do_POST(self):
-                got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *arguments):
-                """Say nothing."""
-
-        server = HTTPServer(("127.0.0.1", 0), Gateway)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        sync_changes(spark, exported.replace(metrics_url=f"http://127.0.0.1:{server.server_address[1]}"))
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        ((path, text),) = got
-        group = f"/icecdc_job/sync/index/{exported.index}"
-        assert ("icecdc_run_success{" in text, path.endswith(group)) == (True, True)
-
 
 class DescribeAFailedRun:
     def it_leaves_a_report_with_its_state(self, spark, exported):
@@ -167,27 +137,6 @@ class DescribeAFailedRun:
         assert (lag, metric(exported, "sync", "icecdc_run_state", "reexport")) == (1, 1)
 
 
-class DescribeTheCommandLine:
-    def run(self, config, job, *arguments):
-        given = ["--table", config.table, "--index", config.index, "--opensearch-url", config.opensearch_url]
-        given += ["--warehouse", config.warehouse, "--catalog-properties", GIVEN_CATALOG]
-        given += ["--positions-index", config.positions_index, *arguments]
-        given += ["--identifier-columns", "id", "--spark-conf", json.dumps(small_spark())]
-        command = [sys.executable, "-m", "icecdc_core", job, *given]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
-
-    def it_ends_with_the_report_and_zero(self, sql, exported):
-        sql("DELETE FROM {t} WHERE id = 2")
-        ended = self.run(exported, "sync")
-        assert (ended.returncode, json.loads(ended.stdout.splitlines()[-1])["deletes"]) == (0, 1)
-
-    def it_ends_with_the_code_of_what_went_wrong(self, exported):
-        ended = self.run(exported, "sync", "--opensearch-username", "me", "--opensearch-password", "planted")
-        report = json.loads(ended.stdout.splitlines()[-1])
-        assert (ended.returncode, report["state"], "planted" in ended.stdout + ended.stderr) == (2, "config", False)
-
-
 class DescribeTheConsoleCommand:
     """In this process, whose session is used."""
 
@@ -201,6 +150,14 @@ class DescribeTheConsoleCommand:
         given += ["--warehouse", config.warehouse, "--catalog-properties", GIVEN_CATALOG]
         given += ["--positions-index", config.positions_index]
         return [*given, "--identifier-columns", "id"]
+
+    def it_ends_with_the_report_and_the_code_of_how_the_run_ended(self, capsys, sql, exported):
+        sql("DELETE FROM {t} WHERE id = 2")
+        code, out, _ = self.run(capsys, "sync", *self.of(exported), "--json")
+        assert (code, json.loads(out.splitlines()[-1])["deletes"]) == (0, 1)
+        planted = ("--opensearch-username", "me", "--opensearch-password", "planted", "--json")
+        code, out, err = self.run(capsys, "sync", *self.of(exported), *planted)
+        assert (code, json.loads(out.splitlines()[-1])["state"], "planted" in out + err) == (2, "config", False)
 
     def it_shows_the_status_without_a_table(self, capsys, opensearch, exported):
         given = ["--opensearch-url", exported.opensearch_url, "--positions-index", exported.positions_index]
@@ -221,33 +178,10 @@ class DescribeTheConsoleCommand:
             code, out, _ = self.run(capsys, "status", *given)
             assert (code != 0, says in out) == (True, True), (code, out)
 
-    def it_shows_what_each_snapshot_changed_and_what_the_next_sync_would_do(self, capsys, sql, exported):
-        sql("UPDATE {t} SET value = 9.5 WHERE id = 1")
-        sql("DELETE FROM {t} WHERE id = 2")
-        code, out, _ = self.run(capsys, "changes", *self.of(exported))
-        heading, *snapshots = [line.split() for line in out.partition("\n\n")[0].splitlines()]
-        assert (code, heading[:3], [row[-4:-1] for row in snapshots]) == (
-            0,
-            ["snapshot", "committed", "operation"],
-            [["0", "1", "0"], ["0", "0", "1"]],
-        )
-        assert "next sync  2 snapshots, 1 upserts, 1 deletes" in out
-
-    def it_says_that_the_next_sync_exports(self, capsys, exported):
-        _, out, _ = self.run(capsys, "changes", *self.of(exported.replace(index=f"{exported.index}-new")))
-        assert "the next sync exports 3 rows" in out
-
     def it_names_every_problem_of_a_setup(self, capsys, exported):
         gone = exported.replace(table="lake.ns.nowhere", opensearch_url="http://127.0.0.1:1")
         code, out, _ = self.run(capsys, "setup", *self.of(gone))
         assert (code, out.count("problem  "), "NOT ready" in out) == (2, 2, True)
-
-    def it_corrects_what_differs(self, capsys, opensearch, exported):
-        opensearch.delete(index=exported.index, id="3", params={"refresh": "true"})
-        found = self.run(capsys, "validate", *self.of(exported))
-        corrected = self.run(capsys, "repair", *self.of(exported))
-        assert (found[0], "missing ids" in found[1], corrected[0]) == (8, True, 0)
-        assert any(line.split() == ["repaired", "1"] for line in corrected[1].splitlines())
 
 
 class DescribeStatus:

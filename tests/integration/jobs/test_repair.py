@@ -36,9 +36,8 @@ def delete(opensearch, index, identity, version):
 
 
 class DescribeARepair:
-    @pytest.mark.parametrize("column", ["_document_id", "_Document_ID"])
-    def it_keeps_a_column_that_has_the_name_of_its_own(self, spark, sql, make_config, opensearch, indexed, column):
-        config = make_config()
+    def it_keeps_a_column_that_has_the_name_of_its_own(self, spark, sql, make_config, opensearch, indexed):
+        config, column = make_config(), "_Document_ID"
         sql(f"CREATE TABLE {{t}} (id BIGINT NOT NULL, `{column}` STRING) USING iceberg")
         sql("INSERT INTO {t} SELECT id, concat('d', id) FROM range(5)")
         export_table(spark, config)
@@ -55,13 +54,18 @@ class DescribeARepair:
         sync_changes(spark, exported)
         assert validate_table(spark, exported).ok
 
-    def it_is_above_the_versions_of_deleted_documents_at_once(self, spark, exported, opensearch, indexed):
+    def it_is_above_the_versions_of_deleted_documents_and_syncs_go_on_above(
+        self, spark, sql, exported, opensearch, indexed
+    ):
         before = indexed()
         delete(opensearch, exported.index, "7", 1000)
         delete(opensearch, exported.index, "8", 5000)
         write(opensearch, exported.index, "9", 300)
         report = repaired(spark, exported)
         assert (report.ok, report.repaired, indexed()) == (True, 3, before)
+        sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 1)")
+        sync_changes(spark, exported)
+        assert validate_table(spark, exported).ok
 
     def it_is_not_misled_by_an_id_that_looks_like_a_version(self, spark, sql, make_config, opensearch):
         config, identity = make_config(identifier_columns=["name"]), "current version [4503599627370497]"
@@ -71,17 +75,12 @@ class DescribeARepair:
         opensearch.delete(index=config.index, id=identity, params={"version": 1000, "version_type": "external"})
         assert (repaired(spark, config).ok, PositionStore(opensearch, config).read().epoch) == (True, 501)
 
-    def it_lets_syncs_go_on_above_its_versions(self, spark, sql, exported, opensearch):
-        delete(opensearch, exported.index, "7", 1000)
-        repaired(spark, exported)
-        sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
-        sync_changes(spark, exported)
-        assert validate_table(spark, exported).ok
+
+UPDATE, DELETE = "UPDATE {t} SET name = 'later' WHERE id = 7", "DELETE FROM {t} WHERE id = 7"
 
 
 class DescribeASyncThatMeetsTheVersionOfSomebodyElse:
-    @pytest.mark.parametrize("change", ["UPDATE {t} SET name = 'later' WHERE id = 7", "DELETE FROM {t} WHERE id = 7"])
-    @pytest.mark.parametrize("version", [HIGHEST, 1000])
+    @pytest.mark.parametrize(("change", "version"), [(UPDATE, 1000), (DELETE, HIGHEST)])
     def it_fails_and_its_remedy_helps(self, spark, sql, exported, opensearch, change, version):
         write(opensearch, exported.index, "7", version)
         sql(change)
@@ -90,7 +89,7 @@ class DescribeASyncThatMeetsTheVersionOfSomebodyElse:
         export_table(spark, exported)
         assert validate_table(spark, exported).ok
 
-    @pytest.mark.parametrize("change", ["UPDATE {t} SET name = 'later' WHERE id = 7", "DELETE FROM {t} WHERE id = 7"])
+    @pytest.mark.parametrize("change", [UPDATE, DELETE])
     def it_keeps_a_dead_letter_until_a_repair(self, spark, sql, exported, opensearch, name, change):
         config = exported.replace(max_rejected_documents=1, dead_letter_table=f"lake.ns.dead_letters_{name}")
         write(opensearch, config.index, "7", 1000)
@@ -112,8 +111,7 @@ class DescribeASyncThatMeetsTheVersionOfSomebodyElse:
 
 
 class DescribeAVersionThatNothingIsAbove:
-    @pytest.mark.parametrize("version", [HIGHEST, 2**60])
-    @pytest.mark.parametrize("identity", ["7", "999"], ids=["stale", "extra"])
+    @pytest.mark.parametrize(("identity", "version"), [("7", HIGHEST), ("999", 2**60)], ids=["stale", "extra"])
     def it_is_named_and_the_position_is_not_spoilt(self, spark, sql, exported, opensearch, indexed, identity, version):
         before = PositionStore(opensearch, exported).read()
         write(opensearch, exported.index, identity, version)

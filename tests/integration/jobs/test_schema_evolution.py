@@ -96,31 +96,13 @@ REFUSED = {
         ["RENAME COLUMN name TO title", "RENAME COLUMN place.city TO town"],
         ["column 'name' was renamed to 'title'", "column 'place.city' was renamed to 'town'"],
     ),
-    "renamed_crosswise": (
-        [
-            ["RENAME COLUMN name TO x", "RENAME COLUMN spare TO name", "RENAME COLUMN x TO spare"],
-            ["RENAME COLUMN name TO x", "RENAME COLUMN spare TO name", "RENAME COLUMN x TO spare"],
-        ],
-        [
-            "column 'name' was renamed to 'spare'; column 'spare' was renamed to 'name'",
-            "column 'spare' was renamed to 'name'; column 'name' was renamed to 'spare'",
-        ],
-    ),
-    "dropped": (
-        ["DROP COLUMN ratio", "DROP COLUMN place.zip"],
-        ["column 'ratio' was dropped", "column 'place.zip' was dropped"],
-    ),
     "dropped_and_back_with_another_type": (
         [["DROP COLUMN ratio", "ADD COLUMN ratio STRING"], ["DROP COLUMN price", "ADD COLUMN price BOOLEAN"]],
         [f"column '{column}' was dropped and another column took its name" for column in ("ratio", "price")],
     ),
     "widened": (
-        ["ALTER COLUMN small TYPE BIGINT", "ALTER COLUMN ratio TYPE DOUBLE"],
-        ["column 'small' was widened from int to long", "column 'ratio' was widened from float to double"],
-    ),
-    "identifier_widened": (
-        ["ALTER COLUMN id TYPE BIGINT", "ALTER COLUMN place.zip TYPE BIGINT"],
-        ["column 'id' was widened from int to long", "column 'place.zip' was widened from int to long"],
+        ["ALTER COLUMN id TYPE BIGINT", "ALTER COLUMN ratio TYPE DOUBLE"],
+        ["column 'id' was widened from int to long", "column 'ratio' was widened from float to double"],
     ),
     "added_with_a_default": (
         [
@@ -131,13 +113,6 @@ REFUSED = {
             "column 'grade' was added with the default 5 for old rows",
             "column 'place.door' was added with the default \"d\" for old rows",
         ],
-    ),
-    "required_added_with_a_default": (
-        [
-            lambda update, types, literal: update.addRequiredColumn("grade", types.IntegerType.get(), literal(5)),
-            lambda update, types, literal: update.addRequiredColumn("mark", types.StringType.get(), literal("m")),
-        ],
-        ["column 'grade' was added with the default 5", "column 'mark' was added with the default \"m\""],
     ),
 }
 
@@ -193,13 +168,6 @@ class DescribeAChangeThatAnIndexCannotFollow:
         again = report.strategy, indexed() == table(), validate_table(spark, config).ok
         assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
 
-    def it_is_refused_when_a_dry_run_asks(self, spark, sql, make_config):
-        sql("CREATE TABLE {t} (id INT, v STRING) USING iceberg")
-        export_table(spark, make_config())
-        sql("ALTER TABLE {t} DROP COLUMN v")
-        with pytest.raises(SchemaChangeError):
-            sync_changes(spark, make_config(dry_run=True))
-
     def it_does_not_matter_for_columns_that_are_not_indexed(self, spark, sql, make_config, indexed):
         sql("CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
         sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
@@ -225,14 +193,6 @@ class DescribeADocumentWrittenBeforeAColumnWasAdded:
         found = sorted(hit["_id"] for hit in opensearch.search(index=name, body=query)["hits"]["hits"])
         actual = documents["1"], documents["3"], found, validate_table(spark, config).ok
         assert actual == ({"id": 1, "v": "a"}, {"id": 3, "v": "c", "note": None}, ["1", "2", "3"], True)
-
-    def it_gets_the_key_with_an_export(self, spark, sql, make_config, indexed):
-        sql("CREATE TABLE {t} (id INT, v STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, 'a')")
-        export_table(spark, make_config())
-        sql("ALTER TABLE {t} ADD COLUMN note STRING")
-        export_table(spark, make_config())
-        assert indexed() == {"1": {"id": 1, "v": "a", "note": None}}
 
 
 class DescribeAPartitionSpecWhoseSourceIsDropped:
@@ -260,8 +220,9 @@ class DescribeAPartitionSpecWhoseSourceIsDropped:
 
 
 class DescribeChangesOverChangesOfTheSchema:
-    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-    @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+    @pytest.mark.parametrize(
+        ("mode", "file_format"), [("merge-on-read", "parquet"), ("copy-on-write", "orc"), ("merge-on-read", "avro")]
+    )
     def it_gives_rows_of_todays_schema_on_both_sides(self, spark, sql, name, mode, file_format):
         sql(CREATE.format(version=2, mode=mode, file_format=file_format))
         sql(FILL)
@@ -342,10 +303,7 @@ class DescribeABatchThatDiedBeforeItsCommit:
         query = {"query": {"term": {"note.raw": "x"}}}
         assert opensearch.count(index=name, body=query)["count"] == 1
 
-    @pytest.mark.parametrize("policy", ["fail", "reexport"])
-    def it_left_a_mapping_that_a_column_of_the_same_name_may_not_fit(
-        self, spark, sql, make_config, die, indexed, policy
-    ):
+    def it_left_a_mapping_that_a_column_of_the_same_name_may_not_fit(self, spark, sql, make_config, die, indexed):
         sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
         sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
         export_table(spark, make_config())
@@ -354,27 +312,7 @@ class DescribeABatchThatDiedBeforeItsCommit:
         die(spark, make_config())
         sql("ALTER TABLE {t} DROP COLUMN note")
         sql("ALTER TABLE {t} ADD COLUMN note INT")
-        if policy == "fail":
-            with pytest.raises(SchemaChangeError, match=r"mapping.*on_schema_change=reexport"):
-                sync_changes(spark, make_config())
+        with pytest.raises(SchemaChangeError, match=r"mapping.*on_schema_change=reexport"):
+            sync_changes(spark, make_config())
         sync_changes(spark, make_config(on_schema_change="reexport"))
         assert indexed() == {str(n): {"id": n, "name": "ab"[n - 1], "note": None} for n in (1, 2)}
-
-    def it_is_not_resumed_as_an_export_of_another_schema(self, spark, sql, make_config, monkeypatch, indexed):
-        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, 'a')")
-        sql("INSERT INTO {t} VALUES (2, 'b')")
-        record = IndexLock.record
-
-        def die_after_a_group(lock, **changes):
-            if "groups_done" in changes:
-                raise KeyboardInterrupt
-            record(lock, **changes)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(IndexLock, "record", die_after_a_group)
-            with pytest.raises(KeyboardInterrupt):
-                export_table(spark, make_config(export_group_bytes=1))
-        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
-        export_table(spark, make_config(export_group_bytes=1))
-        assert indexed() == {"1": {"id": 1, "title": "a"}, "2": {"id": 2, "title": "b"}}

@@ -65,13 +65,6 @@ class DescribeExportTable:
         physical = list(opensearch.indices.get(index=f"{name}--*"))
         assert (len(physical), indexed()) == (1, table_rows(sql))
 
-    def it_indexes_tables_without_identifier_columns_by_where_the_row_lies(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config(identifier_columns=[]))
-        rows = sorted(indexed().values(), key=lambda row: row["id"])
-        assert rows == list(table_rows(sql).values())
-
 
 class DescribeSyncChanges:
     def it_exports_first_then_applies_all_snapshots_in_one_batch(self, spark, sql, make_config, opensearch, indexed):
@@ -88,14 +81,6 @@ class DescribeSyncChanges:
         assert (counts, indexed()) == ((3, 3, 2, 96), table_rows(sql))
         log = PositionStore(opensearch, make_config()).log()
         assert [(entry["kind"], entry["deletes"]) for entry in log] == [("sync", 2), ("export", 0)]
-
-    def it_follows_an_update_of_the_partition_column(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
-        sql("UPDATE {t} SET region = 'moved' WHERE id % 7 = 0")
-        sync_changes(spark, make_config())
-        assert indexed() == table_rows(sql)
 
     def it_applies_appends_without_identifier_columns_and_refuses_deletes(self, spark, sql, make_config, indexed):
         sql(CREATE)
@@ -119,13 +104,14 @@ class DescribeSyncChanges:
         report = sync_changes(spark, make_config())
         assert (report.steps, report.snapshots, indexed()) == ([], 1, table_rows(sql))
 
-    def it_follows_a_rollback(self, spark, sql, make_config, indexed, name):
+    def it_follows_a_rollback_and_rows_to_another_partition(self, spark, sql, make_config, indexed, name):
         sql(CREATE)
         sql(FILL)
         first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
         sql("UPDATE {t} SET name = 'changed' WHERE id < 10")
         export_table(spark, make_config())
         spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        sql("UPDATE {t} SET region = 'moved' WHERE id % 7 = 0")
         sync_changes(spark, make_config())
         assert indexed() == table_rows(sql)
 

@@ -59,12 +59,6 @@ def it_finds_and_repairs_a_missing_an_extra_and_a_stale_document(spark, exported
     assert validate_table(spark, exported).ok
 
 
-def it_repairs_documents_whose_version_ran_away(spark, exported, opensearch, name):
-    for _ in range(20):
-        opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
-    assert validate_table(spark, exported.replace(repair=True)).ok
-
-
 def it_compares_with_the_table_or_with_the_position_while_others_commit(spark, exported, sql):
     sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
     report = validate_table(spark, exported)
@@ -79,7 +73,7 @@ def it_compares_tables_without_identifier_columns_by_content(spark, exported, sq
     assert validate_table(spark, config).ok
 
 
-@pytest.mark.parametrize(("shards", "parallelism"), [(1, 1), (1, 4), (3, 2)])
+@pytest.mark.parametrize(("shards", "parallelism"), [(1, 4), (3, 2)])
 def it_reads_every_document_in_one_part_of_the_index(
     spark, sql, make_config, opensearch, monkeypatch, shards, parallelism
 ):
