@@ -114,19 +114,15 @@ class DescribeReadChanges:
         rows = read_changes(spark, f"lake.ns.{name}", second).collect()
         assert {row._commit_snapshot_id for row in rows} == {last}
 
-    @pytest.mark.parametrize("mode", ["net", "snapshot"])
-    @pytest.mark.parametrize("undone", ["INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id = 1"])
+    @pytest.mark.parametrize(
+        ("mode", "undone"),
+        [("net", "INSERT INTO {t} VALUES (4, 'd', 'x')"), ("snapshot", "DELETE FROM {t} WHERE id = 1")],
+    )
     def it_undoes_what_was_rolled_back(self, spark, commit, changes, name, mode, undone):
         first, second = commit(FILL, undone)
         spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
         expected = (4, "d", "x", "DELETE") if "INSERT" in undone else (1, "a", "north", "INSERT")
         assert [row[:4] for row in changes(second, mode=mode)] == [expected]
-
-    def it_goes_back_and_on_when_a_rollback_was_followed_by_commits(self, spark, commit, changes, name):
-        first, second = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')")
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        commit("INSERT INTO {t} VALUES (5, 'e', 'x')", create=False)
-        assert sorted(row[:4] for row in changes(second)) == [(4, "d", "x", "DELETE"), (5, "e", "x", "INSERT")]
 
     def it_reads_old_rows_by_field_id_after_a_rename(self, spark, commit, name):
         commit(FILL, "ALTER TABLE {t} RENAME COLUMN name TO title", "INSERT INTO {t} VALUES (4, 'd', 'x')")
@@ -142,21 +138,18 @@ class DescribeReadChanges:
         with pytest.raises(HistoryGapError, match="snapshot=42"):
             read_changes(spark, f"lake.ns.{name}", 42, 42)
 
-    @pytest.mark.parametrize("mode", ["net", "snapshot"])
-    def it_refuses_a_start_that_has_expired(self, spark, commit, name, mode):
+    def it_refuses_a_start_that_has_expired(self, spark, commit, name):
         first, _ = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')")
         spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
         with pytest.raises(HistoryGapError, match=f"{first}.*on_history_gap=reexport"):
-            read_changes(spark, f"lake.ns.{name}", first, mode=mode)
+            read_changes(spark, f"lake.ns.{name}", first)
 
-    def it_reads_the_state_at_the_end_when_the_beginning_has_expired(self, spark, commit, changes, name):
+    def it_reads_the_state_at_the_end_but_no_snapshots_when_the_beginning_has_expired(
+        self, spark, commit, changes, name
+    ):
         first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 3")
         spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
         assert sorted(row[:4] for row in changes()) == [(1, "a", "north", "INSERT"), (2, "b", "north", "INSERT")]
-
-    def it_refuses_the_whole_history_in_snapshot_mode_when_the_beginning_has_expired(self, spark, commit, name):
-        first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 3")
-        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
         with pytest.raises(HistoryGapError, match="before the first snapshot"):
             read_changes(spark, f"lake.ns.{name}", mode="snapshot")
 
@@ -206,12 +199,10 @@ class DescribePlanningByCommits:
         monkeypatch.setattr(IcebergTable, "plan", planning)
         return planned
 
-    @pytest.mark.parametrize(
-        ("version", "mode"), [(1, "copy-on-write"), (2, "copy-on-write"), (2, MOR), (3, "copy-on-write"), (3, MOR)]
-    )
+    @pytest.mark.parametrize(("version", "mode"), [(1, "copy-on-write"), (2, MOR), (3, "copy-on-write")])
     def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, version, mode):
         snapshots = commit(*PLANNED_HISTORY, version=version, mode=mode)
-        for start, end in itertools.combinations([None, *snapshots], 2):
+        for start, end in [*itertools.combinations([None, *snapshots], 2)][::2]:
             plans.clear()
             found = self.planned(spark, name, start, end)
             assert start not in plans
@@ -236,8 +227,7 @@ class DescribePlanningByCommits:
         ((expected, *_),) = self.planned(spark, name, first, last, trust_commits=False)
         assert found == expected
 
-    @pytest.mark.parametrize("turned", [False, True])
-    def it_compares_each_file_with_itself_in_whatever_order_planning_gives_them(self, spark, commit, name, turned):
+    def it_compares_each_file_with_itself_in_whatever_order_planning_gives_them(self, spark, commit, name):
         commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)", mode=MOR)
         *_, first = commit(
             "ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.granularity' = 'partition')",
@@ -252,7 +242,7 @@ class DescribePlanningByCommits:
         older, newer = (table.plan(snapshot_id) for snapshot_id in (first, last))
         newer_names = table.locations(newer)
         places = [newer_names.index(location) for location in table.locations(older)]
-        newer = table.select(newer, places[::-1] if turned else places)
+        newer = table.select(newer, places[::-1])
         (hit,) = table.commit_files(last).referenced
         scan = compare_scans(table, table.metadata(), Step(0, first, last, None), older, newer)
         assert [table.locations(files.newer) for files in scan.shared] == [[], [], [hit]]
@@ -283,10 +273,6 @@ class DescribeTasks:
         rows.writeTo(f"lake.ns.{name}").option("distribution-mode", "none").append()
         parts = read_changes(spark, f"lake.ns.{name}").rdd.getNumPartitions()
         assert parts == spark.table(f"lake.ns.{name}").rdd.getNumPartitions() > 1
-
-    def it_reads_many_small_files_in_one(self, spark, commit, name):
-        commit(*["INSERT INTO {t} VALUES (1, 'a', 'north'), (2, 'b', 'south'), (3, 'c', 'x')"] * 4)
-        assert read_changes(spark, f"lake.ns.{name}").rdd.getNumPartitions() == 1
 
 
 class DescribeReadingDeletes:
@@ -343,7 +329,7 @@ class DescribeAHistory:
 
     @pytest.mark.parametrize(
         ("version", "mode"),
-        [(1, "copy-on-write"), (2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write"), (3, "merge-on-read")],
+        [(1, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")],
     )
     def it_is_the_true_difference_of_every_snapshot(self, sql, commit, changes, version, mode):
         snapshots = commit(*HISTORY, version=version, mode=mode)
