@@ -145,23 +145,13 @@ class DescribeAnInterruptWhileTheLeaseBegins:
 
 
 class DescribeARefusedUser:
-    @pytest.mark.parametrize(
-        "request_of",
-        [
-            lambda store: store.read(),
-            lambda store: store.log(),
-            lambda store: store.lock("lake.ns.t", "uuid", "the-run"),
-            lambda store: store.write(Position("t", "lake.ns.t", "uuid"), None, None, "the-run"),
-            lambda store: store.append_log(1, {}),
-        ],
-        ids=["read", "log", "lock", "write", "append_log"],
-    )
-    def it_is_named(self, server, store, monkeypatch, request_of):
+    def it_is_named(self, server, store, monkeypatch):
         monkeypatch.setenv("ICECDC_TEST_PASSWORD", "p")
         asked = store(opensearch_username="ann", opensearch_password="env:ICECDC_TEST_PASSWORD")
         server.trouble = lambda method, path: error(403, "security_exception")
-        with pytest.raises(OpenSearchAuthError, match=r"\[opensearch_username='ann'\]"):
-            request_of(asked)
+        for request in (asked.read, asked.log, lambda: asked.lock("lake.ns.t", "uuid", "the-run")):
+            with pytest.raises(OpenSearchAuthError, match=r"\[opensearch_username='ann'\]"):
+                request()
 
 
 class DescribeTheLock:
@@ -244,13 +234,6 @@ class DescribeABatch:
         assert (entry["epoch"], entry["upserts"], entry["snapshot_id"]) == (4, 3, 8)
         assert (position.snapshot_id, position.batch) == (8, None)
 
-    def it_keeps_the_first_entry_when_it_is_committed_again(self, store, lock):
-        for upserts in (3, 0):
-            lock.begin(BATCH)
-            lock.commit(replace(lock.position, snapshot_id=8), {"upserts": upserts})
-        (entry,) = store().log()
-        assert entry["upserts"] == 3
-
     def it_stores_its_progress_its_index_and_why_it_failed(self, server, lock):
         lock.begin(BATCH)
         lock.record(index_uuid="the-uuid", index_digest="the-digest")
@@ -319,21 +302,12 @@ class DescribeThePositionsIndex:
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
         assert list(server.indexes["positions"]["aliases"]) == ["positions--write"]
 
-    def it_is_refused_when_a_write_created_it(self, server, store):
-        mapping = {"properties": {"type": {"type": "text"}}}
-        server.indexes["positions"] = {"aliases": {}, "mappings": mapping, "settings": {}, "docs": {}}
-        with pytest.raises(PositionError, match="icecdc did not create the positions index"):
-            store().lock("lake.ns.t", "uuid", "the-run")
-
     def it_is_refused_when_its_name_means_several_indexes(self, server, store):
         for number in (1, 2):
             index = {"aliases": {"positions": {}}, "mappings": {}, "settings": {}, "docs": {}}
             server.indexes[f"p-{number}"] = index
         with pytest.raises(PositionError, match=r"'positions' is not one index but \['p-1', 'p-2'\]"):
             store().lock("lake.ns.t", "uuid", "the-run")
-
-    def it_has_an_empty_log_where_there_is_none(self, store):
-        assert (store().log(), store().read()) == ([], None)
 
 
 class DescribeRelease:
