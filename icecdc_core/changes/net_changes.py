@@ -82,10 +82,6 @@ class PlannedRange:
         whole = Selection(tuple(table.column_names()))
         return cls(table, scans, identifier_columns, file_bytes(table, scans), whole, row_hash)
 
-    def with_bare_deletes(self) -> PlannedRange:
-        """Return the range with DELETE rows that have their identifiers only; nothing else is read of them."""
-        return replace(self, selection=replace(self.selection, delete_columns=tuple(self.identifier_columns)))
-
     def changes(self) -> DataFrame:
         """Read the raw changes, see ``changes_frame``."""
         return changes_frame(self.table, self.scans, self.selection)
@@ -290,17 +286,16 @@ class NetChanges:
             unpersist(frame)
 
 
-def compute_net_changes(planned: PlannedRange, row_ids_from_rows: int | None = None) -> NetChanges:
+def compute_net_changes(planned: PlannedRange) -> NetChanges:
     """Read the planned files and merge the changes of each identifier into one."""
     if planned.needs_values:
         return _by_narrow_rows(planned)
-    planned = planned.with_bare_deletes()
-    enough = ROW_IDS_FROM_ROWS if row_ids_from_rows is None else row_ids_from_rows
+    # Nothing else of a DELETE is needed than its identifiers.
+    bare = replace(planned.selection, delete_columns=tuple(planned.identifier_columns))
+    planned = replace(planned, selection=bare)
     older_rows = planned.older_row_count()
-    if older_rows is not None and older_rows > enough:
-        found = _by_row_ids(planned, older_rows)
-        if found is not None:
-            return found
+    if older_rows is not None and older_rows > ROW_IDS_FROM_ROWS and (found := _by_row_ids(planned, older_rows)):
+        return found
     return NetChanges.from_rows(_merged(planned.changes(), planned.identifier_columns), planned, AT_ONCE)
 
 

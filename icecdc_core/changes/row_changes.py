@@ -21,7 +21,7 @@ from icecdc_core.columns import (
 )
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.spark import RowCount
-from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import head_snapshot_id
 from icecdc_core.table.source import Selection, require_row_positions
 
@@ -33,15 +33,11 @@ _POSITION = ["_file", "_pos"]
 _DELETED_IN, _OLDER, _NEWER = "_icecdc_deleted_in", 1, 2
 
 
-def deleted_rows(rows: DataFrame) -> DataFrame:
-    """Return the rows of data files that their delete files, of whatever kind, delete."""
-    return rows.where("_deleted")
-
-
 def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) -> tuple[DataFrame, DataFrame]:
     """Return the rows that are deleted in one state only, of data files that both states have."""
     # Selected as plain columns, because metadata columns get lost in a join.
-    deleted_older, deleted_newer = (deleted_rows(rows.select("*", *_POSITION, "_deleted")) for rows in (older, newer))
+    marked = (rows.select("*", *_POSITION, "_deleted") for rows in (older, newer))
+    deleted_older, deleted_newer = (rows.where("_deleted") for rows in marked)
     positions = (
         deleted_older.select(*_POSITION, F.lit(_OLDER).alias(_DELETED_IN))
         .unionAll(deleted_newer.select(*_POSITION, F.lit(_NEWER).alias(_DELETED_IN)))
@@ -102,16 +98,11 @@ def read_changes(
     metadata = iceberg.metadata()
     end = end_snapshot_id if end_snapshot_id is not None else head_snapshot_id(metadata)
     scans = [] if end is None else plan_scans(iceberg, metadata, start_snapshot_id, end, mode)
-    return changes_frame(iceberg, scans)
+    return changes_frame(iceberg, scans, Selection(tuple(iceberg.column_names())))
 
 
-def changes_frame(
-    table: IcebergTable,
-    scans: Sequence[StepScan],
-    selection: Selection | None = None,
-) -> DataFrame:
+def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Selection) -> DataFrame:
     """Read the planned files."""
-    selection = selection or Selection(tuple(table.column_names()))
     frames = []
     for scan in scans:
         if selection.with_row_position:
@@ -134,17 +125,13 @@ def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tu
 
 
 def changes_by_row_ids(
-    table: IcebergTable,
-    scans: Sequence[StepScan],
-    unchanged: DataFrame,
-    selection: Selection | None = None,
+    table: IcebergTable, scans: Sequence[StepScan], unchanged: DataFrame, selection: Selection
 ) -> tuple[DataFrame, RowCount]:
     """Read the planned files, given the row ids that the newer states did not change.
 
     The result is complete only if the removed rows are as many as the rows of the older states minus the unchanged
     ones. Otherwise a row came back that was deleted before.
     """
-    selection = selection or Selection(tuple(table.column_names()))
     removed: list[DataFrame] = []
     inserts: list[DataFrame] = []
     for scan in scans:
@@ -181,28 +168,26 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
         for rows in added:
             yield INSERT, rows
         return
+    older, newer = scan.only_older, scan.only_newer
     if not table.marks_deletes:
         # Neither row lineage nor flags of deleted rows: rows that both states have cancel by value.
-        yield from _whole(table, DELETE, table.union(*scan.read_older))
-        yield from _whole(table, INSERT, table.union(*scan.read_newer))
+        older, newer = table.union(*scan.read_older), table.union(*scan.read_newer)
+    if len(older):
+        yield DELETE, table.read(older)
+    if len(newer):
+        yield INSERT, table.read(newer)
+    if not table.marks_deletes:
         return
-    yield from _whole(table, DELETE, scan.only_older)
-    yield from _whole(table, INSERT, scan.only_newer)
     if len(scan.deletes_added.newer):
-        yield DELETE, deleted_rows(table.read_marked(scan.deletes_added.newer))
+        yield DELETE, table.read_marked(scan.deletes_added.newer).where("_deleted")
     if len(scan.deletes_removed.older):
-        yield INSERT, deleted_rows(table.read_marked(scan.deletes_removed.older))
+        yield INSERT, table.read_marked(scan.deletes_removed.older).where("_deleted")
     if len(scan.deletes_changed.older):
         older, newer = scan.deletes_changed.older, scan.deletes_changed.newer
         delete_count = table.deleted_count(older) + table.deleted_count(newer)
         removed, restored = changed_by_deletes(table.read_marked(older), table.read_marked(newer), delete_count)
         yield DELETE, removed
         yield INSERT, restored
-
-
-def _whole(table: IcebergTable, change_type: str, tasks: FileTasks) -> Iterator[tuple[str, DataFrame]]:
-    if len(tasks):
-        yield change_type, table.read(tasks)
 
 
 def _change(change_type: str, step: Step, prefix: str = "") -> list[str]:

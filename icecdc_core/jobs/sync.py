@@ -24,15 +24,16 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
     begin_batch,
     commit_batch,
+    compute_changes,
     create_empty_index,
     follow_spec,
     noted_changes,
     position_at,
     prepared_index,
     report_fields,
+    to_documents,
     write_batch,
 )
-from icecdc_core.runs.changes import compute_changes, to_documents
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
 from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import sequence_number

@@ -73,7 +73,7 @@ def plan_batch(source: Any, config: SyncConfig, position: Any) -> BatchPlan:
 
 
 def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    """In place of `runs.changes.compute_changes`: one change for each identifier, the last step's."""
+    """In place of `runs.batch.compute_changes`: one change for each identifier, the last step's."""
     changed: dict[str, str | None] = {}
     steps: list[Any] = plan.scans
     updated = set()
@@ -92,7 +92,7 @@ def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChan
 
 
 def to_documents(source: Any, plan: BatchPlan, changes: NetChanges, epoch: int) -> Any:
-    """In place of `runs.changes.to_documents`."""
+    """In place of `runs.batch.to_documents`."""
     rows: Any = changes.rows
     return None if rows is None else to_actions(rows, source.key_columns, epoch)
 

@@ -293,7 +293,8 @@ def by(spark, name):
         table = IcebergTable(spark, f"lake.ns.{name}")
         scans = plan_scans(table, table.metadata(), start, end, "net")
         by_value = [replace(scan, unchanged_until=None) for scan in scans]
-        frames = [changes_frame(table, way) for way in (scans, by_value)]
+        selection = Selection(("id", "name", "region"))
+        frames = [changes_frame(table, way, selection) for way in (scans, by_value)]
         counts = [Counter(tuple(row) for row in remove_carryovers(frame).collect()) for frame in frames]
         return *counts, any(scan.unchanged_until is not None for scan in scans)
 
@@ -327,13 +328,15 @@ class DescribeRowLineage:
 
 
 @pytest.fixture
-def merged(spark, name):
+def merged(spark, name, monkeypatch):
     """What is left to do after a range: rows by id (None: deleted), carryovers, and the strategy that found them."""
+
+    monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
 
     def read(start, end):
         table = IcebergTable(spark, f"lake.ns.{name}")
         scans = plan_scans(table, table.metadata(), start, end, "net")
-        found = compute_net_changes(PlannedRange.of_whole_rows(table, scans, ["id"]), row_ids_from_rows=0)
+        found = compute_net_changes(PlannedRange.of_whole_rows(table, scans, ["id"]))
         try:
             rows = {row.id: None if row._change_type == "DELETE" else tuple(row)[:3] for row in found.rows.collect()}
             assert (found.upserts + found.deletes, found.nulls) == (len(rows), 0)
@@ -408,7 +411,10 @@ class DescribeRowIdsAlone:
         rows, _, strategy = merged(undone, done)
         assert ({**state(undone), **rows}, strategy) == ({**state(done), **dict.fromkeys((50, 51, 52))}, "at-once")
 
-    def it_reads_both_sides_if_a_row_came_back_and_was_deleted_again(self, table, sql, insert, snapshots, spark, name):
+    def it_reads_both_sides_if_a_row_came_back_and_was_deleted_again(
+        self, table, sql, insert, snapshots, spark, name, monkeypatch
+    ):
+        monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
         table(3, "copy-on-write")
         insert(*((n, "a", "x") for n in range(10)))
         first = snapshots()[-1]
@@ -421,7 +427,7 @@ class DescribeRowIdsAlone:
         scans = [scan for step in steps for scan in plan_scans(loaded, loaded.metadata(), *step, "net")]
         scans = [replace(scan, step=replace(scan.step, ordinal=ordinal)) for ordinal, scan in enumerate(scans)]
         # By row ids alone, row 3 is deleted twice: the step that brings it back seems to change nothing.
-        found = compute_net_changes(PlannedRange.of_whole_rows(loaded, scans, ["id"]), row_ids_from_rows=0)
+        found = compute_net_changes(PlannedRange.of_whole_rows(loaded, scans, ["id"]))
         rows = sorted((row.id, row._change_type) for row in found.rows.collect())
         assert (rows, found.strategy) == ([(3, "DELETE"), (4, "DELETE")], "at-once")
         found.close()

@@ -49,10 +49,6 @@ class DescribePlannedRange:
     def it_needs_values_if_files_of_a_step_were_rewritten(self, steps, needs_values):
         assert planned(*steps).needs_values is needs_values
 
-    def it_reads_only_identifiers_of_deleted_rows_if_asked(self):
-        bare = planned(("a", "b")).with_bare_deletes()
-        assert bare.selection == replace(SELECTION, delete_columns=("id",))
-
 
 class DescribeChangeCount:
     @pytest.mark.parametrize(("steps", "count"), [([("a b", "c")], 30), ([("a", "b"), ("b", "b c")], 30)])
