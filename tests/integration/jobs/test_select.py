@@ -151,20 +151,6 @@ class DescribeAChangeOfTheTable:
         sync_changes(spark, config.replace(on_schema_change="reexport"))
         assert validate_table(spark, config).ok
 
-    @pytest.mark.parametrize(
-        "chosen",
-        [{"select": ["id", "cast(s.inner AS string) AS t"]}, {"row_filter": "cast(s.inner AS string) = '{1}'"}],
-    )
-    def it_matters_for_a_struct_within_a_struct(self, spark, sql, make_config, chosen):
-        sql("CREATE TABLE {t} (id INT, s STRUCT<inner: STRUCT<a: INT>>) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, struct(struct(1)))")
-        config = make_config(identifier_columns=["id"], **chosen)
-        export_table(spark, config)
-        sql("ALTER TABLE {t} ADD COLUMN s.inner.b INT")
-        sql("INSERT INTO {t} VALUES (2, struct(struct(2, 3)))")
-        with pytest.raises(SchemaChangeError, match=r"'s\.inner\.b' was added"):
-            sync_changes(spark, config)
-
     def it_matters_for_columns_that_are_used_only(self, spark, sql, make_config, opensearch):
         create(sql)
         config = make_config(select=["upper(name) AS name"])

@@ -9,12 +9,10 @@ from types import SimpleNamespace
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
-from pyiceberg.types import StructType as NestedType
 from pyspark.sql.types import StructType
 
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions, policy_of
-from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.source import Source
@@ -118,20 +116,3 @@ class DescribeCheckPreconditions:
         keeps = "identifier_columns" not in message  # another identity: the remedy keeps the index as it is
         found = (policy_of(refusal), type(refusal), message in text, f"{policy}=reexport" in text)
         assert found == (policy, error, True, keeps)
-
-    def it_lets_the_mapping_of_a_new_field_inside_a_struct_be_added(self):
-        fields = {each: NestedField(key, each, StringType()) for key, each in enumerate(("city", "zip"), 4)}
-        place = [NestedField(3, "place", NestedType(*each)) for each in ([fields["city"]], fields.values())]
-        known = replace(POSITION, schema=schema(ID, place[0]))
-        now = {name: stored_spec({f"place.{name}": {"type": "keyword"}}, {}) for name in fields}
-        found = {
-            name: check_preconditions(known, replace(source(fields=[ID, place[1]]), spec=spec))
-            for name, spec in now.items()
-        }
-        assert (found["zip"], policy_of(found["city"])) == (None, "on_schema_change")
-
-    @pytest.mark.parametrize(("shards", "policies"), [(3, []), (1, ["on_schema_change"])])
-    def it_knows_the_shards_that_a_parameter_sets_now(self, shards, policies):
-        known = replace(POSITION, selection={**SELECTION, **stored_spec({}, {"number_of_shards": 3})})
-        found = check_preconditions(known, replace(source(), number_of_shards=shards))
-        assert [policy_of(each) for each in [found] if each] == policies
