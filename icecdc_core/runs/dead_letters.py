@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
@@ -28,8 +30,6 @@ from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
 from icecdc_core.table.catalogs import create_table_once, describe_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from icecdc_core.commits.position import Batch
     from icecdc_core.config import SyncConfig
 
@@ -63,15 +63,13 @@ def store_dead_letters(
         of_letter = head["_id"], head["version"], operation, document, letter["status"], letter["reason"]
         rows.append((config.index, config.table, *of_letter, *of_batch))
     name = table_name(config)
-    try:
+    with _usable_table(config):
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
         # In a cluster that was built again an index has the name and the versions of one whose letters are resolved.
         known = spark.table(name).where(_is_of(config) & F.col("resolution").isNull()).select(*KEY)
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
-    except (PySparkException, Py4JError) as error:
-        raise _unwritable_error(config, error) from error
     fields = {"rejected": len(rows), "dead_letter_table": name, "first_reason": rejected[0]["reason"]}
     event("documents were rejected", logging.WARNING, **fields)
 
@@ -79,21 +77,16 @@ def store_dead_letters(
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
     """Return the unresolved dead letters of the index and its table; empty if there never was one."""
     name = table_name(config)
-    try:
+    with _usable_table(config):
         if not spark.catalog.tableExists(name):
             return spark.createDataFrame([], SCHEMA)
         return spark.table(name).where(_is_of(config) & F.col("resolution").isNull())
-    except (PySparkException, Py4JError) as error:
-        raise _unwritable_error(config, error) from error
 
 
 def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
     """Return the number of unresolved dead letters of the index and its table."""
-    found = open_dead_letters(spark, config)
-    try:
-        return found.count()
-    except (PySparkException, Py4JError) as error:
-        raise _unwritable_error(config, error) from error
+    with _usable_table(config):
+        return open_dead_letters(spark, config).count()
 
 
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
@@ -106,18 +99,16 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
     changes = {"resolution": F.col("letter_resolution"), "resolved_at": F.current_timestamp()}
     # Iceberg refuses a merge if dead letters of another index arrive or are resolved meanwhile. To repeat it is safe.
     retrying = Retrying(
-        retry=retry_if_exception(_is_conflict),
+        retry=retry_if_exception(lambda error: is_raised_as(error, COMMIT_CONFLICTS)),
         wait=wait_random_exponential(multiplier=0.1, max=5.0),
         stop=stop_after_attempt(_ATTEMPTS),
         reraise=True,
     )
-    try:
+    with _usable_table(config):
         for attempt in retrying:
             with attempt:
                 merge = renamed.mergeInto(name, reduce(and_, same))
                 merge.whenMatched().update(changes).merge()
-    except (PySparkException, Py4JError) as error:
-        raise _unwritable_error(config, error) from error
 
 
 def table_name(config: SyncConfig) -> str:
@@ -130,15 +121,16 @@ def _is_of(config: SyncConfig) -> Column:
     return (F.col("index") == config.index) & (F.col("table") == config.table)
 
 
-def _is_conflict(error: BaseException) -> bool:
-    return is_raised_as(error, COMMIT_CONFLICTS)
-
-
-def _unwritable_error(config: SyncConfig, error: PySparkException | Py4JError) -> ConfigError:
-    return ConfigError(
-        f"The table of rejected documents cannot be used: {describe_failure(error)[:500]}",
-        subject="dead_letter_table",
-        value=table_name(config),
-        remedy="name a table catalog.namespace.table in dead_letter_table that this user may create and write; the "
-        "position did not move",
-    )
+@contextmanager
+def _usable_table(config: SyncConfig) -> Iterator[None]:
+    """Name the parameter if the table of dead letters cannot be read or written."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise ConfigError(
+            f"The table of rejected documents cannot be used: {describe_failure(error)[:500]}",
+            subject="dead_letter_table",
+            value=table_name(config),
+            remedy="name a table catalog.namespace.table in dead_letter_table that this user may create and write; the "
+            "position did not move",
+        ) from error
