@@ -12,7 +12,6 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.__main__ import main
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import (
-    ConfigError,
     IndexNotFoundError,
     OpenSearchUnreachableError,
     RejectedDocumentsError,
@@ -96,11 +95,6 @@ class DescribeMetrics:
     def it_never_fails_a_run_for_a_gateway_that_is_away(self, spark, exported):
         sync_changes(spark, exported.replace(metrics_url="http://127.0.0.1:1"))
         assert "the metrics were not published" in entries(exported)[-1]["message"]
-
-    def it_refuses_a_folder_that_cannot_be_written_before_any_work(self, spark, exported, tmp_path):
-        (tmp_path / "file").write_text("")
-        with pytest.raises(ConfigError, match="metrics_folder"):
-            sync_changes(spark, exported.replace(metrics_folder=str(tmp_path / "file")))
 
 
 class DescribeAFailedRun:
@@ -188,9 +182,6 @@ class DescribeStatus:
     def of(self, spark, config):
         (found,) = status(spark, config).indexes
         return found
-
-    def it_knows_nothing_before_the_first_run(self, spark, make_config):
-        assert status(spark, make_config()).indexes == []
 
     def it_shows_position_lag_and_last_run(self, spark, sql, exported):
         sql("DELETE FROM {t} WHERE id = 2")

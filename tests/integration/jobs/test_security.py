@@ -17,7 +17,7 @@ import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
+from icecdc_core.errors import OpenSearchAuthError, OpenSearchUnreachableError, SecretError
 from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
@@ -86,10 +86,6 @@ class DescribeTls:
             expected,
         ):
             first_request(make_config(opensearch_url=proxy.url, **values))
-
-    def it_names_a_file_that_cannot_be_read(self, make_config):
-        with pytest.raises(ConfigError, match="opensearch_ca_certs"):
-            first_request(make_config(opensearch_url="https://127.0.0.1:1", opensearch_ca_certs="/no/such.pem"))
 
     def it_carries_a_whole_sync_with_a_password(
         self, spark, sql, make_config, indexed, opensearch_url, served, authority, monkeypatch
