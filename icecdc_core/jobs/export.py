@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -102,11 +102,11 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         notes += noted_changes(changes)
     batch, total = begun_batch(lock), BulkResult()
     with run.stage("plan"):
-        rows = [sum(source.table.row_counts(tasks)) for tasks in groups.tasks]
+        rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
     done = sum(rows[: batch.groups_done])
     operations = partial(count_operations, run.client, batch.physical_index)
     with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
-        for number, tasks in enumerate(groups.tasks[batch.groups_done :], batch.groups_done + 1):
+        for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
             inserts = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
             actions = to_actions(inserts, source.key_columns, batch.epoch)
             with bar.watching(operations):
@@ -133,7 +133,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 def _resume(
     run: Run, source: Source, begun: Batch | None, may_probe: bool = True
-) -> tuple[FileGroups | None, list[str]]:
+) -> tuple[list[FileTasks] | None, list[str]]:
     """Return the groups of a begun export that can continue; else None, and a note if there was one that cannot.
 
     Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
@@ -143,8 +143,8 @@ def _resume(
     with run.stage("plan"):
         reason = changed_since(begun, source, run.config)
         if not reason:
-            groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
-            reason = _unproven(run, source, begun, groups, may_probe)
+            groups, digest = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
+            reason = _unproven(run, source, begun, digest, may_probe)
             if not reason:
                 return groups, []
     note = f"the begun export starts over: {reason}"
@@ -152,13 +152,13 @@ def _resume(
     return None, [note]
 
 
-def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
+def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
     """Begin an export of the table's current snapshot: batch and physical index are recorded before any document."""
     config, snapshot_id, earlier = run.config, source.head, lock.position.batch
     require_identity(run.client, config, Look(lock.position, source))
     with run.stage("plan"):
-        groups = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
-    if source.identifier_columns and groups.tasks:
+        groups, digest = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
+    if source.identifier_columns and groups:
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier)
             source.table.release()
@@ -176,7 +176,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
             selection=source.stored_selection,
             schema=source.schema_json,
             group_bytes=config.export_group_bytes,
-            groups_digest=groups.digest,
+            groups_digest=digest,
             on_duplicate_identifier=config.on_duplicate_identifier,
         )
         lock.begin(batch)
@@ -201,7 +201,7 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
     config, snapshot_id, begun = run.config, source.head, position.batch
     groups, notes = _resume(run, source, begun, may_probe=False)
     if begun is not None and groups is not None:
-        snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups.tasks[begun.groups_done :])
+        snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups[begun.groups_done :])
     else:
         notes += noted_changes(parameter_changes(position, source))
         with run.typed_errors("checking the mapping"):
@@ -217,16 +217,10 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
     return run.report("export", None, snapshot_id, "export", **found, dry_run=True)
 
 
-@dataclass(frozen=True)
-class FileGroups:
-    """Groups of file tasks, each written and recorded as a whole."""
-
-    tasks: list[FileTasks] = field(default_factory=list)
-    digest: str = ""
-
-
-def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_duplicate: str) -> FileGroups:
-    """Divide a snapshot's files into groups."""
+def file_groups(
+    source: Source, snapshot_id: int | None, group_bytes: int, on_duplicate: str
+) -> tuple[list[FileTasks], str]:
+    """Divide a snapshot's files into groups, each written and recorded as a whole; with a digest of the grouping."""
     locations: list[str] = []
     groups: list[list[int]] = []
     if snapshot_id is not None:
@@ -243,7 +237,7 @@ def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_du
             filled += sizes[position]
     names = json.dumps([[locations[position] for position in group] for group in groups])
     selected = [source.table.select(tasks, group) for group in groups]
-    return FileGroups(selected, hashlib.sha256(names.encode()).hexdigest())
+    return selected, hashlib.sha256(names.encode()).hexdigest()
 
 
 def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
@@ -262,8 +256,8 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
     return next((reason for reason, true in changes.items() if true), "")
 
 
-def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups, may_probe: bool) -> str:
-    if groups.digest != begun.groups_digest:
+def _unproven(run: Run, source: Source, begun: Batch, digest: str, may_probe: bool) -> str:
+    if digest != begun.groups_digest:
         return "its files are grouped differently"
     if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
         return "its index was deleted or created again"

@@ -206,17 +206,17 @@ MUTANTS = [
         Change(
             export,
             "_resume",
-            "groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)",
-            "groups = file_groups(source, begun.to_snapshot_id, run.config.export_group_bytes, 'fail')",
+            "begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier",
+            "begun.to_snapshot_id, run.config.export_group_bytes, 'fail'",
         ),
-        Change(export, "_unproven", "groups.digest != begun.groups_digest", "False"),
+        Change(export, "_unproven", "digest != begun.groups_digest", "False"),
         schedules=20000,
     ),
     mutant(
         "an export resumes with the current snapshot",
         (READERS, INDEX),
         Change(export, "_resume", "begun.to_snapshot_id, ", "source.head, "),
-        Change(export, "_unproven", "groups.digest != begun.groups_digest", "False"),
+        Change(export, "_unproven", "digest != begun.groups_digest", "False"),
         schedules=10000,
     ),
     mutant(
