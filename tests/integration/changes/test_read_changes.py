@@ -329,7 +329,7 @@ class DescribeAHistory:
 
     @pytest.mark.parametrize(
         ("version", "mode"),
-        [(1, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")],
+        [(2, "copy-on-write"), (3, "copy-on-write")],
     )
     def it_is_the_true_difference_of_every_snapshot(self, sql, commit, changes, version, mode):
         snapshots = commit(*HISTORY, version=version, mode=mode)
