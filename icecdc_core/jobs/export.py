@@ -21,10 +21,10 @@ from icecdc_core.opensearch.indexes import (
     check_mapping,
     count_operations,
     create_physical,
+    definition_digest,
     drop_unless_read,
     index_uuid,
     physical_index,
-    probe_new_index_digest,
     publish_index,
     require_own_alias,
     require_same_index,
@@ -131,20 +131,15 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
 
 
-def _resume(
-    run: Run, source: Source, begun: Batch | None, may_probe: bool = True
-) -> tuple[list[FileTasks] | None, list[str]]:
-    """Return the groups of a begun export that can continue; else None, and a note if there was one that cannot.
-
-    Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
-    """
+def _resume(run: Run, source: Source, begun: Batch | None) -> tuple[list[FileTasks] | None, list[str]]:
+    """Return the groups of a begun export that can continue; else None, and a note if there was one that cannot."""
     if begun is None or begun.kind != "export":
         return None, []
     with run.stage("plan"):
         reason = changed_since(begun, source, run.config)
         if not reason:
             groups, digest = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
-            reason = _unproven(run, source, begun, digest, may_probe)
+            reason = _unproven(run, source, begun, digest)
             if not reason:
                 return groups, []
     note = f"the begun export starts over: {reason}"
@@ -189,7 +184,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             # Nothing was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))
             raise
-        lock.record(index_uuid=created.uuid, index_digest=created.digest)
+        lock.record(index_uuid=created, index_digest=definition_digest(run.client, config, source.schema))
         if earlier is not None and earlier.kind == "export":
             drop_unless_read(run.client, config, earlier.physical_index)
     return groups
@@ -199,7 +194,7 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
     """Check and count what an export would write, and write nothing; a begun export continues if it can."""
     position, source = look
     config, snapshot_id, begun = run.config, source.head, position.batch
-    groups, notes = _resume(run, source, begun, may_probe=False)
+    groups, notes = _resume(run, source, begun)
     if begun is not None and groups is not None:
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups[begun.groups_done :])
     else:
@@ -256,12 +251,10 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
     return next((reason for reason, true in changes.items() if true), "")
 
 
-def _unproven(run: Run, source: Source, begun: Batch, digest: str, may_probe: bool) -> str:
+def _unproven(run: Run, source: Source, begun: Batch, digest: str) -> str:
     if digest != begun.groups_digest:
         return "its files are grouped differently"
     if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
         return "its index was deleted or created again"
-    if not may_probe:
-        return ""
-    now = probe_new_index_digest(run.client, run.config, source.schema, run.run_id, begun.epoch + 1)
+    now = definition_digest(run.client, run.config, source.schema)
     return "" if now == begun.index_digest else "the settings or the mapping of a new index changed"

@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError
@@ -66,22 +66,25 @@ def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
     return dict(meta.get("icecdc") or {})
 
 
-# Settings that differ between two indexes that were created the same way.
-_OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
-
-
-class CreatedIndex(NamedTuple):
-    """A physical index right after its creation."""
-
-    uuid: str
-    digest: str
-
-
 def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
     """Return the epoch, or the next one whose physical index does not exist: its documents could not be overwritten."""
     while client.indices.exists(index=physical_index(index, epoch)):
         epoch += 1
     return epoch
+
+
+def index_definition(
+    client: OpenSearch, config: SyncConfig, schema: StructType, loading: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Return the settings and the explicit mapping of a new index."""
+    needed = _limits(config, schema) | vector_settings(client, config)
+    mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
+    return {"settings": {"index": new_index_settings(config, needed, loading)}, "mappings": mapping}
+
+
+def definition_digest(client: OpenSearch, config: SyncConfig, schema: StructType) -> str:
+    """Return a digest of what an export makes an index with."""
+    return hashlib.sha256(json.dumps(index_definition(client, config, schema), sort_keys=True).encode()).hexdigest()
 
 
 def create_physical(
@@ -92,14 +95,12 @@ def create_physical(
     run_id: str,
     loading: bool = True,
     identity: Mapping[str, Any] | None = None,
-) -> CreatedIndex:
-    """Create an index with an explicit mapping and its write alias."""
-    mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
-    needed = _limits(config, schema) | vector_settings(client, config)
-    settings = new_index_settings(config, needed, loading)
+) -> str:
+    """Create an index with its write alias; return its uuid."""
+    body = index_definition(client, config, schema, loading)
     meta = {"table": config.table, "index": config.index, "run": run_id, **(identity or {})}
-    mapping["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.mapping, config.settings)}}
-    body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
+    body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.mapping, config.settings)}}
+    body["aliases"] = {write_alias(physical): {}}
     with definition_errors(config):
         try:
             client.indices.create(index=physical, body=body)
@@ -123,13 +124,7 @@ def create_physical(
             value=config.index,
             remedy=f"remove `_source` from the template for '{physical}' (GET /_index_template), then run again",
         )
-    parts = (
-        {name: value for name, value in entry["settings"]["index"].items() if name not in _OWN_SETTINGS},
-        {name: value for name, value in entry["mappings"].items() if name != "_meta"},
-        {name: value for name, value in entry["aliases"].items() if name != write_alias(physical)},
-    )
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    return CreatedIndex(entry["settings"]["index"]["uuid"], digest)
+    return str(entry["settings"]["index"]["uuid"])
 
 
 def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) -> None:
@@ -141,10 +136,13 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
         return
     pipelines = ("default_pipeline", "final_pipeline")
     settings = {name: value for name, value in given_settings(config.settings).items() if name not in pipelines}
-    probing = config.replace(settings=settings)
     properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
-    with _probe_index(client, probing, schema, uuid.uuid4().hex, 0) as (probe, _):
+    probe = physical_index(config.index, unused_epoch(client, config.index, 0))
+    create_physical(client, config.replace(settings=settings), probe, schema, uuid.uuid4().hex)
+    try:
         answer = client.bulk(index=write_alias(probe), body=[{"index": {}}, sample_document(schema, properties)])
+    finally:
+        _delete(client, probe)
     if error := answer["items"][0]["index"].get("error"):
         raise ConfigError(
             f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
@@ -152,25 +150,6 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
             value=config.mapping,
             remedy="map the fields as types that read the columns, or cast the columns in select",
         )
-
-
-def probe_new_index_digest(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:
-    """Return the digest of an index that is created and deleted: only the cluster knows what its templates add."""
-    with _probe_index(client, config, schema, run_id, epoch) as (_, created):
-        return created.digest
-
-
-@contextmanager
-def _probe_index(
-    client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int
-) -> Iterator[tuple[str, CreatedIndex]]:
-    """Create an index that shows what the cluster makes of the parameters, and delete it; yields its name, too."""
-    probe = physical_index(config.index, unused_epoch(client, config.index, epoch))
-    created = create_physical(client, config, probe, schema, run_id)
-    try:
-        yield probe, created
-    finally:
-        _delete(client, probe)
 
 
 def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
