@@ -285,13 +285,17 @@ MUTANTS = [
     mutant(
         "a run without the lock moves the alias",
         (ALIAS, RECOVERY, INDEX, READERS),
-        Change(indexes, "publish_index", "expected is not None and", "False and", (export, batch)),
         Change(
             indexes,
-            "_moved_aliases",
-            """"must_exist": True}},
-        {"remove": {"index": old, "alias": write_alias(old), "must_exist": False}},""",
-            '"must_exist": False}},',
+            "publish_index",
+            """if expected is not None and seen.keys() - {physical} - {*expected}:
+        raise fenced
+    for old in seen.keys() - {physical}:
+        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": True}})
+        actions.append({"remove": {"index": old, "alias": write_alias(old), "must_exist": False}})""",
+            """for old in seen.keys() - {physical}:
+        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": False}})""",
+            (export, batch),
         ),
         schedules=20000,
     ),
@@ -301,10 +305,10 @@ MUTANTS = [
         Change(
             indexes,
             "drop_leftovers",
-            """_created_at(entry) < _created_at(found[physical])
-        if is_earlier and icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:""",
-            """name != physical
-        if is_earlier and icecdc_meta(entry).get("index") == config.index:""",
+            """physical in created and created[name] < created[physical]:
+            drop_unless_read(client, config, name)""",
+            """name != physical and icecdc_meta(found[name]).get("index") == config.index:
+            _delete(client, name)""",
             (batch,),
         ),
         schedules=20000,
