@@ -10,8 +10,7 @@ and its delete becomes `{"delete":{"_id":"7","version":6,"version_type":"externa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -30,7 +29,6 @@ from icecdc_core.columns import (
 from icecdc_core.errors import NULL_MESSAGE
 
 _PLAIN_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.FloatType, T.DoubleType)
-_TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
 def needs_rebuild(data_type: T.DataType) -> bool:
@@ -46,55 +44,41 @@ def needs_rebuild(data_type: T.DataType) -> bool:
     return False
 
 
-def json_ready(column: Column, data_type: T.DataType, options: Mapping[str, str]) -> Column:
+def json_ready(column: Column, data_type: T.DataType) -> Column:
     """Return the value in types whose JSON is that of the document."""
     if not needs_rebuild(data_type):
         return column
     if isinstance(data_type, T.StructType):
-        fields = [
-            json_ready(column.getField(field.name), field.dataType, options).alias(field.name)
-            for field in data_type.fields
-        ]
+        fields = [json_ready(column.getField(field.name), field.dataType).alias(field.name) for field in data_type]
         return F.when(column.isNotNull(), F.struct(*fields))
     if isinstance(data_type, T.ArrayType):
         element_type = data_type.elementType
-        return F.transform(column, lambda element: json_ready(element, element_type, options))
+        return F.transform(column, lambda element: json_ready(element, element_type))
     if isinstance(data_type, T.MapType):
         key_type, value_type = data_type.keyType, data_type.valueType
         rebuilt = column
         if needs_rebuild(value_type):
-            rebuilt = F.transform_values(rebuilt, lambda _, value: json_ready(value, value_type, options))
+            rebuilt = F.transform_values(rebuilt, lambda _, value: json_ready(value, value_type))
         if not isinstance(key_type, _PLAIN_KEYS):
-            rebuilt = F.transform_keys(rebuilt, lambda key, _: scalar_text(key, key_type, options))
+            rebuilt = F.transform_keys(rebuilt, lambda key, _: scalar_text(key, key_type))
         return rebuilt
-    return scalar_text(column, data_type, options)
+    return scalar_text(column, data_type)
 
 
-def scalar_text(column: Column, data_type: T.DataType, options: Mapping[str, str]) -> Column:
-    """Return the value as the string that a document has; a struct, array or map as JSON."""
-    if isinstance(data_type, T.StringType):
-        return column
-    if isinstance(data_type, T.DecimalType):
-        return _decimal_text(column, data_type)
+def scalar_text(column: Column, data_type: T.DataType) -> Column:
+    """Return the value as the string that a document has; a struct, array or map as JSON.
+
+    The session of jobs has the time zone UTC, and ANSI mode, in which decimals are written in plain notation.
+    """
     if isinstance(data_type, T.BinaryType):
-        # base64() of some Spark versions breaks lines after 76 characters, to_json does not.
-        return F.translate(F.base64(column), "\r\n", "")
-    if isinstance(data_type, _TIMES):
-        # date_format() and casts use the session's time zone; the options of to_json set UTC.
-        json = F.to_json(F.struct(column.alias("t")), dict(options))
-        return F.when(column.isNotNull(), F.substr(json, F.lit(7), F.length(json) - F.lit(8)))
+        return F.base64(column)
+    if isinstance(data_type, T.TimestampType):
+        return F.date_format(column, JSON_OPTIONS["timestampFormat"])
+    if isinstance(data_type, T.TimestampNTZType):
+        return F.date_format(column, JSON_OPTIONS["timestampNTZFormat"])
     if isinstance(data_type, (T.StructType, T.ArrayType, T.MapType)):
-        return F.to_json(json_ready(column, data_type, options), dict(options))
-    return column.cast("string")
-
-
-def _decimal_text(column: Column, data_type: T.DecimalType) -> Column:
-    """The decimal in plain notation with all its digits; without ANSI mode a cast writes small values as 1E-9."""
-    text = column.cast("string")
-    if data_type.scale <= 6:
-        return text
-    plain = F.trim(F.to_char(column, F.lit("MI0D" + "0" * data_type.scale)))
-    return F.when(F.abs(column) < F.lit(Decimal("0.000001")), plain).otherwise(text)
+        return F.to_json(json_ready(column, data_type), JSON_OPTIONS)
+    return column if isinstance(data_type, T.StringType) else column.cast("string")
 
 
 MAX_ID_BYTES = 512
@@ -154,7 +138,7 @@ def document_json(schema: T.StructType) -> Column:
     fields = [field for field in schema.fields if is_document_column(field.name)]
     columns = [
         (
-            json_ready(F.col(quoted(field.name)), field.dataType, JSON_OPTIONS).alias(field.name)
+            json_ready(F.col(quoted(field.name)), field.dataType).alias(field.name)
             if needs_rebuild(field.dataType)
             else quoted(field.name)
         )
@@ -175,7 +159,7 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
         return F.col(ROW_POSITION)
     texts = []
     for name in identifier_columns:
-        text = scalar_text(F.col(quoted(name)), schema[name].dataType, JSON_OPTIONS)
+        text = scalar_text(F.col(quoted(name)), schema[name].dataType)
         if len(identifier_columns) > 1 and isinstance(schema[name].dataType, T.StringType):
             text = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("|"), F.lit("\\|"))
         texts.append(F.coalesce(text, F.raise_error(F.lit(f"{NULL_MESSAGE} in column {identifier_name(name)}"))))

@@ -113,8 +113,7 @@ def collect_changes(found: DataFrame, key_columns: Sequence[str]) -> list[RowCha
     """Return the rows of `row_changes`."""
     identifier = F.coalesce(complete_id(found.schema, key_columns), F.lit("")) if key_columns else F.lit("")
     documents = [
-        F.to_json(json_ready(F.col(side), found.schema[side].dataType, JSON_OPTIONS), JSON_OPTIONS)
-        for side in (BEFORE, AFTER)
+        F.to_json(json_ready(F.col(side), found.schema[side].dataType), JSON_OPTIONS) for side in (BEFORE, AFTER)
     ]
     return [
         RowChange(row[0], row[1] and json.loads(row[1]), row[2] and json.loads(row[2]), row[3])

@@ -26,18 +26,6 @@ def document(df):
     return df.select(document_json(df.schema)).first()[0]
 
 
-@pytest.fixture(params=[("Europe/Berlin", "true"), ("America/Los_Angeles", "false")], ids=["ansi", "no-ansi"])
-def any_session(spark, request):
-    """A session whose time zone and ANSI mode must not matter."""
-    settings = dict(zip(("spark.sql.session.timeZone", "spark.sql.ansi.enabled"), request.param, strict=True))
-    before = {key: spark.conf.get(key) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, value in before.items():
-        spark.conf.set(key, value)
-
-
 class DescribeEpochOf:
     def it_finds_the_batch_of_a_version(self):
         assert [epoch_of(version) for version in (delete_version(7), upsert_version(7))] == [7, 7]
@@ -110,8 +98,8 @@ class DescribeDocumentJson:
         ("map('k', parse_json('{}'))", '{"k":{}}'),
     )
 
-    def it_writes_every_type_the_same_in_every_session(self, any_session):
-        df = row(any_session, **{f"c{number}": case[0] for number, case in enumerate(self.CASES)})
+    def it_writes_every_type(self, spark):
+        df = row(spark, **{f"c{number}": case[0] for number, case in enumerate(self.CASES)})
         expected = ",".join(f'"c{number}":{case[1]}' for number, case in enumerate(self.CASES))
         assert document(df) == f"{{{expected}}}"
 
@@ -157,9 +145,9 @@ HASHED = {
 
 
 class DescribeDocumentId:
-    def it_is_the_text_a_single_column_has_in_the_document_or_its_hash_where_opensearch_refuses_that(self, any_session):
+    def it_is_the_text_a_single_column_has_in_the_document_or_its_hash_where_opensearch_refuses_that(self, spark):
         expected = {**SINGLE, **{each: hashlib.sha256(raw).hexdigest() for each, raw in HASHED.items()}}
-        df = row(any_session, **{f"k{number}": expression for number, expression in enumerate(expected)})
+        df = row(spark, **{f"k{number}": expression for number, expression in enumerate(expected)})
         found = df.select(*(document_id(df.schema, [name]) for name in df.columns)).first()
         assert dict(zip(expected, found, strict=True)) == expected
 
