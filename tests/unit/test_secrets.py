@@ -8,51 +8,24 @@ import pytest
 from icecdc_core.errors import SecretError
 from icecdc_core.secrets import Properties, is_reference, looks_secret, resolve
 
+REFERENCES = ("env:A_1", "secret:scope/key", "secret:scope/a/b")
+NO_REFERENCES = ("env:", "env:1A", "env:A B", "secret:scope", "secret:/key", "hunter2", "")
+SECRET_NAMES = (
+    *("jdbc.password", "s3.secret-access-key", "s3.access-key-id", "fs.s3a.access.key", "oauth2-token", "credential"),
+    *("adls.sas-token.account", "header.Authorization", "token", "access_tokens"),
+)
+OTHER_NAMES = (
+    *("type", "tokenizer", "analysis.analyzer.a.tokenizer", "max_token_length", "token_count", "uri", "warehouse"),
+    "jdbc.schema-version",
+)
 
-class DescribeReferences:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("env:A_1", True),
-            ("secret:scope/key", True),
-            ("secret:scope/a/b", True),
-            ("env:", False),
-            ("env:1A", False),
-            ("env:A B", False),
-            ("secret:scope", False),
-            ("secret:/key", False),
-            ("hunter2", False),
-            ("", False),
-        ],
-    )
-    def it_distinguishes_references_from_secrets(self, text, expected):
-        assert is_reference(text) is expected
 
-    @pytest.mark.parametrize(
-        ("name", "expected"),
-        [
-            ("jdbc.password", True),
-            ("s3.secret-access-key", True),
-            ("s3.access-key-id", True),
-            ("fs.s3a.access.key", True),
-            ("oauth2-token", True),
-            ("credential", True),
-            ("adls.sas-token.account", True),
-            ("header.Authorization", True),
-            ("type", False),
-            ("tokenizer", False),
-            ("analysis.analyzer.a.tokenizer", False),
-            ("max_token_length", False),
-            ("token_count", False),
-            ("token", True),
-            ("access_tokens", True),
-            ("uri", False),
-            ("warehouse", False),
-            ("jdbc.schema-version", False),
-        ],
-    )
-    def it_knows_which_names_hold_secrets(self, name, expected):
-        assert looks_secret(name) is expected
+def it_distinguishes_references_from_secrets():
+    assert [is_reference(each) for each in (*REFERENCES, *NO_REFERENCES)] == [True] * 3 + [False] * 7
+
+
+def it_knows_which_names_hold_secrets():
+    assert [name for name in (*SECRET_NAMES, *OTHER_NAMES) if looks_secret(name)] == [*SECRET_NAMES]
 
 
 class DescribeResolve:
@@ -90,8 +63,7 @@ class DescribeResolve:
         assert resolve("secret:scope/key", "p") == "hunter2"
 
 
-class DescribeProperties:
-    def it_is_a_mapping_that_hides_secrets(self):
-        properties = Properties({"type": "rest", "token": "hunter2", "credential": "env:C"})
-        assert repr(properties) == "{'type': 'rest', 'token': '***', 'credential': 'env:C'}"
-        assert dict(properties)["token"] == "hunter2"
+def it_hides_secrets_in_the_text_of_properties():
+    properties = Properties({"type": "rest", "token": "hunter2", "credential": "env:C"})
+    assert repr(properties) == "{'type': 'rest', 'token': '***', 'credential': 'env:C'}"
+    assert dict(properties)["token"] == "hunter2"
