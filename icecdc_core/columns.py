@@ -111,19 +111,18 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
     case_sensitive = str(changes.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     folded = {} if case_sensitive else {name.lower(): name for name in reversed(changes.columns)}
     found = {name: name if name in changes.columns else folded.get(name.lower()) for name in identifier_columns}
-    missing = [name for name, column in found.items() if column is None]
-    if missing:
-        raise _identifier_error("identifier columns are missing", missing, changes)
     names = [column for name in identifier_columns if (column := found[name]) is not None]
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise _identifier_error("identifier columns are given twice", twice, changes)
-    reserved = [name for name in names if name in RESERVED]
-    if reserved:
-        raise _identifier_error("identifier columns must be the table's own", reserved, changes)
-    unfit = [name for name in names if isinstance(changes.schema[name].dataType, _NESTED)]
-    if unfit:
-        raise _identifier_error("identifier columns must hold single values, not nested ones", unfit, changes)
+    problems = {
+        "are missing": [name for name, column in found.items() if column is None],
+        "are given twice": [name for name, times in Counter(names).items() if times > 1],
+        "must be the table's own": [name for name in names if name in RESERVED],
+        "must hold single values, not nested ones": [
+            name for name in names if isinstance(changes.schema[name].dataType, _NESTED)
+        ],
+    }
+    for problem, wrong in problems.items():
+        if wrong:
+            raise _identifier_error(f"identifier columns {problem}", wrong, changes)
     return names
 
 

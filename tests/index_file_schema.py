@@ -52,6 +52,6 @@ def _parameter(field: dict[str, Any]) -> dict[str, Any]:
     about = {"description": " ".join(field["description"].split())}
     about |= {"default": field["default"]} if field.get("default") not in (None, "") else {}
     value = {key: item for key, item in field.items() if key not in ("title", "description", "default")}
-    if "enum" in value or "const" in value:
+    if "enum" in value:
         return {**about, "anyOf": [value, _VARIABLE]}
     return {**about, **value} if "string" in value["type"] else {**about, "anyOf": [value, _TEXT]}

@@ -81,8 +81,7 @@ WITH: dict[str, dict[str, str]] = {
     },
     "topic_pattern": {"topics": ""},
 }
-# Three are reserved, and the last one has a single value.
-WITHOUT_OTHER = {"routing", "index_column", "nest", "opensearch_aws_service"}
+WITHOUT_OTHER = {"routing", "index_column", "nest"}  # they are reserved
 OTHER |= {
     name: _other(field)
     for kind in NEEDED

@@ -72,8 +72,6 @@ class SyncConfig(ParameterModel):
     """PEM file with the private key of the client certificate. Default: in the certificate's file."""
     opensearch_aws_region: Text = ""
     """AWS region: requests are signed with the credentials of the environment. Default: unsigned."""
-    opensearch_aws_service: Annotated[Literal["es"], LowerCase] = "es"
-    """Service to sign requests for: es (OpenSearch Service); Serverless (aoss) is not supported."""
     identifier_columns: Names = Field(default_factory=list)
     """Columns that make the document id, as a list, JSON array or "a,b". Default: the table's own identifier
     fields."""

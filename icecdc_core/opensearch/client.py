@@ -122,7 +122,7 @@ def require_usable(method: str, path: str, answer: Any) -> None:
         raise unusable_answer_error(f"the answer to {method} {api} lacks what OpenSearch answers", answer)
 
 
-def request_signer(region: str, service: str) -> Any:
+def request_signer(region: str) -> Any:
     """Return a signer; the driver and each executor find their own credentials, so that none travel."""
     try:
         import botocore.session
@@ -142,7 +142,7 @@ def request_signer(region: str, service: str) -> Any:
             value=region,
             remedy="give driver and executors a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on them",
         )
-    return Urllib3AWSV4SignerAuth(credentials, region, service)
+    return Urllib3AWSV4SignerAuth(credentials, region, "es")
 
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
@@ -245,7 +245,7 @@ class Connection:
     url: str
     username: str = ""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    aws: tuple[str, str] | None = None
+    aws_region: str = ""
 
     @classmethod
     def of(cls, config: SyncConfig) -> Connection:
@@ -258,9 +258,8 @@ class Connection:
             options |= {"verify_certs": config.opensearch_verify_certs, "ssl_show_warn": False}
             files = {name: getattr(config, f"opensearch_{name}") for name in _FILES}
             options |= {name: path for name, path in files.items() if path}
-        signs = config.opensearch_aws_region and not config.opensearch_username
-        aws = (config.opensearch_aws_region, config.opensearch_aws_service) if signs else None
-        return cls(config.opensearch_url, config.opensearch_username, options, aws)
+        aws_region = "" if config.opensearch_username else config.opensearch_aws_region
+        return cls(config.opensearch_url, config.opensearch_username, options, aws_region)
 
     def client(self, connections: int = 4, retry_seconds: float = 0.0, parses: bool = True) -> OpenSearch:
         """Open a client."""
@@ -274,7 +273,7 @@ class Connection:
                     value=self.options[name],
                     remedy="set it to a PEM file that the driver and the executors can read",
                 ) from error
-        signer = {"http_auth": request_signer(*self.aws)} if self.aws else {}
+        signer = {"http_auth": request_signer(self.aws_region)} if self.aws_region else {}
         return OpenSearch(
             self.url,
             **{"timeout": 60.0, **self.options, **signer},

@@ -99,7 +99,6 @@ WRONG = [
     *(("index", name) for name in ("A", "_a", "-a", "+a", "..", "x" * (MAX_TARGET_BYTES + 1), "é" * 128)),
     *(("index", f"a{character}b") for character in '\\/*?"<>| ,#:'),
     *(("opensearch_url", url) for url in ("localhost:9200", "ftp://h", "http://", "http://h:99999", "http://a b")),
-    ("opensearch_aws_service", "AOSS"),
     ("dry_run", "maybe"),
     ("bulk_bytes", "many"),
     ("max_polls", "-1"),
