@@ -25,7 +25,6 @@ _SECRET_IN_TEXT = re.compile(
     r"(?<=://)[^/\s@]*(?=@)|(?<![A-Za-z])(?P<name>[\w.-]*(?:password|pwd|secret|token|credential)[\w.-]*\s*=\s*)[^\s&;,]+",
     re.IGNORECASE,
 )
-_SECRET_IN_VALUE = re.compile(r"://[^/\s]*@|(password|pwd|secret|token|credential)\s*=", re.IGNORECASE)
 
 
 def is_reference(value: str) -> bool:
@@ -44,7 +43,7 @@ def redact(name: str, value: object) -> object:
         return {key: redact(str(key), item) for key, item in value.items()}
     if isinstance(value, str) and (not value or is_reference(value)):
         return value
-    if looks_secret(name) or (isinstance(value, str) and _SECRET_IN_VALUE.search(value)):
+    if looks_secret(name) or (isinstance(value, str) and mask_secrets(value) != value):
         return REDACTED
     return value
 

@@ -63,8 +63,11 @@ def load_configurations(
             # Others are made only to find those that share an index with a chosen one.
             made[name] = kind(**{**merged, **(given if name in chosen else {})})
         except ConfigError as error:
-            if name in chosen:
-                problems += [_placed(text, name, entry, defaults, given) for text in error.problems]
+            for problem in error.problems if name in chosen else ():
+                parameter = problem.partition(":")[0]
+                in_defaults = parameter in defaults and parameter not in entry
+                place = "" if parameter in given else "defaults." if in_defaults else f"indexes.{name}."
+                problems.append(place + problem)
     problems += _shared_outputs(made, chosen)
     if problems:
         raise _problems_error(path, problems)
@@ -152,16 +155,6 @@ def _text_of(match: re.Match[str], place: str, problems: list[str]) -> str:
     return text or ""
 
 
-def _placed(
-    problem: str, index: str, entry: Mapping[str, Any], defaults: Mapping[str, Any], overrides: Collection[str]
-) -> str:
-    """The problem with the place in the file that it is about; that of an override stays as it is."""
-    name = problem.partition(":")[0]
-    if name in overrides:
-        return problem
-    return f"{'defaults' if name in defaults and name not in entry else f'indexes.{index}'}.{problem}"
-
-
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of an index over the defaults: nested mappings are merged, too."""
     merged = {**below, **above}
@@ -176,13 +169,12 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
     for (owner, first), (name, second) in combinations(made.items(), 2):
         if first.index != second.index or {owner, name}.isdisjoint(chosen):
             continue
+        mixes = (first.table, first.dead_letter_parts) == (second.table, second.dead_letter_parts)
         # Another positions_index is no other index: each entry would delete what the other one exported.
         if first.opensearch_url.lower() == second.opensearch_url.lower():
             problem = f"indexes.{name}.index: {second.index!r} is also the index of indexes.{owner}"
             yield f"{problem}. Remedy: give one of them another index."
-        elif {owner, name} <= {*chosen} and len(
-            {(each.table, each.dead_letter_parts) for each in (first, second)}
-        ) == 1:
+        elif mixes and {owner, name} <= {*chosen}:
             # Dead letters name index and table, but no cluster.
             problem = f"indexes.{name}.dead_letter_table: is the same as in indexes.{owner}, whose index has this name"
             yield f"{problem}, too. Remedy: give one of them another dead_letter_table or another index."
