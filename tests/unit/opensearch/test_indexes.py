@@ -143,24 +143,10 @@ class DescribePublish:
         assert indexes_behind(client, config.index).keys() == {TWO}
 
 
-class DescribeRefusalsOfTheServer:
-    @pytest.mark.parametrize(
-        ("given", "kind", "subject"),
-        [
-            ({"mapping": {"name": {"type": "nosuch"}}}, "mapper_parsing_exception", "mapping"),
-            ({"settings": {"nosuch": 1}}, "illegal_argument_exception", "settings"),
-        ],
-    )
-    def it_names_the_parameter_and_the_reason(self, server, client, config, given, kind, subject):
-        server.trouble = lambda method, path: error(400, kind, "because of [nosuch]") if method == "PUT" else None
-        with pytest.raises(ConfigError, match=r"because of \[nosuch\]") as raised:
-            create_physical(client, config.replace(**given), ONE, SCHEMA, "the-run")
-        assert raised.value.subject == subject
-
-    def it_passes_a_refusal_on_that_is_not_about_the_parameters(self, server, client, config):
-        server.trouble = lambda method, path: error(400, "validation_exception") if method == "PUT" else None
-        with pytest.raises(RequestError, match="validation_exception"):
-            create_physical(client, config.replace(settings={"codec": "zstd"}), ONE, SCHEMA, "the-run")
+def it_passes_a_refusal_on_that_is_not_about_the_parameters(server, client, config):
+    server.trouble = lambda method, path: error(400, "validation_exception") if method == "PUT" else None
+    with pytest.raises(RequestError, match="validation_exception"):
+        create_physical(client, config.replace(settings={"codec": "zstd"}), ONE, SCHEMA, "the-run")
 
 
 class DescribeRequirePipelines:
