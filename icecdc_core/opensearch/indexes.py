@@ -164,7 +164,7 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> Non
 
     A run that stalls after its commit may get here when another run has exported again. The index of that run is newer.
     """
-    found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "all"})
+    found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "open,hidden"})
     created = {name: int(entry["settings"]["index"]["creation_date"]) for name, entry in found.items()}
     for name in found:
         if physical in created and created[name] < created[physical]:
