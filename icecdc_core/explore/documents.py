@@ -208,10 +208,10 @@ def _indexed(client: OpenSearch, view: View, document_id: str) -> dict[str, Any]
         return {}
     version = int(found["_version"])
     epoch = epoch_of(version)
-    written = f"Its version in the index is {version:,}: it was written in epoch {epoch:,}"
+    written = f"Its version in the index is {version:,}"
     log = PositionStore(client, view.config).log(1, highest_epoch=epoch)
     if log and log[0].get("epoch") == epoch:
-        written += f", by the {log[0].get('kind')} of {str(log[0].get('updated_at'))[:19]} UTC"
+        written += f", written by the {log[0].get('kind')} of {str(log[0].get('updated_at'))[:19]} UTC"
     fields = view.visible_fields(found.get("_source") or {})
     return {"indexed": fields, "version": version, "written": f"{written}."}
 

@@ -132,7 +132,7 @@ class DescribeADocument:
         found = look_up(spark, config, document_id=r"a\|3|2026-01-03T10:00:00.000000Z")
         assert (found.agrees, found.verdict) == (True, "The index and the table agree.")
         assert changes_of(found) == ["update", "insert"]
-        assert "written in epoch" in found.written
+        assert "written by the export of" in found.written
 
     def it_may_have_an_id_that_is_a_digest_or_like_json(self, spark, sql, make_config):
         sql("CREATE TABLE {t} (id STRING, n INT) USING iceberg")
