@@ -41,7 +41,7 @@ class IcecdcError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Show the card of the failed run; return what, why and what to do, without a traceback (IPython's hook)."""
-        if card := getattr(self, CARD, ""):
+        if card := vars(self).pop(CARD, ""):  # IPython asks twice
             from IPython.display import display
 
             display({"text/html": card, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]

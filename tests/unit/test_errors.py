@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from icecdc_core.errors import ConfigError, IcecdcError, TableNotFoundError
+from icecdc_core.errors import CARD, ConfigError, IcecdcError, TableNotFoundError
 
 MISSING = TableNotFoundError("No such table", subject="table", value="a.b.c", remedy="create it")
 
@@ -32,3 +32,11 @@ def it_is_its_own_problem_when_there_is_only_one():
 def it_shows_in_a_notebook_what_is_wrong_and_what_to_do_instead_of_a_traceback():
     shown = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in MISSING._render_traceback_()]
     assert shown == ["TableNotFoundError", "No such table [table='a.b.c'].", "What to do: create it"]
+
+
+def it_shows_the_card_of_the_run_that_it_ended_once(monkeypatch):
+    error, shown = TableNotFoundError("No such table"), []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data["text/html"]))
+    setattr(error, CARD, "<b>the card</b>")
+    assert error._render_traceback_() == error._render_traceback_()
+    assert shown == ["<b>the card</b>"]
