@@ -115,7 +115,7 @@ def commands_page() -> str:
     """What `--help` says of every command."""
     lines = ["# Commands", "", "Every parameter is an option: `identifier_columns` is `--identifier-columns`."]
     for name in [*COMMANDS, SERVICES]:
-        lines += ["", f"## {name}", "", "```text", help_of(name).partition("\nall other options:")[0].rstrip(), "```"]
+        lines += ["", f"## {name}", "", "```text", help_of(name), "```"]
     return _text(lines)
 
 

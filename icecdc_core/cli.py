@@ -20,13 +20,11 @@ from icecdc_core.config.sync import InitConfig, StatusConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES
-from icecdc_core.reporting.reports import ManyReport, Report, report_json, write_report
+from icecdc_core.reporting.progress import print_line
+from icecdc_core.reporting.reports import ManyReport, Report, write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from icecdc_core.reporting.reports import Report
-
 
 Job = Callable[["SparkSession", Any], "Report"]
 
@@ -145,8 +143,8 @@ class Request:
 def parse(arguments: Sequence[str]) -> Request:
     """Read the command and its options: ``--name value`` or ``--name=value``; ``--dry-run`` and ``--no-dry-run``."""
     command = arguments[0] if arguments else ""
-    if asked := {"--help", "-h", "--version"} & set(arguments):
-        return Request(command, flags={"version" if asked == {"--version"} else "help"})
+    if asked := {"--help-all", "--help", "-h", "--version"} & set(arguments):
+        return Request(command, flags={"version" if asked == {"--version"} else "help", *(each[2:] for each in asked)})
     if command not in COMMANDS:
         what = "There is no such command (not shown)" if command else "no command is given"
         raise _error(f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help.")
@@ -157,7 +155,7 @@ def parse(arguments: Sequence[str]) -> Request:
     if unknown:
         shown = [text for text in unknown if text.startswith("--")] or unknown[:1]
         raise _error(*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown))
-    flags = {name for name in ("json", "verbose") if given.pop(name, False)}
+    flags = {name for name in ("json", "verbose", "tables") if given.pop(name, False)}
     of_file: dict[str, Any] = {name: given.pop(name) for name in ("file", "only", "parallel") if name in given}
     if "only" in of_file:
         of_file["only"] = [index.strip() for index in of_file["only"].split(",")]
@@ -202,46 +200,57 @@ class _Parser(argparse.ArgumentParser):
         raise _error(f"{text.removeprefix('argument ')}. Remedy: write --name VALUE or --name=VALUE, see --help.")
 
 
-def _parser(program: str, name: str) -> argparse.ArgumentParser:
+def _parser(program: str, name: str, *, whole: bool = True) -> argparse.ArgumentParser:
     """The options of a command: the parameters that matter, those about output and files, then all others."""
     command = COMMANDS[name]
-    states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())
+    others = [each.name for each in command.kind.parameters() if each.name not in command.main]
     example = f"example: {program} {name} {command.example}"
     if command.takes_file:
         example += f"\n         {program} {name} --file indexes.yml --only orders,films"
+    states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())
+    ends = f"A boolean needs no value: --dry-run, --no-dry-run.\n\nexit codes:\n{states}"
     parser = _Parser(
         usage=f"{program} {name} [--name value ...]",
-        description=f"{command.help[0].upper()}{command.help[1:]}.\n\n{example}\n\n"
-        "A boolean needs no value: --dry-run, --no-dry-run.",
-        epilog=f"exit codes:\n{states}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"{command.help[0].upper()}{command.help[1:]}.\n\n{example}",
+        epilog=ends if whole else f"--help-all shows {len(others)} more options, and the exit codes.",
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=80),
         add_help=False,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     group = parser.add_argument_group("main options")
     for parameter in command.main:
-        _add(group, command.kind, parameter)
+        _add(group, command.kind, parameter, first_clause=not whole)
     if command.takes_file:
-        group = parser.add_argument_group("many indexes")
-        group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file. Example: indexes.yml")
-        help_text = "Work on these indexes of the file. Example: orders,films"
-        group.add_argument("--only", metavar="NAMES", help=help_text)
-        help_text = "How many indexes of the file to process at a time (1 to 64). Default: 2."
-        group.add_argument("--parallel", type=int, metavar="N", help=help_text)
+        group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file, such as indexes.yml.")
+        group.add_argument("--only", metavar="NAMES", help="Work on these of its indexes, such as orders,films.")
+        group.add_argument("--parallel", type=int, metavar="N", help="Indexes at a time (1 to 64). Default: 2.")
+    if name == "status":
+        tables = "Start Spark and read the tables too, for the lag and waiting dead letters."
+        group.add_argument("--tables", action="store_true", help=tables)
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
-    group.add_argument("--verbose", action="store_true", help="Show Spark's own output, and where an error came from.")
+    group.add_argument("--verbose", action="store_true", help="Show Spark's output, and where an error came from.")
     group = parser.add_argument_group("all other options")
-    for name in (each.name for each in command.kind.parameters() if each.name not in command.main):
-        _add(group, command.kind, name)
+    for parameter in others:
+        _add(group, command.kind, parameter, hidden=not whole)
     return parser
 
 
-def _add(group: argparse._ArgumentGroup, kind: type[ParameterModel], name: str) -> None:
+def _add(
+    group: argparse._ArgumentGroup,
+    kind: type[ParameterModel],
+    name: str,
+    *,
+    first_clause: bool = False,
+    hidden: bool = False,
+) -> None:
     """Add a parameter as an option; a boolean needs no value, and has a second option that sets it to false."""
     found = kind.model_fields[name]
-    text = f"{found.description}{' Required.' if found.is_required() else ''}".replace("%", "%%")
+    text = found.description or ""
+    if first_clause:
+        text = f"{re.split('; |[.] Default', text)[0].rstrip('.')}."
+    text = argparse.SUPPRESS if hidden else f"{text}{' Required.' if found.is_required() else ''}".replace("%", "%%")
     option = name.replace("_", "-")
     if found.annotation is bool:
         group.add_argument(f"--{option}", nargs="?", const="true", metavar="VALUE", help=text)
@@ -250,34 +259,25 @@ def _add(group: argparse._ArgumentGroup, kind: type[ParameterModel], name: str) 
         group.add_argument(f"--{option}", metavar="VALUE", help=text)
 
 
-def help_text(program: str, command: str) -> str:
-    """Return the help of a command, or of the program: every command with an example."""
+def help_text(program: str, command: str = "", *, whole: bool = False) -> str:
+    """Return the help of a command, its main options or all; of the program: a line for each command."""
     if command in COMMANDS:
-        return _parser(program, command).format_help()
+        return _parser(program, command, whole=whole).format_help()
+    commands = {name: each.help for name, each in COMMANDS.items()}
+    commands[SERVICES] = "start and stop OpenSearch and Kafka on this machine, for development"
     lines = [f"usage: {program} COMMAND [--name value ...]", ""]
-    lines += ["Keep OpenSearch indexes in sync with Apache Iceberg tables.", "", "commands:"]
-    for name, each in COMMANDS.items():
-        lines += [f"  {name:<9} {each.help}", f"            {program} {name} {each.example}"]
-    lines += [f"  {SERVICES:<9} start and stop OpenSearch and Kafka on this machine, for development"]
-    lines += [f"            {program} {SERVICES} up", ""]
-    return "\n".join([*lines, f"{program} COMMAND --help lists all options of a command. --version shows the version."])
+    lines += ["Keep OpenSearch indexes in sync with Apache Iceberg tables.", ""]
+    lines += [f"  {name:<9} {text}" for name, text in commands.items()]
+    return "\n".join([*lines, "", f"{program} COMMAND --help shows an example and the main options of a command."])
 
 
-def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:
-    """Print a report: as one JSON object on one line, or as a table; a failure has no table."""
-    if as_json:
-        print(report_json(dict(report) if isinstance(report, Mapping) else report.to_dict()), flush=True)  # noqa: T201
-    elif isinstance(report, Report):
-        print(report.text(), flush=True)  # noqa: T201
-
-
-def print_failure(program: str, message: str, remedy: str = "", log: str = "") -> None:
-    """Print why a run failed, with the remedy and Spark's log, as one line on the standard error."""
-    text = message if not remedy or "Remedy: " in message else f"{message.rstrip('.')}. Remedy: {remedy}"
-    text = re.sub(r"\s+", " ", text.replace("\n- ", " ")).strip()
-    text += f"{'' if text.endswith('.') else '.'} Spark's log: {log}" if log else ""
-    sys.stderr.write(f"{program}: {text}\n")
-    sys.stderr.flush()
+def print_failure(program: str, failure: Mapping[str, Any]) -> None:
+    """Print why a run failed on the standard error: each problem on a line of its own, with its remedy."""
+    first, *problems = (" ".join(part.split()) for part in failure["message"].split("\n- "))
+    if "Remedy: " not in failure["message"]:
+        first = f"{first.rstrip('.')}. Remedy: {failure['remedy']}"
+    first = first if first.endswith((".", ":")) else f"{first}."
+    print_line("\n- ".join([f"{program}: {first}", *problems]), sys.stderr)
 
 
 def write_summaries(report: ManyReport, configs: Mapping[str, SyncConfig]) -> None:

@@ -22,8 +22,6 @@ from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.jobs.smoke import SmokeReport
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
 from icecdc_core.session import get_spark
-from icecdc_core.session.java import jvm_output_to_file
-from icecdc_core.session.spark import running_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,12 +204,10 @@ def open_services(config: SyncConfig) -> SyncConfig:
 
 
 def open_spark(config: ParameterModel) -> SparkSession:
-    """Return the session of `get_spark`; the output of a new JVM goes to a file instead of the notebook."""
-    if running_session() is not None:
-        return get_spark(config)
-    with jvm_output_to_file() as log:
-        spark = get_spark(config)
-    print(f"Spark {spark.version}; its log is {log}")  # noqa: T201
+    """Return the session of `get_spark`, and say where the output of a new JVM goes."""
+    spark = get_spark(config)
+    if log := spark.conf.get("spark.icecdc.log", None):
+        print(f"Spark {spark.version}; its log is {log}")  # noqa: T201
     return spark
 
 

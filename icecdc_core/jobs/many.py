@@ -56,12 +56,14 @@ def run_many(
     command: str,
     parallel: int = 2,
     on_poll: Callable[[ManyReport], object] | None = None,
+    on_failure: Callable[[str, dict[str, Any], str], object] = lambda name, failure, trace: None,
 ) -> ManyReport:
     """Run a job for each index, ``parallel`` of them at a time, each in a thread and a Spark session of its own.
 
     A polling sync runs in a loop for each index; ``parallel`` then limits the polls at a time. SIGTERM, and for polling
     runs an interrupt, stops all loops and begins no further syncs. ``on_poll`` gets the report so far, one call at a
-    time. A scheduler pool for each index shares the cores fairly, if ``spark.scheduler.mode`` is ``FAIR``.
+    time. ``on_failure`` gets the failure of an index at once, because others may run for days, and the traceback of an
+    unexpected one. A scheduler pool for each index shares the cores fairly, if ``spark.scheduler.mode`` is ``FAIR``.
     """
     require_one_session(configs)
     began = time.monotonic()
@@ -73,11 +75,7 @@ def run_many(
     one_at_a_time = threading.Lock()
 
     def so_far() -> ManyReport:
-        return ManyReport(
-            {name: run.report for name, run in runs.items()},
-            round(time.monotonic() - began, 3),
-            {name: run.traceback for name, run in runs.items() if run.traceback},
-        )
+        return ManyReport({name: run.report for name, run in runs.items()}, round(time.monotonic() - began, 3))
 
     def polled() -> None:
         if polls and on_poll is not None:
@@ -85,7 +83,7 @@ def run_many(
                 on_poll(so_far())
 
     for name, config in configs.items():
-        runs[name] = _Run(name, command, job, config, new_job_session(spark), polled)
+        runs[name] = _Run(name, command, job, config, new_job_session(spark), polled, on_failure)
     if job is follow_changes:
         with stop_on_sigterm(or_interrupt=polls) as stop:
             run_in_threads(spark, runs, Slots(parallel, stop))
@@ -105,10 +103,11 @@ class _Run:
         config: SyncConfig,
         spark: SparkSession,
         polled: Callable[[], object],
+        on_failure: Callable[[str, dict[str, Any], str], object],
     ) -> None:
-        self.name, self.traceback = name, ""
+        self.name = name
         self._command, self._work, self._config, self._spark = command, job, config, spark
-        self._polled, self._began = polled, time.monotonic()
+        self._polled, self._on_failure, self._began = polled, on_failure, time.monotonic()
         self.report: Report | dict[str, Any] = RunReport(command, config.table, config.index, strategy="none")
 
     def __call__(self, slots: Slots) -> None:
@@ -124,15 +123,13 @@ class _Run:
         except Stopped:
             self.report = replace(self.report, stopped=True) if isinstance(self.report, RunReport) else self.report
         except BaseException as error:
-            if state_of(error) == "failed":
-                self.traceback = mask_secrets(traceback.format_exc())
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
         facts = {"job": self._command, **self._config.subject, "seconds": round(time.monotonic() - self._began, 3)}
-        self.report = failure_of(error) or failure_report(error, facts)
-        # Others may poll for days before the summary.
-        print(f"{self.name} failed: {self.report['message'].splitlines()[0]}\n", end="", flush=True)  # noqa: T201
+        self.report = failure = failure_of(error) or failure_report(error, facts)
+        trace = mask_secrets("".join(traceback.format_exception(error))) if state_of(error) == "failed" else ""
+        self._on_failure(self.name, failure, trace)
         self._polled()
 
     def _poll_ended(self, report: RunReport) -> None:

@@ -18,6 +18,7 @@ from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import PlainMetrics
+from icecdc_core.reporting.progress import activity, print_line
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
@@ -139,7 +140,7 @@ def follow_changes(
                 if on_failure is not None:
                     on_failure(error)
                 else:
-                    _print(f"poll {number} failed: {str(error).splitlines()[0]} ({config.index})")
+                    print_line(f"poll {number} failed: {str(error).splitlines()[0]} ({config.index})")
                 failure, failures = error, failures + 1
                 wait(max(interval.pause, min(_LONGEST_PAUSE, 2.0 ** min(failures, 10))))
                 if stop.requested:
@@ -157,12 +158,13 @@ def follow_changes(
             _write(total, config)
             if on_poll is not None:
                 on_poll(total)
-            _print(
+            print_line(
                 f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
                 f"{report.deletes:,} deletes in {report.seconds:.1f} s ({config.index})"
             )
             if number != limit and not stop.requested:
-                wait(interval.pause)
+                with activity(f"{config.index}: waiting {interval.pause:.1f} s for the next poll"):
+                    wait(interval.pause)
             if number == limit or stop.requested:
                 break
     assert total is not None, "a first poll that fails ends the run"
@@ -192,10 +194,6 @@ def combine(total: RunReport, report: RunReport) -> RunReport:
         worst_lag_seconds=max(lags, default=None),
         lag_kept=all(kept) if kept else None,
     )
-
-
-def _print(line: str) -> None:
-    print(f"{line}\n", end="", flush=True)  # noqa: T201  # in one write, because loops of other indexes print too
 
 
 def _write(report: RunReport, config: SyncConfig) -> None:

@@ -25,6 +25,7 @@ from icecdc_core.runs.batch import (
     begin_batch,
     commit_batch,
     compute_changes,
+    count_rows,
     create_empty_index,
     follow_spec,
     noted_changes,
@@ -36,7 +37,7 @@ from icecdc_core.runs.batch import (
 )
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
 from icecdc_core.runs.run import Look, Run, require_identity
-from icecdc_core.table.snapshots import sequence_number
+from icecdc_core.table.snapshots import lag, sequence_number
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -173,9 +174,9 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 @contextmanager
 def _next_batch(run: Run, source: Source, position: Position) -> Iterator[tuple[BatchPlan, NetChanges]]:
-    with run.stage("plan"):
+    with run.stage("plan", lambda: f"reading {lag(source.metadata, position.snapshot_id, source.head)[0]:,} snapshots"):
         plan = plan_batch(source, run.config, position)
-    with run.stage("changes"):
+    with run.stage("changes", lambda: f"comparing {count_rows(source, plan):,} rows"):
         changes = compute_changes(source, run.config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
     with closing(changes):
         yield plan, changes

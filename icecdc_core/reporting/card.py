@@ -17,9 +17,9 @@ from icecdc_core.reporting.exit_states import EXIT_STATES
 if TYPE_CHECKING:
     from icecdc_core.reporting.reports import Report
 
-IN_SYNC, BEHIND, FAILED, NOTHING = "in sync", "behind", "failed", "nothing to do"
+IN_SYNC, BEHIND, FAILED, NOTHING, UNKNOWN = "in sync", "behind", "failed", "nothing to do", "lag unknown"
 _GREEN, _AMBER, _RED, _GREY = "#1f7a6f", "#a85f00", "#b3243c", "#5b6672"
-_COLOURS = {BEHIND: _AMBER, "differs": _AMBER, FAILED: _RED, NOTHING: _GREY}
+_COLOURS = {BEHIND: _AMBER, "differs": _AMBER, FAILED: _RED, NOTHING: _GREY, UNKNOWN: _GREY}
 _FRAME = (
     "border: 1px solid {line}; border-left: 8px solid {colour}; border-radius: 6px; padding: .8em 1em; "
     "max-width: 60em; box-sizing: border-box"

@@ -19,6 +19,7 @@ from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.card import card_html, failure_card
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
+from icecdc_core.reporting.progress import activity
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, trace_of_run
 from icecdc_core.secrets import mask_secrets, shorten
@@ -45,6 +46,17 @@ _LOGGED = (
     *("missing", "extra", "stale", "repaired"),
     *("batches", "records", "rows_written", "dead_letters"),
 )
+_DOING = {
+    "check": "looking at table and index",
+    "plan": "finding the files to read",
+    "changes": "comparing rows",
+    "check identifiers": "checking that identifiers are unique",
+    "compare": "comparing rows and documents",
+    "write": "writing documents",
+    "commit": "recording the position",
+    "batches": "reading records and writing tables",
+}
+"""What a stage does, where its name does not say it."""
 
 
 class JobRun(Generic[C]):
@@ -143,15 +155,20 @@ class JobRun(Generic[C]):
         return round(self._clock() - self._started_at, 3)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; its seconds are added to those of earlier stages of that name."""
+    def stage(self, name: str, doing: str | Callable[[], str] = "") -> Iterator[None]:
+        """Time a stage, and show on a terminal what it does; its seconds are added to earlier ones of that name."""
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
         if self._lineage is not None and name != "check":
             self._lineage.begin({})
+
+        def shown() -> str:
+            what = doing() if callable(doing) else doing or _DOING.get(name, name)
+            return f"{self.config.subject['index']}: {what}"
+
         with log_fields(stage=name):
             try:
-                with span(name):
+                with span(name), activity(shown):
                     yield
             finally:
                 seconds = round(self._clock() - begin, 3)

@@ -1,50 +1,43 @@
-"""Progress bars that count documents, with their rate and the time left."""
+"""What runs are doing now: bars that count documents, with their rate and the time left; on a terminal also stages."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
+from typing import Any
 
 SECONDS_BETWEEN_LOOKS = 0.5
 """How often a bar looks at a counter, and is drawn."""
-_BAR = "{desc}: {percentage:3.0f}% |{bar:20}| {n:,} of {total:,} documents [{elapsed}<{remaining}, {rate_text}]"
+_BAR_WIDTH = 20
 
 
 class Progress:
-    """How many documents are done, and the bar that shows it."""
+    """What is being done, and how many documents of how many are done."""
 
-    def __init__(self, bar: tqdm[Any] | None, total: int, done: int = 0) -> None:
-        self._bar, self._total, self._known, self.n = bar, total, done, done
+    def __init__(self, description: str, total: int = 0, done: int = 0, is_shown: bool = False) -> None:
+        self.is_shown, self.thread = is_shown, threading.get_ident()
+        self._description, self._total, self._known, self.n = description, total, done, done
+        self._done_before, self._began = done, time.monotonic()
         self._lock = threading.Lock()
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether somebody sees the bar, so that it is worth while to count on the way."""
-        return self._bar is not None
 
     def update(self, documents: int) -> None:
         """Add documents that are done for certain."""
         with self._lock:
             self._known += documents
-            self._show(max(self.n, self._known))
+            self.n = min(max(self.n, self._known), self._total)
 
     def complete(self, documents: int) -> None:
         """End with the true number: the total includes rows that a row filter or a delete file leaves out."""
         with self._lock:
-            self._total = self._known = documents
-            if self._bar is not None:
-                self._bar.total = documents
-            self._show(documents)
+            self._total = self._known = self.n = documents
 
     @contextmanager
     def watching(self, count: Callable[[], int]) -> Iterator[None]:
-        """Show from time to time how many documents are done, while the caller waits for Spark."""
+        """Look from time to time how many documents are done, while the caller waits for Spark."""
         if not self.is_shown:
             yield
             return
@@ -57,7 +50,7 @@ class Progress:
                     counted = known + count() - first
                     with self._lock:
                         if not ended.is_set():
-                            self._show(max(self.n, counted))
+                            self.n = min(max(self.n, counted), self._total)
 
         threading.Thread(target=look, name="icecdc-progress", daemon=True).start()
         try:
@@ -67,44 +60,150 @@ class Progress:
             with self._lock:
                 ended.set()
 
-    def _show(self, documents: int) -> None:
-        if self._bar is not None:
-            documents = min(documents, self._total)
-            # The terminal or the notebook may be gone, which is no reason to end the run.
+    @property
+    def has_bar(self) -> bool:
+        """Whether it counts documents."""
+        return self._total > 0
+
+    def text(self, width: int = 0) -> str:
+        """The line that shows it; one that is wider than the terminal has no bar."""
+        seconds = time.monotonic() - self._began
+        if not self.has_bar:
+            return f"{self._description} ({_clock(seconds)})"
+        rate = (self.n - self._done_before) / max(seconds, 0.001)
+        left = _clock((self._total - self.n) / rate) if rate else "??:??"
+        bar = f"|{'█' * (_BAR_WIDTH * self.n // self._total):{_BAR_WIDTH}}| "
+        start, end = (
+            f"{self._description}: {100 * self.n // self._total:3}% ",
+            f"{self.n:,} of {self._total:,} documents",
+        )
+        end += f" [{_clock(seconds)}<{left}, {rate:,.0f}/s]"
+        return f"{start}{bar}{end}" if not width or len(start + bar + end) <= width else f"{start}{end}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+class _Line:
+    """The line that shows what each thread is doing; it is there as long as one of them does something."""
+
+    def __init__(self) -> None:
+        self._shown: list[Progress] = []
+        self._lock = threading.RLock()
+        self._output: Any = None
+        self._close: Callable[[], object] = lambda: None
+        self._drawn = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread()
+
+    def add(self, progress: Progress, output: Any) -> None:
+        with self._lock:
+            self._shown.append(progress)
+            if self._output is None:
+                self._output, self._close, self._ended = output, lambda: None, threading.Event()
+                with suppress(Exception):  # While Spark starts, the standard error is a file, see `jvm_output_to_file`.
+                    self._output = os.fdopen(os.dup(output.fileno()), "w", encoding="utf-8", errors="replace")
+                    self._close = self._output.close
+                self._thread = threading.Thread(target=self._draw_until, args=(self._ended,), daemon=True)
+                self._thread.start()
+            self._draw()
+
+    def remove(self, progress: Progress) -> None:
+        with self._lock:
+            self.erase()
+            self._shown.remove(progress)
+            if progress.has_bar:
+                self._write(f"{progress.text(self._width())}\n")
+            if self._shown:
+                self._draw()
+                return
+            self._ended.set()
+            self._output, thread = None, self._thread
             with suppress(Exception):
-                self._bar.update(documents - self.n)
-        self.n = documents
+                self._close()
+        thread.join(1.0)
+
+    def erase(self) -> None:
+        """Make room for another line."""
+        with self._lock:
+            if self._drawn:
+                self._write(f"\r{'':{self._drawn}}\r")
+            self._drawn = 0
+
+    def _draw(self) -> None:
+        current = {progress.thread: progress for progress in self._shown}
+        width = self._width()
+        text = " · ".join(progress.text(width // len(current)) for progress in current.values())[:width]
+        self._write(f"\r{text:{self._drawn}}")
+        self._drawn = len(text)
+
+    def _draw_until(self, ended: threading.Event) -> None:
+        while not ended.wait(SECONDS_BETWEEN_LOOKS):
+            with self._lock:
+                if not ended.is_set():
+                    self._draw()
+
+    def _width(self) -> int:
+        with suppress(Exception):
+            return (os.get_terminal_size(self._output.fileno()).columns or 80) - 1  # some say that they have none
+        return 1000
+
+    def _write(self, text: str) -> None:
+        # The terminal or the notebook may be gone, which is no reason to end the run.
+        with suppress(Exception):
+            self._output.write(text)
+            self._output.flush()
+
+
+_line = _Line()
+_hidden = threading.Event()
 
 
 @contextmanager
 def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
     """Show a progress bar: in a notebook and on a terminal, not in a log file, and not if there is nothing to do."""
-    bar = None
-    with suppress(Exception):  # also without tqdm
-        if total and (output := person_output()) is not None:
-            bar = _bar(total, description, done, output)
+    with _shown(description, person_output() if total else None, total, done) as bar:
+        yield bar
+
+
+@contextmanager
+def activity(description: str | Callable[[], str]) -> Iterator[None]:
+    """Say on a terminal what the block does; a notebook has its bars only."""
+    output, text = _terminal(), ""
+    with suppress(Exception):  # whatever it reads, it is only to be seen
+        text = "" if output is None else description if isinstance(description, str) else description()
+    with _shown(text, output):
+        yield
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Show nothing in the block, whoever looks."""
+    _hidden.set()
     try:
-        yield Progress(bar, total, done)
+        yield
     finally:
-        if bar is not None:
-            with suppress(Exception):
-                bar.close()
+        _hidden.clear()
 
 
-def _bar(total: int, description: str, done: int, output: Any) -> tqdm[Any]:
-    from tqdm import tqdm
+def print_line(text: str, stream: Any = None) -> None:
+    """Print a line in one write, because other threads print too, and not into the middle of what is shown."""
+    _line.erase()
+    print(f"{text}\n", end="", flush=True, file=stream)
 
-    class Bar(tqdm):  # type: ignore[type-arg]
-        monitor_interval = 0  # tqdm would start a thread for each bar's class, which never ends
 
-        @property
-        def format_dict(self) -> Any:
-            known = super().format_dict
-            rate = known["rate"] or (known["n"] - done) / max(known["elapsed"], 0.001)
-            return {**known, "rate_text": f"{rate:,.0f}/s"}
-
-    looks = {"bar_format": _BAR, "mininterval": SECONDS_BETWEEN_LOOKS, "file": output}
-    return Bar(total=total, initial=done, desc=description, **looks)
+@contextmanager
+def _shown(description: str, output: Any, total: int = 0, done: int = 0) -> Iterator[Progress]:
+    each = Progress(description, total, done, is_shown=output is not None)
+    if output is not None:
+        _line.add(each, output)
+    try:
+        yield each
+    finally:
+        if output is not None:
+            _line.remove(each)
 
 
 class _NotebookLine:
@@ -112,8 +211,6 @@ class _NotebookLine:
 
     It is plain text, because widgets need a live kernel to be seen again.
     """
-
-    encoding = "utf-8"
 
     def __init__(self) -> None:
         from IPython.display import display
@@ -128,10 +225,20 @@ class _NotebookLine:
         """Do nothing: a line is shown at once."""
 
 
+def _terminal() -> Any:
+    """The terminal that a person sees; None if there is none, or something else is to be seen there."""
+    if _hidden.is_set() or _kernel() is not None:
+        return None
+    with suppress(Exception):  # without a standard error, or a closed one
+        return sys.stderr if sys.stderr.isatty() else None
+    return None
+
+
+def _kernel() -> Any:
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython.get_ipython() if ipython is not None else None, "kernel", None)
+
+
 def person_output() -> Any:
     """Where a person sees a bar: in the notebook or on the terminal; None: nowhere."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if getattr(shell, "kernel", None) is not None:
-        return _NotebookLine()
-    return sys.stderr if sys.stderr.isatty() else None
+    return _NotebookLine() if _kernel() is not None and not _hidden.is_set() else _terminal()

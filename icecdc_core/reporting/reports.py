@@ -365,8 +365,6 @@ WORST_FIRST = (
 )
 """The states, those first that a retry does not help."""
 
-_LONGEST_ERROR = 100
-
 
 @dataclass(frozen=True)
 class ManyReport(Report):
@@ -376,12 +374,10 @@ class ManyReport(Report):
         indexes: The report of each index by its name, in the order of the file; the failure report if
             its job failed.
         seconds: Seconds that all of them took together.
-        tracebacks: Where unexpected errors came from, by index.
     """
 
     indexes: dict[str, Report | dict[str, Any]]
     seconds: float = 0.0
-    tracebacks: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def states(self) -> dict[str, str]:
@@ -392,11 +388,6 @@ class ManyReport(Report):
     def state(self) -> str:
         """The worst of the states."""
         return min(self.states.values(), key=WORST_FIRST.index, default="ok")
-
-    @property
-    def failures(self) -> dict[str, str]:
-        """The message of each job that failed, by index."""
-        return {name: str(found["message"]) for name, found in self.indexes.items() if isinstance(found, dict)}
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
@@ -418,20 +409,17 @@ class ManyReport(Report):
         return replace(self, indexes={name: self.indexes[name] for name in names})
 
     def text(self) -> str:
-        """The report as a table of plain text, an index a row."""
-        rows, problems = [("index", "state", "what", "seconds", "error")], ""
+        """The report as a table of plain text, an index a row; then the problems that a check found."""
+        rows, problems = [("index", "state", "what", "seconds", "error")], []
         for name, report in self.indexes.items():
             values = _values(report)
-            found = (
-                [f"{values['error']}: {values['message']}"] if isinstance(report, dict) else values.get("problems", [])
-            )
-            if isinstance(report, Report):
-                problems += "".join(f"\n{name}: {problem}" for problem in found)
-            error = found[0].splitlines()[0] if found else ""
-            error = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
+            failed = isinstance(report, dict)
+            problems += [] if failed else [f"{name}: {problem}" for problem in values.get("problems", ())]
             seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
-            rows.append((name, self.states[name], getattr(report, "line", ""), seconds, error))
-        return f"{text_table(rows, numbers=(3,))}\n{problems}\n{self.state} in {self.seconds:,.1f} s"
+            line, error = getattr(report, "line", ""), str(values["error"]) if failed else ""
+            rows.append((name, self.states[name], line, seconds, error))
+        found = "".join(f"{problem}\n" for problem in problems)
+        return f"{text_table(rows, numbers=(3,))}\n\n{found}{self.state} in {self.seconds:,.1f} s"
 
 
 def _values(report: Report | dict[str, Any]) -> dict[str, Any]:

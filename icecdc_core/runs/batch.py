@@ -89,6 +89,12 @@ def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int
     return sum(count for scan in plan.scans for tasks in scan.read_newer for count in source.table.row_counts(tasks))
 
 
+def count_rows(source: Source, plan: BatchPlan) -> int:
+    """Return how many rows the files of a batch have, those that delete files remove too; it reads no file."""
+    files = [tasks for scan in plan.scans for tasks in (*scan.read_older, *scan.read_newer)]
+    return sum(count for tasks in files for count in source.table.row_counts(tasks))
+
+
 def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     planned = PlannedRange(
         source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,10 +64,10 @@ class Run(JobRun["SyncConfig"]):
         self._opened.close()
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, doing: str | Callable[[], str] = "") -> Iterator[None]:
         """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
         table = self._source.table if self._source else None
-        with super().stage(name), self.typed_errors(name), spark_errors(self.config, table):
+        with super().stage(name, doing), self.typed_errors(name), spark_errors(self.config, table):
             yield
 
     @contextmanager

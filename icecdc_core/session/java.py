@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
 import os
 import re
@@ -96,13 +97,20 @@ def read_java_home(home: Path) -> JavaHome | None:
 
 _STDERR = 2
 _SHOWN = 4000
+_logs: list[Path] = []
 
 
 @contextmanager
 def jvm_output_to_file() -> Iterator[Path]:
-    """Let a JVM that starts in the block write to the file that is yielded; if the block fails, show its end."""
+    """Let a JVM that starts in the block write its output to the file that is yielded.
+
+    If the block fails, the end of the file is shown on the standard error. The file is removed when this process ends,
+    unless an error ended it or `keep_jvm_output` was called.
+    """
     # The log names tables and paths, so it has a private folder: in a shared one somebody could prepare a link.
     log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
+    _logs.append(log)
+    atexit.register(_remove_logs)
     stderr = os.dup(_STDERR)
     try:
         # The JVM inherits the file descriptor, whatever Python's sys.stderr is.
@@ -110,8 +118,20 @@ def jvm_output_to_file() -> Iterator[Path]:
             os.dup2(file.fileno(), _STDERR)
         yield log
     except Exception:
+        os.dup2(stderr, _STDERR)
         sys.stderr.write(log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:])
         raise
     finally:
         os.dup2(stderr, _STDERR)
         os.close(stderr)
+
+
+def keep_jvm_output() -> Path | None:
+    """Keep the file for the output of Spark's JVM; None if there is none."""
+    return _logs.pop() if _logs else None
+
+
+def _remove_logs() -> None:
+    if getattr(sys, "last_value", None) is None:  # else the reader of the error may need them
+        for log in _logs:
+            shutil.rmtree(log.parent, ignore_errors=True)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -34,7 +34,7 @@ from icecdc_core.session.jars import (
     one_process_at_a_time,
     spark_line,
 )
-from icecdc_core.session.java import find_spark_java
+from icecdc_core.session.java import find_spark_java, jvm_output_to_file
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
-def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
+def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = False) -> SparkSession:
     """Return a Spark session in which the catalog of ``config.table`` can be used.
 
     A running session is used (Databricks, a notebook, a test run). Without one, a local session is started with the
@@ -57,6 +57,8 @@ def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
         config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
         others: Parameters of jobs that run beside it: a new session gets their catalogs too, and shares its cores
             fairly.
+        verbose: Show what the Java process of a new session prints. Otherwise it goes to a file, which the setting
+            ``spark.icecdc.log`` names; it is removed at the end, unless an error ended the process.
 
     Returns:
         A session whose catalog ``config.catalog`` is an Iceberg catalog.
@@ -72,7 +74,10 @@ def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
     if running is None:
         if is_remote():  # PySpark would start a session of Spark Connect
             raise unsupported_error(CONNECT)
-        started = _local_session([config, *others])
+        # Executors write their part of a log on the standard error to the output of the JVM.
+        shown = verbose or any(each.log_path == "-" for each in (config, *others))
+        with nullcontext() if shown else jvm_output_to_file() as log:
+            started = _local_session([config, *others], {} if log is None else {"spark.icecdc.log": str(log)})
         require_supported(started)
         return started
     require_supported(running)
@@ -139,13 +144,13 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     return {**defaults, **of_catalogs, **given}
 
 
-def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
+def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) -> SparkSession:
     catalogs = {each.catalog: catalog_settings(each) for each in reversed(configs)}
     java = os.environ["JAVA_HOME"] = str(find_spark_java().path)
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = _settings(configs, catalogs)
+    settings = {**_settings(configs, catalogs), **about}
     # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
     secret = set().union(*(secret_settings(each, settings) for each in configs))

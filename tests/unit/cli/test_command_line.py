@@ -18,6 +18,11 @@ JOBS = list(COMMANDS)
 FILLED = ("run_id", "stage", "remedy", "message", "error")
 
 
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where `init` finds no index file
+
+
 @pytest.fixture
 def run(capsys):
     """Run the command line; its exit code, its report, and everything it printed."""
@@ -141,18 +146,23 @@ class DescribeOptions:
 
     @pytest.mark.parametrize("job", JOBS)
     def it_explains_each_command_with_an_example_that_runs_and_every_parameter(self, capsys, job):
-        with pytest.raises(SystemExit):
-            command_line.main([job, "--help"], "icecdc")
-        printed = capsys.readouterr().out
+        printed = {}
+        for asked in ("--help", "--help-all"):
+            with pytest.raises(SystemExit):
+                command_line.main([job, asked], "icecdc")
+            printed[asked] = capsys.readouterr().out
         names = [f"--{each.name.replace('_', '-')}" for each in COMMANDS[job].kind.parameters()]
-        assert ([name for name in names if name not in printed], f"example: icecdc {job} --" in printed) == ([], True)
+        assert [name for name in names if name not in printed["--help-all"]] == []
+        main = [f"--{name.replace('_', '-')}" for name in COMMANDS[job].main]
+        assert [name for name in main if name not in printed["--help"]] == []
+        assert (f"example: icecdc {job} --" in printed["--help"], printed["--help"].count("\n") <= 40) == (True, True)
         request = parse([job, *COMMANDS[job].example.split()])
         assert COMMANDS[job].kind(**request.parameters).catalog == "lake"
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (["--help"], "icecdc sync --"),
+            (["--help"], "\n  services  start and stop"),
             (["--version"], "icecdc "),
             (["services", "--help"], "usage: icecdc services"),
         ],
@@ -162,6 +172,11 @@ class DescribeOptions:
             command_line.main(arguments, "icecdc")
         assert (caught.value.code, words in capsys.readouterr().out) == (0, True)
 
+    def it_lists_the_commands_with_a_line_each_when_none_is_given(self, capsys):
+        assert command_line.main([], "icecdc") == 2
+        lines = capsys.readouterr().out.splitlines()
+        assert {*COMMANDS, "services"} <= {line.split()[0] for line in lines if line.startswith("  ")}
+
     def it_needs_no_table_for_a_status(self):
         config, named = StatusConfig(opensearch_url="http://127.0.0.1:9"), StatusConfig(table="pond.ns.t")
         assert (config.catalog, config.subject) == ("lake", {"table": "", "index": ""})
@@ -169,11 +184,13 @@ class DescribeOptions:
 
 
 class DescribeAFailure:
-    def it_is_one_line_of_the_console_command_and_json_when_asked_to(self, capsys):
+    def it_has_a_line_for_each_problem_and_json_when_asked_to(self, capsys):
         code = command_line.main(["sync", "--max-polls", "-1"], "icecdc")
         printed = capsys.readouterr()
-        assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
-        assert printed.err.startswith("icecdc sync: 2 parameters are wrong: table: missing. Remedy: ")
+        first, *problems = printed.err.splitlines()
+        assert (code, printed.out, first) == (2, "", "icecdc sync: 2 parameters are wrong:")
+        assert [problem.partition(":")[0] for problem in problems] == ["- table", "- max_polls"]
+        assert [problem for problem in problems if "Remedy: " not in problem] == []
         command_line.main(["sync", "--json"], "icecdc")
         printed = capsys.readouterr()
         assert (json.loads(printed.out)["state"], printed.err.count("\n")) == ("config", 1)

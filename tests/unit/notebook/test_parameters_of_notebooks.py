@@ -22,7 +22,8 @@ from tests.parameter_values import NEEDED, OTHER, WITH, WITHOUT_OTHER
 
 FOLDER = Path(__file__).parents[3] / "notebooks"
 OTHERS: dict[str, type[ParameterModel]] = {"40_kafka_ingest": IngestConfig, "50_explore": ExploreConfig}
-KINDS = {path.stem: OTHERS.get(path.stem, SyncConfig) for path in FOLDER.glob("*.ipynb")}
+EXAMPLE = "60_product_search"  # it makes a table of its own
+KINDS = {path.stem: OTHERS.get(path.stem, SyncConfig) for path in FOLDER.glob("*.ipynb") if path.stem != EXAMPLE}
 
 
 def read(node: Any, kind: type[ParameterModel], **more: Any) -> Any:

@@ -13,8 +13,8 @@ import icecdc_core
 from icecdc_core.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("IPython", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "tqdm")
-EXTRAS = ("IPython", "botocore", "nbformat", "openlineage", "opentelemetry", "papermill", "tqdm")
+HEAVY = ("IPython", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark")
+EXTRAS = ("IPython", "botocore", "nbformat", "openlineage", "opentelemetry", "papermill")
 TABLE = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 LOADED = f"import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {{*{HEAVY}}}))"
 WITHOUT = """
@@ -83,12 +83,3 @@ del sys.modules["pyspark"]
     def it_is_refused_when_a_job_is_imported(self):
         last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.jobs.sync import sync_changes").stderr
         assert "DependencyError: icecdc does not support this Spark session: found Spark 3.5.2" in last
-
-
-class DescribeAMissingPackageForNotebooks:
-    def it_shows_no_progress_bar_without_tqdm(self):
-        code = WITHOUT.format(missing=("tqdm",)) + (
-            "from icecdc_core.reporting.progress import progress\nwith progress(3, 'three'): pass\nprint('done')"
-        )
-        ended = python(code)
-        assert (ended.stdout, ended.stderr) == ("done\n", "")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
 import re
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 from icecdc_core.reporting import progress as module
-from icecdc_core.reporting.progress import progress
+from icecdc_core.reporting.progress import activity, hidden, print_line, progress
 from tests.waiting import await_true
 
 
@@ -107,13 +111,41 @@ class DescribeAShownBar:
             bar.complete(9)
         assert (bar.n, terminal.writes > works) == (9, True)
 
-    def it_is_not_shown_without_work_or_tqdm(self, capsys, monkeypatch):
+    def it_is_not_shown_without_work(self, capsys):
         with progress(0, "Exporting") as bar:
             bar.complete(0)
-        monkeypatch.setitem(sys.modules, "tqdm", None)
-        with progress(10, "Exporting") as bar:
-            bar.update(3)
-        assert (bar.n, _lines(capsys)) == (3, [])
+        assert _lines(capsys) == []
+
+
+class DescribeAnActivity:
+    @contextmanager
+    def on_terminal(self, monkeypatch):
+        """Make the standard error a terminal; yields what it has shown. pytest replaces one of a fixture."""
+        reader, writer = pty.openpty()
+        with monkeypatch.context() as patched, os.fdopen(writer, "w") as stream:
+            patched.setattr(sys, "stderr", stream)
+            patched.setattr(module, "SECONDS_BETWEEN_LOOKS", 0.01)
+            yield lambda: os.read(reader, 100_000).decode().replace("\r\n", "\n")
+        os.close(reader)
+
+    def it_is_shown_beside_those_of_other_threads_until_it_ends(self, monkeypatch):
+        def work():
+            with activity(lambda: "second"):
+                time.sleep(0.05)
+                print_line("a line of its own", sys.stderr)
+
+        with self.on_terminal(monkeypatch) as terminal:
+            with activity("first"), ThreadPoolExecutor(1) as others:
+                others.submit(work).result()
+            shown = terminal()
+        assert ("\rfirst (00:00)" in shown, "first (00:00) · second (00:00)" in shown) == (True, True)
+        assert ("\ra line of its own\n" in shown, shown.rpartition("\r")[2]) == (True, "")
+
+    def it_is_hidden_where_something_else_is_read(self, monkeypatch):
+        with self.on_terminal(monkeypatch) as terminal:
+            with hidden(), activity("first"), progress(10, "Exporting"):
+                print_line("last", sys.stderr)
+            assert terminal() == "last\n"
 
 
 class DescribeASilentBar:

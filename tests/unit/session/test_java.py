@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from icecdc_core.errors import JavaNotFoundError
@@ -76,3 +80,16 @@ class DescribeFindJava:
         monkeypatch.setenv("JAVA_HOME", str(too_new))
         monkeypatch.setenv("PATH", str(good / "bin"))
         assert find_spark_java() == JavaHome(good, 17)
+
+
+class DescribeTheOutputOfAJvm:
+    @pytest.mark.parametrize(("fails", "shown", "left"), [(False, False, 0), (True, True, 1)])
+    def it_is_in_a_file_that_goes_unless_an_error_ends_the_process(self, tmp_path, fails, shown, left):
+        code = (
+            "import os; from icecdc_core.session.java import jvm_output_to_file\n"
+            f"with jvm_output_to_file(): os.write(2, b'what Java says\\n'); assert not {fails}"
+        )
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        logs = [path.read_text() for path in tmp_path.glob("icecdc-spark-*/spark.log")]
+        assert ("what Java says" in ended.stderr, logs) == (shown, ["what Java says\n"] * left)

@@ -1,0 +1,220 @@
+"""What the cluster knows of every index: position, last run, begun batch, who is at work; no Spark is needed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.commits.lock import is_gone
+from icecdc_core.commits.position import LeaseHolder, parse_position
+from icecdc_core.config.values import split_table_name
+from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card
+from icecdc_core.reporting.exit_states import failure_report
+from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
+from icecdc_core.table.metadata import TableMetadata
+from icecdc_core.table.snapshots import head_snapshot_id, lag
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+    from icecdc_core.config import SyncConfig
+
+Step = Callable[["SyncConfig", dict[str, Any]], dict[str, Any]]
+
+_MOST_TABLES, _READING = 10_000, "reading the positions"
+_OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
+_OF_RUN = ("kind", "updated_at", "seconds", "upserts", "deletes", "already_applied", "rejected", "run_id")
+
+
+@dataclass(frozen=True)
+class IndexStatus:
+    """The status of one index.
+
+    Attributes:
+        index: The alias that readers use.
+        table: Its table.
+        snapshot_id: The snapshot it equals; null before the first commit.
+        lag_snapshots: Snapshots it is behind; null if that is unknown.
+        lag_seconds: Age in seconds of the oldest commit it lacks; null if that is unknown.
+        last_run: Its newest committed batch: kind, when, counts, seconds.
+        pending: The batch that was begun and not committed: kind, epoch, range, failure; null if there is none.
+        running: The run that has locked the index; null if there is none.
+        dead_letters: Rejected documents that wait for a replay; null if that is unknown.
+        problem: Why something of this is unknown.
+        state: How the status is to be judged, one of `EXIT_STATES`.
+    """
+
+    index: str
+    table: str
+    snapshot_id: int | None = None
+    lag_snapshots: int | None = None
+    lag_seconds: float | None = None
+    last_run: dict[str, Any] = field(default_factory=dict)
+    pending: dict[str, Any] | None = None
+    running: dict[str, Any] | None = None
+    dead_letters: int | None = None
+    problem: str = ""
+    state: str = "ok"
+
+
+@dataclass(frozen=True)
+class StatusReport(Report):
+    """The status of every index of a positions index."""
+
+    indexes: list[IndexStatus]
+
+    @property
+    def state(self) -> str:
+        """The worst state of the indexes."""
+        return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="ok")
+
+    @property
+    def word(self) -> str:
+        """The state in a word or two."""
+        if self.state != "ok":
+            return FAILED
+        if any(each.lag_snapshots or each.pending for each in self.indexes):
+            return BEHIND
+        return UNKNOWN if any(each.lag_snapshots is None for each in self.indexes) else IN_SYNC
+
+    @property
+    def line(self) -> str:
+        """The status of the first index."""
+        return _line(self.indexes[0]) if self.indexes else "not exported yet"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """One line for each index."""
+        return [(status.index, _line(status)) for status in self.indexes]
+
+    def card(self) -> Card:
+        """What a person sees first."""
+        rows = [f"{each.index}, from {each.table}: {_line(each)}" for each in self.indexes]
+        return super().card()._replace(title=f"{len(rows)} indexes", what="\n".join(rows))
+
+    def text(self) -> str:
+        """The report as a table of plain text."""
+        rows = [(each.index, each.table, _line(each)) for each in self.indexes]
+        return text_table([("index", "table", "status"), *rows]) if rows else "No index has a position."
+
+
+def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] = ()) -> StatusReport:
+    """Return the status of one index, or of every index; further steps say what is known of it elsewhere.
+
+    Without steps the lag is that of tables in the embedded catalog, whose metadata are files.
+    """
+    reading = typed_errors(config.opensearch_url, _READING, config.opensearch_username)
+    with closing(Connection.of(config).client()) as client, reading:
+        if not client.indices.exists(index=config.positions_index):
+            return StatusReport([])
+        client.indices.refresh(index=config.positions_index)
+        wanted = [{"term": {"type": "position"}}, *([{"term": {"index": index}}] if index else [])]
+        body = {"query": {"bool": {"filter": wanted}}, "sort": [{"index": "asc"}], "size": _MOST_TABLES}
+        hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
+        positions = [hit["_source"] for hit in hits]
+        last = [_last_run(client, config, str(source.get("index"))) for source in positions]
+    found = zip(positions, last, strict=True)
+    return StatusReport([_status(config, source, last_run, steps or (_lag_of_files,)) for source, last_run in found])
+
+
+def _status(
+    config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any], steps: tuple[Step, ...]
+) -> IndexStatus:
+    found: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for step in (_position, *steps):
+        try:
+            found |= step(config, source)
+        except Exception as error:  # whatever is wrong with one table, the others have a status
+            failed = failure_report(error, {})
+            problems[str(failed["message"])] = str(failed["state"])
+            if step is _position:
+                break
+    return IndexStatus(
+        index=str(source.get("index")),
+        table=str(source.get("table")),
+        last_run=last_run,
+        problem=" ".join(problems),
+        state=min(problems.values(), key=WORST_FIRST.index, default="ok"),
+        **found,
+    )
+
+
+def lag_of(metadata: TableMetadata, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    """How far a position is behind the branch of its table."""
+    branch = (source.get("selection") or {}).get("branch", config.branch)
+    snapshots, seconds = lag(metadata, source.get("snapshot_id"), head_snapshot_id(metadata, branch))
+    return {"lag_snapshots": snapshots, "lag_seconds": seconds}
+
+
+def _lag_of_files(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    """The lag by the files of the embedded catalog; nothing if the table is not there."""
+    catalog, *namespace, name = split_table_name(source["table"])
+    file = Path(config.warehouse_location) / "catalog.db"
+    if config.catalog_properties or catalog != config.catalog or not file.is_file():
+        return {}
+    query = "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+        row = database.execute(f"{query}AND table_name = ?", (catalog, ".".join(namespace), name)).fetchone()
+    path = Path(str(row[0]).removeprefix("file:")) if row else file
+    if not row or not path.is_file():
+        return {}
+    content = path.read_bytes()
+    metadata = json.loads(gzip.decompress(content) if ".gz." in path.name else content)
+    return lag_of(TableMetadata.from_json(metadata), config, source)
+
+
+def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    position, holder = parse_position(source)
+    pending = {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None
+    return {
+        "snapshot_id": position.snapshot_id,
+        "pending": pending,
+        "running": _running(holder) if holder else None,
+    }
+
+
+def _running(holder: LeaseHolder) -> dict[str, Any] | None:
+    gone = is_gone(holder, LeaseHolder.this_process(""))
+    # Whether a run on another machine is alive shows only when its lease expires.
+    shown = {"run_id": holder.run_id, "since": holder.since, "host": holder.host.split("/")[0]}
+    return None if gone else {**shown, "alive": None if gone is None else True}
+
+
+def _last_run(client: OpenSearch, config: SyncConfig, index: str) -> dict[str, Any]:
+    wanted = [{"term": {"type": "commit"}}, {"term": {"index": index}}]
+    body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": 1}
+    hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
+    return {name: hits[0]["_source"].get(name) for name in _OF_RUN} if hits else {}
+
+
+def _when(stored: object) -> str:
+    try:
+        return f"{datetime.fromisoformat(str(stored)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return "at an unknown time"
+
+
+def _line(status: IndexStatus) -> str:
+    parts = [f"snapshot {status.snapshot_id}" if status.snapshot_id is not None else "not exported yet"]
+    if status.lag_snapshots is not None:
+        parts.append(f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind")
+    elif not status.problem:
+        parts.append("lag unknown")
+    if status.last_run:
+        parts.append(f"last {status.last_run.get('kind')} {_when(status.last_run.get('updated_at'))}")
+    if status.pending:
+        failure = f" ({status.pending['failure']})" if status.pending.get("failure") else ""
+        parts.append(f"a begun {status.pending['kind']} is not finished{failure}")
+    if status.running:
+        parts.append(f"run {status.running['run_id']} is running")
+    if status.dead_letters:
+        parts.append(f"{status.dead_letters} dead letters")
+    return "; ".join([*parts, *([status.problem] if status.problem else [])])
