@@ -1,32 +1,12 @@
-"""Packages that not every job needs, the folders of the user, and what Python's workers do at the start of a task."""
+"""Versions of packages, the folders of the user, and what Python's workers do at the start of a task."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from zipimport import zipimporter
-
-from icecdc_core.errors import DependencyError
-
-
-@contextmanager
-def required(package: str, extra: str, remedy: str = "") -> Iterator[None]:
-    """Import a package in the block; one that is not installed is a `DependencyError` that says how to install it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != package:
-            raise
-        raise DependencyError(
-            f"The package {package} is not installed",
-            subject="package",
-            value=package,
-            remedy="; ".join(filter(None, (f'pip install "icecdc[{extra}]"', remedy))),
-        ) from error
 
 
 def installed_version(package: str) -> str:

@@ -10,11 +10,20 @@ import platform
 from typing import Any
 from weakref import WeakSet
 
-from icecdc_core.dependencies import installed_version, required
+from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import DependencyError
 
-with required("pyspark", "local", "or install pyspark 4.0 or 4.1; on Databricks run this on a cluster"):
+try:
     import pyspark
+except ModuleNotFoundError as error:
+    if error.name != "pyspark":
+        raise
+    raise DependencyError(
+        "The package pyspark is not installed",
+        subject="package",
+        value="pyspark",
+        remedy='pip install "icecdc[local]"; or install pyspark 4.0 or 4.1; on Databricks run this on a cluster',
+    ) from error
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
