@@ -90,7 +90,7 @@ def it_runs_from_the_wheel_in_an_empty_environment_and_an_empty_folder(installed
         assert ended.returncode == 0, ended.stderr[-3000:]
         return ended.stdout
 
-    code = "import importlib.util as u; print([n for n in ('IPython', 'tqdm') if u.find_spec(n)])"
+    code = "import importlib.util as u; print([n for n in ('IPython', 'papermill') if u.find_spec(n)])"
     assert run(["python", "-c", code]) == "[]\n"
     try:
         for command, text in COMMANDS:
