@@ -97,15 +97,11 @@ VECTOR = "knn_vector"
 """The field type of the k-NN plugin."""
 
 
-def sample_document(schema: T.StructType, properties: Properties) -> dict[str, Any]:
+def sample_document(schema: T.StructType, properties: Properties, prefix: str = "") -> dict[str, Any]:
     """Return a document of these types, with which a server shows whether the fields accept them.
 
     What only the values decide is left out: some texts, numbers of a date with a format, shapes and the like.
     """
-    return _samples("", schema, properties)
-
-
-def _samples(prefix: str, schema: T.StructType, properties: Properties) -> dict[str, Any]:
     found = {each.name: _sample(f"{prefix}{each.name}", each.dataType, properties) for each in schema.fields}
     return {name: sample for name, sample in found.items() if sample is not None}
 
@@ -119,9 +115,9 @@ def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
         count = str({VECTOR: field.get("dimension", 0), "geo_point": 2}.get(kind, 1))
         return [element] * int(count) if element is not None and count.isdecimal() and int(count) else None
     if isinstance(data_type, T.StructType) and kind not in _BY_VALUES:
-        return _samples(f"{path}.", data_type, properties)
+        return sample_document(data_type, properties, f"{path}.")
     if isinstance(data_type, T.MapType) and kind in OBJECTS:
-        return _samples(f"{path}.", T.StructType().add("key", data_type.valueType), properties)
+        return sample_document(T.StructType().add("key", data_type.valueType), properties, f"{path}.")
     if isinstance(data_type, T.StringType):
         takes_any = all(each.get("type") in _TEXTS for each in (field, *field.get("fields", {}).values()))
         return "a" if takes_any else None

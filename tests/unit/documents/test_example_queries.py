@@ -2,7 +2,7 @@
 
 import pytest
 
-from icecdc_core.documents.example_queries import as_text, example_queries
+from icecdc_core.documents.example_queries import example_queries
 
 KEYWORD = {"keyword": {"type": "keyword"}}
 EXACT = "exact text"
@@ -12,13 +12,10 @@ EXACT = "exact text"
     ("field", "expected"),
     [
         ({"type": "keyword"}, [{"term": {"v": EXACT}}]),
-        ({"type": "text"}, [{"match": {"v": "some words"}}]),
         ({"type": "text", "fields": KEYWORD}, [{"match": {"v": "some words"}}, {"term": {"v.keyword": EXACT}}]),
         ({"type": "long"}, [{"range": {"v": {"gte": 1, "lt": 100}}}]),
         ({"type": "boolean"}, [{"term": {"v": True}}]),
-        ({"type": "date", "format": "strict_date"}, [{"range": {"v": {"gte": "now-7d/d"}}}]),
         ({"type": "ip"}, [{"term": {"v": "10.0.0.0/8"}}]),
-        ({"type": "geo_point"}, [{"exists": {"field": "v"}}]),
         ({"type": "knn_vector", "dimension": 3}, [{"knn": {"v": {"vector": "<3 numbers>", "k": 10}}}]),
         ({"properties": {"b": {"type": "binary"}, "k": {"type": "keyword"}}}, [{"term": {"v.k": EXACT}}]),
         (
@@ -35,9 +32,3 @@ EXACT = "exact text"
 )
 def it_suits_the_type_of_the_field(field, expected):
     assert example_queries({"v": field, "other": {"type": "long"}}, "v") == expected
-
-
-def it_is_json_one_query_a_line():
-    assert as_text([{"term": {"v": True}}, {"exists": {"field": "v"}}]) == (
-        '{"term": {"v": true}}\n{"exists": {"field": "v"}}'
-    )
