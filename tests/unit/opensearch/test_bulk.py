@@ -1,15 +1,85 @@
-"""What an answer to a bulk request says of every operation, and which answers are unusable."""
+"""How actions are cut into requests, what an answer says of every operation, and how results are added."""
 
 from __future__ import annotations
+
+import pickle
+from dataclasses import fields, replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError
-from icecdc_core.opensearch.bulk import count_outcomes, item_outcomes
+from icecdc_core.errors import IcecdcError, IndexNotFoundError, OpenSearchRequestError, RejectedDocumentsError
+from icecdc_core.opensearch.bulk import (
+    BulkResult,
+    are_upserts,
+    bulk_requests,
+    count_outcomes,
+    document_id_of,
+    item_outcomes,
+    request_body,
+    require_accepted,
+)
 from icecdc_core.opensearch.client import UnusableAnswerError
 from icecdc_core.opensearch.counts import Counts
+
+
+def texts(*sizes, kind=None):
+    """Actions of these sizes in bytes, each of another letter."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return pa.array([letters[n % 26] * size for n, size in enumerate(sizes)], kind or pa.string())
+
+
+def cut(actions, bulk_bytes):
+    return [bytes(request_body(part)).decode() for part in bulk_requests(actions, bulk_bytes)]
+
+
+class DescribeRequests:
+    @pytest.mark.parametrize(
+        ("sizes", "bulk_bytes", "expected"),
+        [
+            ([], 10, []),
+            ([3, 3, 3], 9, ["aaabbbccc"]),
+            ([3, 3, 3], 8, ["aaabbb", "ccc"]),
+            ([3, 3, 3], 1, ["aaa", "bbb", "ccc"]),
+            ([2, 20, 2, 2], 10, ["aa", "b" * 20, "ccdd"]),
+            ([20, 2, 20], 10, ["a" * 20, "bb", "c" * 20]),
+        ],
+    )
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+    def it_cuts_by_bytes_and_never_inside_an_action(self, sizes, bulk_bytes, expected, kind):
+        assert cut(texts(*sizes, kind=kind), bulk_bytes) == expected
+
+    @pytest.mark.parametrize("begin", [0, 1, 2, 4])
+    def it_cuts_a_slice_of_a_column_as_if_it_were_a_column(self, begin):
+        column = texts(3, 4, 5, 6, 7)
+        assert cut(column[begin:], 9) == cut(pa.array(column[begin:].to_pylist(), pa.string()), 9)
+
+    def it_cuts_a_slice_that_ends_early_several_chunks_and_bytes_instead_of_characters(self):
+        assert cut(texts(3, 4, 5, 6)[1:3], 100) == ["bbbbccccc"]
+        assert cut(pa.chunked_array([texts(3), texts(3)]), 4) == ["aaa", "aaa"]
+        assert cut(pa.array(["éé", "éé"]), 6) == ["éé", "éé"]
+
+    def it_shares_the_memory_of_the_column(self):
+        column = texts(30, 30)
+        addresses = {part.buffers()[2].address for part in bulk_requests(column, 30)}
+        assert addresses == {column.buffers()[2].address}
+
+    def it_distinguishes_upserts_from_deletes(self):
+        actions = pa.array(['{"index":{"_id":"1"}}\n{}\n', '{"delete":{"_id":"2"}}\n', '{"index":{"_id":"3"}}\n{}\n'])
+        assert (are_upserts(actions).tolist(), are_upserts(actions[1:]).tolist()) == (
+            [True, False, True],
+            [False, True],
+        )
+
+    @pytest.mark.parametrize("action", ['{"index":{"_id":"\\u00e9|"}}\n{"a":"\\n"}\n', '{"delete":{"_id":"é|"}}\n'])
+    def it_finds_the_document_of_an_action(self, action):
+        assert document_id_of(action) == "é|"
+
+    def it_sends_only_the_selected_actions_again(self):
+        again = texts(3, 4, 5).take(pa.array([0, 2]))
+        assert bytes(request_body(again)) == b"aaaccccc"
+
 
 WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
 SENT = np.array([True, False])
@@ -132,3 +202,46 @@ class DescribeCountOutcomes:
         newer = {"status": 409, "error": error("x", "[current version [99]]: current version [8] is higher")}
         result = applied_to(newer, older)[0]
         assert (result.newest_version, result.newest_id) == (8, "1")
+
+
+LETTER = {"action": '{"index":{"_id":"7"}}\n{}\n', "status": 400, "reason": "too odd"}
+FIRST, SECOND = IcecdcError("first"), IcecdcError("second")
+
+
+class DescribeCounts:
+    def it_adds_every_counter(self):
+        ones = range(1, len(fields(Counts)) + 1)
+        tens = [10 * number for number in ones]
+        assert Counts(*ones) + Counts(*tens) == Counts(*(11 * number for number in ones))
+
+
+class DescribeBulkResult:
+    def it_counts_the_operations_that_are_done(self):
+        assert Counts(upserts=1, deletes=20, already_applied=300, rejected=4000, retries=9).operations == 4321
+
+    def it_adds_counts_and_keeps_some_samples_and_the_first_failure(self):
+        one = BulkResult(Counts(upserts=1, rejected=15), [LETTER] * 15, failure=FIRST)
+        total = one + BulkResult(Counts(upserts=2, rejected=15), [LETTER] * 15, failure=SECOND)
+        assert (total.counts.upserts, total.counts.rejected, len(total.rejected_samples), total.failure) == (
+            3,
+            30,
+            20,
+            FIRST,
+        )
+
+    def it_keeps_the_document_with_the_newest_version(self):
+        total = BulkResult(newest_version=3, newest_id="a") + BulkResult(newest_version=2, newest_id="b")
+        assert (total.newest_version, total.newest_id) == (3, "a")
+
+    def it_travels_from_an_executor_with_its_failure(self):
+        failure = IndexNotFoundError("gone", subject="index", value="t", remedy="export")
+        result = BulkResult(Counts(1, 2, 3, 4), [{"action": "é"}], failure, 5, "b")
+        read = pickle.loads(pickle.dumps(result))
+        assert (replace(read, failure=None), str(read.failure)) == (replace(result, failure=None), str(failure))
+
+
+def it_refuses_more_rejected_documents_than_allowed_naming_the_first_and_the_remedy():
+    result = BulkResult(Counts(rejected=3), [LETTER])
+    require_accepted(result, 3)
+    with pytest.raises(RejectedDocumentsError, match=r"'7': too odd \[max_rejected_documents=2\]\. Remedy: "):
+        require_accepted(result, 2)

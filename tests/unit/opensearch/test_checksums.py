@@ -6,9 +6,9 @@ import hashlib
 import json
 
 import pytest
-from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
 
-from icecdc_core.opensearch.checksums import as_numbers, content_digests, split_hits
+from icecdc_core.opensearch.checksums import as_numbers, content_digests, split_hits, without_fields
 from tests.colliding_texts import colliding_texts
 
 A = StructType().add("a", IntegerType())
@@ -83,3 +83,38 @@ def it_continues_after_a_document_that_contains_an_answer():
 
 def it_finds_nothing_in_an_answer_without_hits():
     assert split_hits(answer(), "i-1") == []
+
+
+PIPED = (
+    StructType()
+    .add("id", LongType())
+    .add("place", StructType().add("city", StringType()))
+    .add("items", ArrayType(StructType().add("price", LongType())))
+    .add("labels", MapType(StringType(), StringType()))
+    .add("a.b", StructType().add("c", LongType()))
+)
+
+
+@pytest.mark.parametrize(
+    ("paths", "document", "expected"),
+    [
+        ([], {"id": 1}, {"id": 1}),
+        (["embedding"], {"id": 1}, {"id": 1}),
+        (["embedding"], {"id": 1, "embedding": [1.0]}, {"id": 1}),
+        (["embedding"], {"id": 1, "embedding": {"x": 1}}, {"id": 1}),
+        (["tags.source"], {"id": 1, "tags": {"source": "x"}}, {"id": 1}),
+        (["tags.source"], {"id": 1, "tags.source": "x"}, {"id": 1}),
+        (["tags.source"], {"id": 1, "tags": {"source": "x", "other": 1}}, {"id": 1, "tags": {"other": 1}}),
+        (["tags.a", "tags.b"], {"tags": {"a": 1, "b": {"c": 2}}}, {}),
+        (["tags.a.b"], {"tags": {"a": {"b": 1}}}, {}),
+        (["place.pin"], {"place": {"city": "x", "pin": "1,2"}}, {"place": {"city": "x"}}),
+        (["place.pin"], {"place": {"pin": "1,2"}}, {"place": {}}),
+        (["place.pin"], {"place": None}, {"place": None}),
+        (["items.total"], {"items": [{"price": 1, "total": 2}, None]}, {"items": [{"price": 1}, None]}),
+        (["a.b.d"], {"a.b": {"c": 1}, "a": {"b": {"d": 2}}}, {"a.b": {"c": 1}}),
+        (["a.b.d"], {"a.b": {"c": 1, "d": 2}}, {"a.b": {"c": 1}}),
+        (["x"], {"labels": {"x": "y"}}, {"labels": {"x": "y"}}),
+    ],
+)
+def it_leaves_the_row(paths, document, expected):
+    assert without_fields(document, paths, PIPED) == expected
