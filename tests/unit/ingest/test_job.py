@@ -1,4 +1,4 @@
-"""How a run of the ingest goes from stream to stream, which metrics it publishes, and what its batches add up to."""
+"""How a run of the ingest goes from stream to stream, and which metrics it publishes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from icecdc_core.errors import KafkaError, LostOffsetsError
+from icecdc_core.errors import LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
-from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob, TableEntry
+from icecdc_core.ingest.commit_log import LoggedJob
 from icecdc_core.ingest.job import SECONDS_BETWEEN, IngestRun
-from icecdc_core.ingest.report import Totals
 from icecdc_core.ingest.start_offsets import StreamStart
 
 
@@ -91,38 +90,7 @@ class DescribeProgress:
             seen.append(published(tmp_path)["icecdc_ingest_records"])
         assert seen == [1, 1, 3]
 
-    def it_leaves_out_a_time_that_kafka_does_not_report(self, run, tmp_path):
-        def away():
-            raise KafkaError("away")
-
-        run()._publish_progress(batches(away))
-        assert "icecdc_ingest_records" in published(tmp_path)
-        assert "icecdc_ingest_complete_through_timestamp_seconds" not in published(tmp_path)
-
     def it_asks_kafka_nothing_if_nobody_wants_to_know(self, run):
         asked = []
         run("")._publish_progress(batches(lambda: asked.append(1)))
         assert asked == []
-
-
-def batch(number, *tables, **counts):
-    return LogEntry(job="j", batch=number, run_id="r", kind="batch", offsets={}, tables=list(tables), **counts)
-
-
-class DescribeTotals:
-    def it_adds_up_the_batches_and_keeps_the_last_state_of_each_table(self):
-        first = batch(1, TableEntry("a", snapshot_id=1, rows=2, files=1), records=3, dead_letters=1)
-        second = batch(2, TableEntry("a", state=BEHIND, rows=1, deletes=4, error="full"), TableEntry("b"), records=5)
-        actual = Totals(first, second)
-        assert actual.batches == 2
-        assert actual.counts == {
-            "records": 8,
-            "rows_written": 3,
-            "deletes": 4,
-            "dead_letters": 1,
-            "files": 1,
-            "tables": {
-                "a": {"rows": 3, "deletes": 4, "files": 1, "state": "behind", "snapshot_id": None, "error": "full"},
-                "b": {"rows": 0, "deletes": 0, "files": 0, "state": "written", "snapshot_id": None, "error": ""},
-            },
-        }

@@ -9,12 +9,11 @@ from icecdc_core.errors import (
     ConfigError,
     DiskFullError,
     IcecdcError,
-    IngestWriteError,
     KafkaError,
     LostOffsetsError,
 )
 from icecdc_core.ingest.kafka import StreamCallback, typed_failure, typed_stream_failure
-from icecdc_core.ingest.offsets import span, to_json
+from icecdc_core.ingest.offsets import to_json
 
 START = {"t": {0: 2, 1: 5}}
 
@@ -105,23 +104,3 @@ def it_keeps_typed_errors_knows_those_of_the_machine_and_leaves_others():
     assert isinstance(typed_failure(full, "t", ""), DiskFullError)
     assert isinstance(typed_stream_failure(full, "127.0.0.1:9"), DiskFullError)
     assert typed_stream_failure(PySparkException("something else"), "127.0.0.1:9") is None
-
-
-def it_names_the_class_of_an_error_that_nobody_expected_and_keeps_it():
-    error = KeyError("x")
-    actual = typed_failure(error, "t", "r")
-    assert (actual.message, actual.__cause__) == (
-        "The table could not be written: KeyError: 'x'; the batch had the records r",
-        error,
-    )
-
-
-def it_says_the_innermost_cause_of_a_failed_write():
-    error = PySparkException("Job aborted\nCaused by: java.lang.IllegalStateException: the cause\n\tat a.B.c(B.java:1)")
-    actual = typed_failure(error, "`lake`.`ns`.`t`", span({"a": {0: 7}}, {"a": {0: 9}}))
-    assert isinstance(actual, IngestWriteError)
-    assert (actual.message, actual.value) == (
-        "The table could not be written: java.lang.IllegalStateException: the cause; the batch had the records "
-        "a partition 0 offset 7 to 8",
-        "`lake`.`ns`.`t`",
-    )

@@ -82,10 +82,3 @@ def it_leaves_out_records_that_were_read(spark, start, expected):
     )
     condition = offsets.unread(A, start, {"t": {0: 6, 1: 7}, "s": {0: 1}})
     assert sorted(tuple(row) for row in records.where(condition).collect()) == expected
-
-
-def it_names_the_records_of_a_batch():
-    start = {"t": {0: 5, 1: 6, 2: 4}}
-    actual = offsets.span(start, {"t": {0: 6, 1: 9, 2: 4}, "s": {0: 1}})
-    assert actual == "t partition 0 offset 5, t partition 1 offset 6 to 8, s partition 0 offset 0"
-    assert offsets.span({}, {"t": dict.fromkeys(range(12), 1)}).endswith("t partition 9 offset 0 and 2 more partitions")

@@ -164,12 +164,6 @@ class Catalog:
         return SimpleNamespace(collect=lambda: self.rows)
 
 
-def it_knows_the_tables_that_the_parameters_name():
-    assert start_offsets.known_tables(None, make(table="lake.ns.a"), LOGGED) == ["`lake`.`ns`.`a`"]
-    actual = start_offsets.known_tables(None, make(route_by="regex", routes=ROUTES), LOGGED)
-    assert actual == ["`lake`.`ns`.`a`", "`lake`.`ns`.`b`"]
-
-
 def it_knows_the_tables_of_the_namespace_and_of_the_log_but_not_the_ingests_own():
     catalog = Catalog("b", "a", "icecdc_ingest_log", "icecdc_ingest_dead_letters")
     actual = start_offsets.known_tables(catalog, make(route_by="topic", namespace="lake.ns"), LOGGED)
