@@ -27,6 +27,7 @@ def settings(**given: Any) -> SimpleNamespace:
     """The parameters that say how records are read, with their defaults."""
     standard = {
         "format": "json",
+        "mode": "upsert",
         "schema_registry_url": "",
         "schema_registry_auth": "",
         "key_format": "text",

@@ -16,11 +16,7 @@ _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.Integer
 
 
 def merge_types(left: T.DataType, right: T.DataType) -> T.DataType:
-    """Return the narrowest type that holds the values of both; a string if there is no other.
-
-    Structs are merged field by field, by name; a field that one of them lacks is optional. The merged field has the
-    metadata of the left one.
-    """
+    """Return the narrowest type that holds the values of both; a string if there is no other."""
     if left == right or isinstance(right, T.NullType):
         return left
     if isinstance(left, T.StructType) and isinstance(right, T.StructType):
@@ -52,10 +48,7 @@ def map_value_type(seen: T.DataType | None) -> T.DataType | None:
 
 
 def promote_type(current: T.DataType, seen: T.DataType) -> T.DataType | None:
-    """Return the type to which Iceberg can promote a column so that it stores values of another; None if there is none.
-
-    The rules come from the Iceberg specification, "Schema evolution".
-    """
+    """Return the type to which Iceberg can promote a column for values of another; None if there is none."""
     if isinstance(current, T.IntegerType) and isinstance(seen, T.LongType):
         return seen
     if isinstance(current, T.FloatType) and isinstance(seen, T.DoubleType):
@@ -74,8 +67,8 @@ def _merge_structs(left: T.StructType, right: T.StructType) -> T.StructType:
         other = others.pop(field.name, None)
         kind = field.dataType if other is None else merge_types(field.dataType, other.dataType)
         nullable = other is None or field.nullable or other.nullable
-        fields.append(T.StructField(field.name, kind, nullable, field.metadata))
-    fields += [T.StructField(field.name, field.dataType, True, field.metadata) for field in others.values()]
+        fields.append(T.StructField(field.name, kind, nullable))
+    fields += [T.StructField(field.name, field.dataType) for field in others.values()]
     return T.StructType(fields)
 
 
@@ -95,37 +88,66 @@ def _merge_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
 Path = tuple[str, ...]
 """The names from a top-level field down to a nested one."""
 
-RESERVED = frozenset(
-    {
-        "_file",
-        "_pos",
-        "_deleted",
-        "_spec_id",
-        "_partition",
-        "_row_id",
-        "_last_updated_sequence_number",
-        "_change_type",
-        "_change_ordinal",
-        "_commit_snapshot_id",
-    }
-)
+_METADATA_COLUMNS = "_file _pos _deleted _spec_id _partition _row_id _last_updated_sequence_number"
+RESERVED = frozenset(f"{_METADATA_COLUMNS} _change_type _change_ordinal _commit_snapshot_id".split())
 """The names of Iceberg's metadata columns and of the columns in its changelogs."""
 
 
 class ColumnNames:
-    """The names of a table's fields, nested ones included."""
+    """The names that the fields of a table have, nested ones included, and those that new fields get."""
 
-    def __init__(self, schema: T.StructType, others: Iterable[str] = ()) -> None:
+    def __init__(self, schema: T.StructType, others: Iterable[str] = (), lower: bool = False) -> None:
         self._names = {fold_case(name) for name in others} | {fold_case(".".join(path)) for path in _paths(schema, ())}
+        self._lower = lower
 
-    def add(self, path: Path) -> bool:
-        """Add the name of a new field; False if the field must not have it: it is empty, reserved or not new."""
+    def new_struct(self, kind: T.StructType, path: Path = ()) -> T.StructType:
+        """Return a struct's new fields, all optional."""
+        new = ((self.new_name(field.name), field.dataType) for field in kind.fields)
+        fields = ((name, self.new_type(inner, (*path, name))) for name, inner in new)
+        return T.StructType([T.StructField(name, inner) for name, inner in fields if inner is not None])
+
+    def new_type(self, kind: T.DataType, path: Path) -> T.DataType | None:
+        """Return the type of a new field, without inner fields that cannot become columns; None if itself it cannot."""
+        # A field of the type null, as Avro has it, never has a value.
+        if isinstance(kind, T.NullType) or not self._add(path):
+            return None
+        if isinstance(kind, T.StructType):
+            return self.new_struct(kind, path) or None
+        if isinstance(kind, T.ArrayType):
+            element = self.new_type(kind.elementType, (*path, "element"))
+            return None if element is None else T.ArrayType(element)
+        if isinstance(kind, T.MapType):
+            value = self.new_type(kind.valueType, (*path, "value"))
+            return None if value is None else T.MapType(kind.keyType, value)
+        return T.IntegerType() if isinstance(kind, (T.ByteType, T.ShortType)) else kind
+
+    def new_name(self, name: str) -> str:
+        return name.lower() if self._lower else name
+
+    def _add(self, path: Path) -> bool:
+        """Add the name of a new field; False if no field may have it: it is empty, reserved or not new."""
         dotted, name = fold_case(".".join(path)), fold_case(path[-1])
         is_reserved = len(path) == 1 and (name in RESERVED or name.startswith(OWN_PREFIX))
         if not name or is_reserved or dotted in self._names:
             return False
         self._names.add(dotted)
         return True
+
+
+def unknown_fields(columns: T.DataType, seen: T.DataType, any_case: bool, path: Path = ()) -> Iterator[Path]:
+    """Yield the fields that have no column, each with the names of the columns around it."""
+    if isinstance(columns, T.StructType) and isinstance(seen, T.StructType):
+        known = {field.name.lower() if any_case else field.name: field for field in columns.fields}
+        for field in seen.fields:
+            column = known.get(field.name.lower() if any_case else field.name)
+            if column is None:
+                yield (*path, field.name)
+            else:
+                yield from unknown_fields(column.dataType, field.dataType, any_case, (*path, column.name))
+    elif isinstance(columns, T.ArrayType) and isinstance(seen, T.ArrayType):
+        yield from unknown_fields(columns.elementType, seen.elementType, any_case, (*path, "element"))
+    elif isinstance(columns, T.MapType) and (value := map_value_type(seen)) is not None:
+        yield from unknown_fields(columns.valueType, value, any_case, (*path, "value"))
 
 
 def fold_case(name: str) -> str:
@@ -144,3 +166,7 @@ def _paths(kind: T.DataType, path: Path) -> Iterator[Path]:
     for name, each in inner.items():
         yield (*path, name)
         yield from _paths(each, (*path, name))
+
+
+def field_names(schema: T.StructType) -> set[str]:
+    return {path[-1] for path in _paths(schema, ())}

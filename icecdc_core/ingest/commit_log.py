@@ -54,12 +54,10 @@ class TableEntry:
     snapshot_ms: int | None = None
 
     def unchanged(self) -> TableEntry:
-        """The same table in a batch that writes nothing into it."""
         return replace(self, state=WRITTEN, rows=0, deletes=0, files=0, bytes=0, error="")
 
 
 def current_snapshot_id(table: Any) -> int | None:
-    """Return the id of the table's current snapshot; None for an empty table."""
     snapshot = table.currentSnapshot()
     return None if snapshot is None else int(snapshot.snapshotId())
 
@@ -81,7 +79,6 @@ def find_recorded(name: str, table: Any, job: str) -> TableEntry:
 
 
 def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
-    """Return whether a snapshot is the table's current one or an ancestor of it."""
     for snapshot in ancestors(table):
         if int(snapshot.snapshotId()) == back_to:
             return False
@@ -118,8 +115,6 @@ KEEP = 100  # so many batches of a job at least keep their entries
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One row of the log."""
-
     job: str
     batch: int
     run_id: str
@@ -136,8 +131,6 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class LoggedJob:
-    """What the log says about a job."""
-
     exists: bool = False
     batch: int = -1
     offsets: Offsets = field(default_factory=dict)
@@ -151,29 +144,22 @@ class LoggedJob:
 
 
 def create(spark: SparkSession, name: str) -> None:
-    """Create the log if it does not exist; `name` has every part quoted."""
     with _typed_failures(name):
         create_table_once(spark, name, SCHEMA, _PROPERTIES, partition="job")
 
 
 def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
-    """Return what the log says about a job."""
     with _typed_failures(name):
         return _summary(spark.table(name).where(F.col("job") == job))
 
 
 def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
-    """Append an entry."""
     with _typed_failures(name):
         _row(spark, entry).writeTo(name).append()
 
 
 def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_minutes: float = 10.0) -> None:
-    """Replace all entries of a job except the last ones by one that says the same; drop old snapshots of the log.
-
-    One commit replaces all files of the job. A failure is logged: most often another copy of the job wrote an entry,
-    and the next trim succeeds.
-    """
+    """Replace all entries of a job but the last ones by one that says the same; a failure is only logged."""
     try:
         snapshot_id = current_snapshot_id(load_table(spark, name))
         seen = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}")  # noqa: S608

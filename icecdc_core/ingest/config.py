@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config.model import (
@@ -41,10 +41,11 @@ METADATA: tuple[str, ...] = get_args(MetadataColumn)
 """Kafka's metadata of a record, in the order of the columns that store it."""
 
 _SERVER = r"[^\s/@,]+:\d+"
-_TRANSFORM = re.compile(
-    r"(?P<time>year|month|day|hour)s?\((?P<of>[^(),]+)\)"
-    r"|(?P<sized>bucket|truncate)\((?P<width>[1-9]\d{0,8}), *(?P<by>[^(),]+)\)|(?P<plain>[^(),]+)"
+_TRANSFORM = (
+    r"^((?P<time>year|month|day|hour)s?\((?P<of>[^(),]+)\)"
+    r"|(?P<sized>bucket|truncate)\((?P<width>[1-9]\d{0,8}), *(?P<by>[^(),]+)\)|(?P<plain>[^(),]+))$"
 )
+_OFFSETS = TypeAdapter(dict[str, dict[Annotated[int, Field(ge=0, lt=2**31)], Annotated[int, Field(ge=0, lt=2**63)]]])
 # The delivery guarantee depends on them.
 _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
 
@@ -74,25 +75,18 @@ def check_namespace(text: str) -> str:
     return text
 
 
-def parse_transforms(value: object) -> object:
-    """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses."""
-    if isinstance(value, str):
-        is_array = value.startswith("[")
-        remedy = 'write ["days(ts)","region"] or days(ts), region'
-        value = parse_json(value, "a JSON array", remedy) if is_array else re.split(r",\s*(?![^()]*\))", value)
-    texts = [str(item).strip() for item in value] if isinstance(value, (list, tuple)) else [""]
-    for text in texts:
-        parse_transform(text)
-    return texts
+def split_transforms(value: object) -> object:
+    """Split a JSON array, or a text with commas outside of parentheses."""
+    if not isinstance(value, str):
+        return value
+    remedy = 'write ["days(ts)","region"] or days(ts), region'
+    return parse_json(value, "a JSON array", remedy) if value.startswith("[") else re.split(r",\s*(?![^()]*\))", value)
 
 
 def parse_transform(text: str) -> tuple[str, int, str]:
     """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column."""
-    match = _TRANSFORM.fullmatch(text)
-    if match is None:
-        raise parameter_problem(
-            f"has {text!r}, which is no transform", "write days(ts), bucket(16, id), truncate(4, name) or region"
-        )
+    match = re.match(_TRANSFORM, text)
+    assert match is not None
     name = f"{match['time']}s" if match["time"] else match["sized"] or ""
     return name, int(match["width"] or 0), (match["of"] or match["by"] or match["plain"]).strip()
 
@@ -124,13 +118,9 @@ def parse_starting_offsets(value: object) -> object:
 def parse_offsets(text: str) -> dict[str, dict[int, int]]:
     """Return offsets from JSON as Spark writes it: topic to partition to next offset."""
     try:
-        topics = json.loads(text)
-        parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in topics.items()}
-        if all(0 <= p < 2**31 and 0 <= offset < 2**63 for parts in parsed.values() for p, offset in parts.items()):
-            return parsed
-    except (ValueError, AttributeError, TypeError, OverflowError):
-        pass
-    raise parameter_problem("is not JSON of offsets", 'write {"topic":{"0":42,"1":0}}')
+        return _OFFSETS.validate_json(text)
+    except ValidationError:
+        raise parameter_problem("is not JSON of offsets", 'write {"topic":{"0":42,"1":0}}') from None
 
 
 def quoted_table(name: str) -> str:
@@ -177,7 +167,7 @@ Namespace = Annotated[str, AfterValidator(check_namespace)]
 JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Servers = Annotated[str, Field(pattern=rf"^{_SERVER}(,{_SERVER})*$"), BeforeValidator(join_servers)]
 MetadataColumns = Annotated[list[MetadataColumn], BeforeValidator(parse_column_names)]
-Transforms = Annotated[list[str], BeforeValidator(parse_transforms)]
+Transforms = Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)]
 Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
 ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
 StartingOffsets = Annotated[str, BeforeValidator(parse_starting_offsets)]

@@ -35,11 +35,7 @@ _NO_VALUE = "the record has no value"
 def decode_records(
     records: DataFrame, settings: FormatSettings, known_schemas: dict[int, RegisteredSchema] | None = None
 ) -> DataFrame:
-    """Decode the records of a batch.
-
-    Plain JSON is not parsed yet: `parse_rows` finds what is wrong in it. The formats with a schema registry, and
-    Debezium's JSON, read the frame once to collect the schemas of its records.
-    """
+    """Decode the records of a batch; plain JSON is not parsed yet: `parse_rows` finds what is wrong in it."""
     columns = [name for name in _RECORD_COLUMNS if name in records.columns]
     if settings.tombstones == "ignore":
         records = records.where(F.col("value").isNotNull())
@@ -94,10 +90,7 @@ def _with_lost_values(decoded: Column, text: Column, tombstone: Column) -> Colum
 
 
 class _WireFormat:
-    """Decodes records in Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data.
-
-    The format is described in Confluent's Schema Registry documentation, "Wire format".
-    """
+    """Decodes Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data."""
 
     def __init__(self, records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> None:
         self._records, self._body, self._tombstone, self._settings = records, body, tombstone, settings
@@ -142,7 +135,7 @@ class _WireFormat:
     def _decode_avro(self, number: int, row: Column, logical_type: LogicalType) -> Column:
         what, result = "a record", None
         if self._settings.format == "debezium_avro":
-            what, result = "a change event", decode_debezium_envelope(row, logical_type)
+            what, result = "a change event", decode_debezium_envelope(row, logical_type, self._settings)
         elif logical_type.fields:
             result = decode_result(payload_json(row, logical_type), column_type(logical_type).json())
         if result is None:

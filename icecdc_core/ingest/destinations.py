@@ -6,14 +6,14 @@ In: the columns of records. Out: a table that has them, or an error that says wh
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -32,12 +32,13 @@ from pyspark.sql.types import (
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
-from icecdc_core.ingest.column_types import fold_case
+from icecdc_core.ingest.column_types import ColumnNames, fold_case
 from icecdc_core.ingest.config import METADATA, parse_transform
-from icecdc_core.ingest.evolution import evolve, new_columns, plan_evolution
-from icecdc_core.ingest.inference import infer_schema
+from icecdc_core.ingest.evolution import evolve, plan_evolution
+from icecdc_core.ingest.inference import Seen, find_spellings, infer_schema, look_at
 from icecdc_core.ingest.publish import WAP_ENABLED
-from icecdc_core.ingest.readers import DEFAULT, FOLDERS, WRITTEN_AS, is_too_long_for_folder
+from icecdc_core.ingest.readers import DEFAULT, WRITTEN_AS
+from icecdc_core.ingest.rows import ROW
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
@@ -63,40 +64,21 @@ METADATA_TYPES: dict[str, DataType] = dict(
 
 def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> StructType:
     """The columns of a table that come from the payload: all but those for Kafka's metadata."""
-    schema = with_checks(spark, table, spark_schema(spark, table))
-    wanted = {f"{METADATA_PREFIX}{column}" for column in config.metadata_columns}
+    types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
+    schema = _with_hidden_types(spark_schema(spark, table), types)
+    wanted = set(metadata_names(config))
     if missing := sorted(wanted - set(schema.names)):
-        types = {name: METADATA_TYPES[name.removeprefix(METADATA_PREFIX)].simpleString() for name in missing}
+        kinds = {name: METADATA_TYPES[name.removeprefix(METADATA_PREFIX)].simpleString() for name in missing}
         raise ColumnNotFoundError(
             "The table lacks columns for metadata_columns",
             subject="metadata_columns",
             value=missing,
-            remedy="add them: " + ", ".join(f"{name} {kind}" for name, kind in types.items()),
+            remedy="add them: " + ", ".join(f"{name} {kind}" for name, kind in kinds.items()),
         )
     return StructType([column for column in schema if column.name not in wanted])
 
 
-def metadata_checks(spark: SparkSession, table: Any, config: IngestConfig) -> dict[str, list[dict[str, Any]]]:
-    """Which metadata columns are partition columns whose values can be too long for the names of partition folders."""
-    schema = with_checks(spark, table, spark_schema(spark, table))
-    columns = {name: f"{METADATA_PREFIX}{name}" for name in config.metadata_columns}
-    found = {name: schema[each].metadata.get(FOLDERS) for name, each in columns.items() if each in schema.names}
-    return {name: json.loads(folders) for name, folders in found.items() if folders}
-
-
-def with_metadata_problems(decoded: DataFrame, checks: dict[str, list[dict[str, Any]]]) -> DataFrame:
-    """Fill in the `problem` of records whose metadata makes the name of a partition folder too long."""
-    for name, folders in checks.items():
-        for folder in folders:
-            is_long = is_too_long_for_folder(F.col(name), METADATA_TYPES[name], folder)
-            text = f"field {METADATA_PREFIX}{name} makes the name of a partition folder too long"
-            problem = F.coalesce("problem", F.when(is_long & ~F.col("op").eqNullSafe("delete"), F.lit(text)))
-            decoded = decoded.withColumn("problem", problem)
-    return decoded
-
-
 def metadata_names(config: IngestConfig) -> list[str]:
-    """The names of the table's columns for Kafka's metadata."""
     return [f"{METADATA_PREFIX}{column}" for column in config.metadata_columns]
 
 
@@ -115,7 +97,6 @@ def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[s
 
 
 def create_table(spark: SparkSession, name: str, seen: StructType, columns: StructType, config: IngestConfig) -> None:
-    """Create a table with schema, partitions, sort order and properties in one commit."""
     parts = split_table_name(name)
     create_namespace(spark, parts[:-1])
     schema = _iceberg_schema(spark, seen, columns, config)
@@ -149,24 +130,23 @@ def create_table(spark: SparkSession, name: str, seen: StructType, columns: Stru
 
 
 def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
-    """Create a namespace if it does not exist.
-
-    Some catalogs cannot create namespaces. Then it exists already, or the first table says that it does not.
-    """
+    """Create a namespace if it does not exist; some catalogs cannot, then the first table says so."""
     name = ".".join(quoted(part) for part in parts)
-    try:
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
-    except AnalysisException:
-        return
-    except (PySparkException, Py4JJavaError) as error:
-        # If two runs create it at once, a catalog in a database fails for the second.
-        if not _exists(spark, name):
-            raise CatalogError(
-                f"The namespace could not be created: {describe_failure(error)[:500]}",
-                subject="namespace",
-                value=name,
-                remedy="check that the catalog can be reached, and the permissions of this user, or create it by hand",
-            ) from error
+    for is_last in (False, True):  # if two runs create it at once, a catalog in a database fails for the second
+        try:
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
+            return
+        except AnalysisException:
+            return
+        except (PySparkException, Py4JJavaError) as error:
+            if is_last:
+                raise CatalogError(
+                    f"The namespace could not be created: {describe_failure(error)[:500]}",
+                    subject="namespace",
+                    value=name,
+                    remedy="check that the catalog can be reached, and the permissions of this user, or create it by "
+                    "hand",
+                ) from error
 
 
 def partition_names(config: IngestConfig) -> list[str]:
@@ -215,27 +195,10 @@ def _partition_spec(spark: SparkSession, schema: Any, config: IngestConfig) -> A
     return builder.build()
 
 
-def _exists(spark: SparkSession, namespace: str) -> bool:
+def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> tuple[Any, bool]:
+    """Return a table and whether it is new; no table if it does not exist and none of the records can be a row."""
     try:
-        return bool(spark.catalog.databaseExists(namespace))
-    except (PySparkException, Py4JJavaError):
-        return False
-
-
-@dataclass(frozen=True)
-class OpenedTable:
-    """A table as `open_or_create_table` loaded or created it; None if no record can be a row of a new one."""
-
-    table: Any
-    is_new: bool = False
-
-
-def open_or_create_table(
-    spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig
-) -> OpenedTable:
-    """Load a table. If it does not exist and `auto_create` is set, create it for these records."""
-    try:
-        return OpenedTable(load_table(spark, name))
+        return load_table(spark, name), False
     except TableNotFoundError as error:
         if not config.auto_create:
             raise TableNotFoundError(
@@ -244,24 +207,26 @@ def open_or_create_table(
                 value=name,
                 remedy="create it, or set auto_create=true; the next run reads its records again",
             ) from error
-    seen = infer_schema(records().where(~F.col("op").eqNullSafe("delete")))
-    columns = new_columns(seen, config, [*metadata_names(config), *partition_names(config)])
+    seen = infer_schema(records.where(~F.col("op").eqNullSafe("delete")))
+    taken = ColumnNames(
+        StructType(), [*metadata_names(config), *partition_names(config)], config.column_case == "lower"
+    )
+    columns = taken.new_struct(seen)
     # A record without an identifier cannot be a row.
     known = {fold_case(column) for column in columns.names}
     identifiers = [{fold_case(column), fold_case(column).split(".")[0]} for column in config.identifier_columns]
     if not known or not all(known & names for names in identifiers):
-        return OpenedTable(None)
+        return None, False
     create_table(spark, name, seen, columns, config)
-    return OpenedTable(load_table(spark, name), is_new=True)
+    return load_table(spark, name), True
 
 
-def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
-    """Change a table's schema in one commit so that it fits the records."""
+def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> Seen:
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
-    seen = infer_schema(records, current, any_case=config.column_case != "sensitive")
-    specs = table.specs().values()
-    partitions = [str(field.name()) for spec in specs for field in spec.fields()]
+    spellings = find_spellings(records, current) if config.column_case != "sensitive" else None
+    seen = look_at(records, current, spellings)
+    partitions = [str(field.name()) for spec in table.specs().values() for field in spec.fields()]
     identifiers = [str(identifier) for identifier in table.schema().identifierFieldNames()]
     changes = plan_evolution(current, seen, config, [*partitions, *metadata_names(config)], identifiers)
     if changes:
@@ -269,27 +234,16 @@ def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, confi
     return seen
 
 
-Folders = dict[int, list[dict[str, Any]]]
-"""By the ID of a column: an entry for each partition folder whose name its values become."""
-
-
-def with_checks(spark: SparkSession, table: Any, schema: StructType) -> StructType:
-    """Return a table's columns; their metadata has what readers must know of them that Spark does not show."""
-    types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
-    return _with_field_checks(schema, types, _folders(spark, table))
-
-
-def _with_field_checks(schema: StructType, types: dict[str, Any], folders: Folders) -> StructType:
+def _with_hidden_types(schema: StructType, types: dict[str, Any]) -> StructType:
+    """Add what readers must know of the fields to their metadata: types and defaults that Spark does not show."""
     fields = []
     for column, field in zip(schema.fields, types["fields"], strict=True):
-        kind, written_as = _with_nested_checks(column.dataType, field["type"], folders)
+        kind, written_as = _with_hidden_type(column.dataType, field["type"])
         metadata = dict(column.metadata or {})
         if written_as:
             metadata[WRITTEN_AS] = json.dumps(written_as)
         if field.get("write-default") is not None and isinstance(field["type"], str):
             metadata[DEFAULT] = _default_text(column.dataType, field["write-default"])
-        if field["id"] in folders and isinstance(kind, (StringType, BinaryType)):
-            metadata[FOLDERS] = json.dumps(folders[field["id"]])
         fields.append(StructField(column.name, kind, column.nullable, metadata))
     return StructType(fields)
 
@@ -304,24 +258,23 @@ def _default_text(kind: DataType, value: Any) -> str:
     return f"'{text}'" if is_text else f"CAST('{text}' AS {kind.simpleString()})"
 
 
-def _with_nested_checks(kind: DataType, wanted: Any, folders: Folders) -> tuple[DataType, Any]:
-    """The type with the checks of its fields, and the type of its values if Spark does not show it."""
+def _with_hidden_type(kind: DataType, wanted: Any) -> tuple[DataType, Any]:
+    """The type with the hidden types of its fields, and the type of its values if Spark does not show it."""
     if isinstance(kind, StructType):
-        return _with_field_checks(kind, wanted, folders), ""
-    # A partition field cannot have its source in an array or a map.
+        return _with_hidden_types(kind, wanted), ""
     if isinstance(kind, ArrayType):
-        element, written_as = _with_nested_checks(kind.elementType, wanted["element"], {})
+        element, written_as = _with_hidden_type(kind.elementType, wanted["element"])
         return ArrayType(element, kind.containsNull), written_as
     if isinstance(kind, MapType):
-        _, key = _with_nested_checks(kind.keyType, wanted["key"], {})
-        value, written_as = _with_nested_checks(kind.valueType, wanted["value"], {})
-        checks = {"key": key, "value": written_as} if key or written_as else ""
-        return MapType(kind.keyType, value, kind.valueContainsNull), checks
+        _, key = _with_hidden_type(kind.keyType, wanted["key"])
+        value, written_as = _with_hidden_type(kind.valueType, wanted["value"])
+        hidden = {"key": key, "value": written_as} if key or written_as else ""
+        return MapType(kind.keyType, value, kind.valueContainsNull), hidden
     return kind, wanted if wanted == "uuid" or str(wanted).startswith("fixed[") else ""
 
 
-def _folders(spark: SparkSession, table: Any) -> Folders:
-    """How values become the names of partition folders, by the ID of the column.
+def long_folder_names(spark: SparkSession, table: Any, config: IngestConfig) -> Callable[[DataFrame], Column] | None:
+    """Return why a row's partition folder would have a longer name than the storage accepts; None if none can have.
 
     A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
     """
@@ -330,11 +283,37 @@ def _folders(spark: SparkSession, table: Any) -> Folders:
     limit = _FOLDER_BYTES
     if fields and urlsplit(location).scheme in _OBJECT_STORES:
         limit = (_KEY_BYTES - _FILE_NAME_BYTES - len(location.encode())) // len(fields) - len("/")
-    folders: Folders = {}
+    folders = []
     for field in fields:
         transform, _, width = field["transform"].partition("[")
-        if transform in ("identity", "truncate"):  # the others have short values
+        kind = str(table.schema().findType(field["source-id"]))
+        # The other transforms have short values, and so have the other types.
+        if transform in ("identity", "truncate") and re.match("string|binary|fixed", kind):
             left = max(0, limit - len(f"{quote_plus(field['name'])}="))
-            folder = {"width": int(width.removesuffix("]") or 0), "limit": left}
-            folders.setdefault(field["source-id"], []).append(folder)
-    return folders
+            source = str(table.schema().findColumnName(field["source-id"]))
+            folders.append((source, kind == "string", int(width.removesuffix("]") or 0), left))
+    metadata = {f"{METADATA_PREFIX}{name}": name for name in config.metadata_columns}
+
+    def problem(rows: DataFrame) -> Column:
+        found = F.lit(None).cast("string")
+        for source, is_text, width, left in folders:
+            value = F.col(metadata[source]) if source in metadata else _inner_value(rows, source)
+            text = F.substring(value, 1, width) if width else value
+            text = text if is_text else F.base64(text)
+            # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
+            is_long = (F.octet_length(text) > left // 3) & (F.octet_length(F.url_encode(text)) > left)
+            reason = f"field {source} makes the name of a partition folder longer than {left} bytes"
+            found = F.coalesce(found, F.when(is_long, F.lit(reason)))
+        return F.when(~F.col("op").eqNullSafe("delete"), found)
+
+    return problem if folders else None
+
+
+def _inner_value(rows: DataFrame, dotted: str) -> Column:
+    """A value in the row by the dotted name of its field, in which a name may have dots."""
+    value, kind = F.col(ROW), rows.schema[ROW].dataType
+    while isinstance(kind, StructType):
+        exact = [each for each in kind if each.name == dotted]
+        field = (exact or [each for each in kind if dotted.startswith(f"{each.name}.")])[0]
+        value, kind, dotted = value.getField(field.name), field.dataType, dotted[len(field.name) + 1 :]
+    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.ingest.column_types import ColumnNames, Path, promote_type
+from icecdc_core.ingest.column_types import ColumnNames, Path, merge_types, promote_type
 from icecdc_core.ingest.formats.decode_results import FormatSettings
-from icecdc_core.ingest.inference import GUESSED
+from icecdc_core.ingest.inference import Seen
 from icecdc_core.ingest.publish import raise_if_moved, table_version
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure, load_table
@@ -22,8 +22,6 @@ from icecdc_core.table.catalogs import describe_failure, load_table
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """One change of a table's schema."""
-
     kind: Literal["add", "widen", "optional"]
     path: Path
     type: T.DataType | None = None
@@ -34,37 +32,39 @@ class ColumnChange:
 
 def plan_evolution(
     current: T.StructType,
-    seen: T.StructType,
+    seen: Seen,
     settings: FormatSettings,
     others: Iterable[str] = (),
     identifiers: Iterable[str] = (),
 ) -> list[ColumnChange]:
     """Return the schema changes that records need, as far as Iceberg allows them.
 
-    Iceberg's `unionByNameWith` would do the same, but one field that it cannot promote ends it for all. No column is
-    narrowed, dropped, renamed or moved; records that still do not fit are dead letters. A type that was inferred from
-    JSON values only widens a column if it must.
+    Iceberg's `unionByNameWith` would do the same, but one field that it cannot promote ends it for all.
     """
     if not settings.evolve_schema:
         return []
     required = [name.lower() for name in (*settings.identifier_columns, *identifiers)]
+    plan = _Plan(settings.column_case != "sensitive")
+    for schema in seen.schemas:
+        plan.visit(current, schema, (), schema is seen.guessed)
+    names = ColumnNames(current, others, settings.column_case == "lower")
+    added = (((*key[:-1], names.new_name(name)), kind) for key, (name, kind) in plan.added.items())
+    new = ((path, names.new_type(kind, path)) for path, kind in added)
+    optional = [path for path in plan.optional if not _is_required(path, required)]
+    return [
+        *(ColumnChange("add", path, kind) for path, kind in new if kind is not None),
+        *(ColumnChange("widen", path, kind) for path, kind in {**seen.widened, **plan.widened}.items()),
+        *(ColumnChange("optional", path) for path in optional),
+    ]
 
-    def is_required(path: Path) -> bool:
-        """Whether a field is an identifier, or a struct around one."""
-        dotted = ".".join(path).lower()
-        return any(name == dotted or name.startswith(f"{dotted}.") for name in required)
 
-    changes = _Evolution(settings, ColumnNames(current, others)).struct_changes(current, seen, ())
-    return [change for change in changes if change.kind != "optional" or not is_required(change.path)]
-
-
-def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()) -> T.StructType:
-    """Return the columns of a new table: all optional, with names by the case rule."""
-    return _Evolution(settings, ColumnNames(T.StructType(), others)).new_struct(seen, ())
+def _is_required(path: Path, required: Sequence[str]) -> bool:
+    """Whether a field is one that must be required, or a struct around one."""
+    dotted = ".".join(path).lower()
+    return any(name == dotted or name.startswith(f"{dotted}.") for name in required)
 
 
 def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> None:
-    """Change a table's schema, all in one commit."""
     loaded = load_table(spark, table)
     before = table_version(loaded)
     try:
@@ -88,64 +88,39 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> 
         ) from error
 
 
-@dataclass(frozen=True)
-class _Evolution:
-    settings: FormatSettings
-    names: ColumnNames
+class _Plan:
+    """The changes that the schemas of records need: new fields with a name and a type, and wider and optional ones."""
 
-    def struct_changes(self, current: T.StructType, seen: T.StructType, path: Path) -> Iterator[ColumnChange]:
-        sensitive = self.settings.column_case == "sensitive"
-        columns = {field.name if sensitive else field.name.lower(): field for field in current.fields}
-        for field in seen.fields:
-            key = field.name if sensitive else field.name.lower()
-            column = columns.get(key)
-            if column is None:
-                new_path = (*path, self._new_name(field.name))
-                kind = self._new_type(field.dataType, new_path)
-                if kind is not None:
-                    columns[key] = T.StructField(new_path[-1], kind)
-                    yield ColumnChange("add", new_path, kind)
-                continue
-            guessed = GUESSED in field.metadata
-            if not column.nullable and field.nullable and not guessed:
-                yield ColumnChange("optional", (*path, column.name))
-            yield from self._type_changes(column.dataType, field.dataType, (*path, column.name), guessed)
+    def __init__(self, any_case: bool) -> None:
+        self._any_case = any_case
+        self.added: dict[Path, tuple[str, T.DataType]] = {}
+        self.widened: dict[Path, T.DataType] = {}
+        self.optional: dict[Path, None] = {}
 
-    def _type_changes(self, current: T.DataType, seen: T.DataType, path: Path, guessed: bool) -> Iterator[ColumnChange]:
+    def visit(self, current: T.DataType, seen: T.DataType, path: Path, guessed: bool) -> None:
+        """Add the changes for one schema; a guessed one says neither that a column is too narrow nor optional."""
         if isinstance(current, T.StructType) and isinstance(seen, T.StructType):
-            yield from self.struct_changes(current, seen, path)
+            columns = {self._key(column.name): column for column in current.fields}
+            for field in seen.fields:
+                column = columns.get(self._key(field.name))
+                if column is None:
+                    key = (*path, self._key(field.name))
+                    name, kind = self.added.get(key, (field.name, field.dataType))
+                    self.added[key] = name, merge_types(kind, field.dataType)
+                    continue
+                inner = (*path, column.name)
+                if not column.nullable and field.nullable and not guessed:
+                    self.optional[inner] = None
+                self.visit(column.dataType, field.dataType, inner, guessed)
         elif isinstance(current, T.ArrayType) and isinstance(seen, T.ArrayType):
-            yield from self._type_changes(current.elementType, seen.elementType, (*path, "element"), guessed)
+            self.visit(current.elementType, seen.elementType, (*path, "element"), guessed)
         elif isinstance(current, T.MapType) and isinstance(seen, T.MapType):
-            yield from self._type_changes(current.valueType, seen.valueType, (*path, "value"), guessed)
-        elif not guessed and (wider := promote_type(current, seen)) is not None:
-            yield ColumnChange("widen", path, wider)
+            self.visit(current.valueType, seen.valueType, (*path, "value"), guessed)
+        elif not guessed and (wider := promote_type(self.widened.get(path, current), seen)) is not None:
+            self.widened[path] = wider
 
-    def new_struct(self, kind: T.StructType, path: Path) -> T.StructType:
-        fields = []
-        for field in kind.fields:
-            name = self._new_name(field.name)
-            if (inner := self._new_type(field.dataType, (*path, name))) is not None:
-                fields.append(T.StructField(name, inner))
-        return T.StructType(fields)
-
-    def _new_type(self, kind: T.DataType, path: Path) -> T.DataType | None:
-        """The type of a new field, without inner fields that cannot become columns; None if the field itself cannot."""
-        # A field of the type null, as Avro has it, never has a value.
-        if isinstance(kind, T.NullType) or not self.names.add(path):
-            return None
-        if isinstance(kind, T.StructType):
-            return self.new_struct(kind, path) or None
-        if isinstance(kind, T.ArrayType):
-            element = self._new_type(kind.elementType, (*path, "element"))
-            return None if element is None else T.ArrayType(element)
-        if isinstance(kind, T.MapType):
-            value = self._new_type(kind.valueType, (*path, "value"))
-            return None if value is None else T.MapType(kind.keyType, value)
-        return T.IntegerType() if isinstance(kind, (T.ByteType, T.ShortType)) else kind
-
-    def _new_name(self, name: str) -> str:
-        return name.lower() if self.settings.column_case == "lower" else name
+    def _key(self, name: str) -> str:
+        return name.lower() if self._any_case else name
 
 
 def _iceberg_type(spark: SparkSession, kind: T.DataType) -> Any:

@@ -44,8 +44,6 @@ _MOST_LOSSES_IN_A_ROW = 5
 
 
 class IngestRun(JobRun[IngestConfig]):
-    """One run of an ingest."""
-
     def __init__(
         self,
         spark: SparkSession,

@@ -65,7 +65,6 @@ class StreamCallback:
         self.failure: BaseException | None = None
 
     def process_batch(self, records: DataFrame, number: int) -> None:
-        """Process a batch, unless the stream is to end before it."""
         with self._processing:
             self._is_ending = self._is_ending or self._should_end()
             if self._is_ending:
@@ -82,7 +81,6 @@ class StreamCallback:
             self._at = end
 
     def may_end(self) -> bool:
-        """Return whether the stream is to be stopped, and no batch is running."""
         if not self._processing.acquire(blocking=False):
             return False
         try:
@@ -165,7 +163,6 @@ class Topics:
             self._admin = self._class("clients.admin.AdminClient").create(properties)
 
     def names(self) -> list[str]:
-        """Return the names of the topics to read."""
         with kafka_errors(self._config.bootstrap_servers):
             existing = sorted(str(name) for name in self._consumer.listTopics().keySet())
         if self._config.topic_pattern:
@@ -193,7 +190,6 @@ class Topics:
         return {name: identifier for name, identifier in ids.items() if identifier != _NO_ID}
 
     def earliest(self, names: list[str]) -> Offsets:
-        """Return the first offset that each partition still has."""
         return self._offsets("beginningOffsets", names)
 
     def latest(self, names: list[str]) -> Offsets:
@@ -216,7 +212,6 @@ class Topics:
         return first
 
     def close(self) -> None:
-        """Close the connections."""
         with suppress(*SPARK_HAS_ENDED):
             self._consumer.close()
             self._admin.close()
@@ -239,7 +234,6 @@ class Topics:
 
 @contextmanager
 def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Turn the client's failures into typed errors."""
     begin = time.monotonic()
     try:
         yield
@@ -250,7 +244,6 @@ def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
 def typed_error(
     error: PySparkException | Py4JError, bootstrap_servers: str, seconds: float | None = None
 ) -> KafkaError:
-    """Return the typed error for a failure of a Kafka client."""
     chain = causes(error)
     last = f"{chain[-1].kind}: {chain[-1].text}" if chain else str(error)
     reason = mask_secrets(last.strip().partition("\n")[0])[:500]
@@ -289,7 +282,6 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
 def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
-    """Return the typed error for a failed write."""
     typed, text = _typed_and_text(error)
     if typed is not None:
         return typed

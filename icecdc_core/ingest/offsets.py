@@ -17,7 +17,6 @@ Offsets = dict[str, dict[int, int]]
 
 
 def from_json(text: str | None) -> Offsets:
-    """Return offsets from JSON as `to_json` writes it; empty ones for no text."""
     parsed = json.loads(text) if text else {}
     return {topic: {int(number): int(offset) for number, offset in parts.items()} for topic, parts in parsed.items()}
 
@@ -29,12 +28,10 @@ def to_json(offsets: Offsets) -> str:
 
 
 def each(offsets: Offsets) -> Iterator[tuple[str, int, int]]:
-    """Yield topic, partition and offset of each partition."""
     return ((topic, partition, offset) for topic, parts in offsets.items() for partition, offset in parts.items())
 
 
 def from_entries(entries: Iterable[tuple[str, int, int]]) -> Offsets:
-    """Return offsets from what `each` yields."""
     collected: Offsets = {}
     for topic, partition, offset in entries:
         collected.setdefault(topic, {})[partition] = offset
@@ -42,12 +39,10 @@ def from_entries(entries: Iterable[tuple[str, int, int]]) -> Offsets:
 
 
 def get(offsets: Mapping[str, Mapping[int, int]], topic: str, partition: int, default: int = 0) -> int:
-    """Return the offset of a partition, or the default."""
     return offsets.get(topic, {}).get(partition, default)
 
 
 def furthest(first: Offsets, *others: Offsets) -> Offsets:
-    """Return the highest offset of each partition."""
     highest = {topic: dict(parts) for topic, parts in first.items()}
     for other in others:
         for topic, partition, offset in each(other):
@@ -62,7 +57,6 @@ def at_most(offsets: Offsets, limit: Offsets) -> Offsets:
 
 
 def covers(offsets: Offsets, other: Offsets) -> bool:
-    """Return whether the offsets are at least as high as the others in each partition of these."""
     return all(get(offsets, topic, partition) >= offset for topic, partition, offset in each(other))
 
 
@@ -72,7 +66,6 @@ def count(start: Offsets, end: Offsets) -> int:
 
 
 def span(start: Offsets, end: Offsets) -> str:
-    """Return the records between start and end as an error names them."""
     texts = []
     for topic, partition, offset in each(end):
         first, last = get(start, topic, partition), offset - 1
@@ -93,7 +86,6 @@ def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
 
 
 def removed(recorded: Offsets, earliest: Offsets) -> list[tuple[str, int, int, int]]:
-    """Return the partitions whose next record no longer exists."""
     return [
         (topic, partition, offset, get(earliest, topic, partition))
         for topic, partition, offset in each(recorded)

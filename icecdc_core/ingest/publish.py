@@ -32,8 +32,6 @@ class MovedError(IcecdcError):
 
 @dataclass(frozen=True)
 class StagedSnapshot:
-    """A snapshot that is in the table's metadata and on no branch."""
-
     entry: TableEntry
     parent_id: int | None
     properties: dict[str, str]
@@ -42,7 +40,6 @@ class StagedSnapshot:
 def stage(
     spark: SparkSession, name: str, table: Any, properties: dict[str, str], write: Callable[[dict[str, str]], None]
 ) -> StagedSnapshot:
-    """Run a write that is staged."""
     properties = {**properties, ATTEMPT: uuid.uuid4().hex}
     if table.properties().get(WAP_ENABLED) != "true":  # writers that set no `spark.wap.id` write as before
         table.updateProperties().set(WAP_ENABLED, "true").commit()
@@ -118,10 +115,7 @@ def table_version(table: Any) -> tuple[str, int | None]:
 def raise_if_moved(
     spark: SparkSession, name: str, before: tuple[str, int | None], error: PySparkException | Py4JError
 ) -> None:
-    """Raise MovedError if a commit failed because of another writer's commit.
-
-    Iceberg raises the same classes for failures that no retry helps. Then the table is as it was before.
-    """
+    """Raise MovedError if a commit failed, and the table is not as it was: the same class may say other things."""
     conflict = next((cause for cause in causes(error) if cause.kind in COMMIT_CONFLICTS), None)
     if conflict is not None and table_version(load_table(spark, name)) != before:
         reason = mask_secrets(conflict.text)[:500]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -13,14 +13,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.column_types import Path, map_value_type, merge_all_types
-from icecdc_core.ingest.formats.decode_results import has_too_big_number, parse_object, wrapped_type
+from icecdc_core.ingest.column_types import Path
+from icecdc_core.ingest.formats.decode_results import has_too_big_number, parse_object
 
 WRITTEN_AS = "icecdc.written_as"
 """Metadata key: the Iceberg type that Spark does not show (uuid or fixed), as JSON."""
-
-FOLDERS = "icecdc.folders"
-"""Metadata key: how the value becomes the name of partition folders, as JSON (`width` to cut to, `limit` in bytes)."""
 
 DEFAULT = "icecdc.default"
 """Metadata key: the value that the table's `write-default` gives to a record without the field, as Spark SQL."""
@@ -34,8 +31,6 @@ _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of the record around a value."""
-
     payload: Column
     is_delete: Column
 
@@ -46,18 +41,12 @@ Violations = Callable[[Column, Column | None, Record], list[Column]]
 
 @dataclass
 class Reader:
-    """How a value is read: `from_json` reads the `json_type`; `convert` makes the column's type of it, or null.
-
-    The `parsed_type` is the `json_type` with the field names that `convert` and `violations` use. `item` reads the
-    elements of an array or the values of a map.
-    """
+    """How a value is read: `from_json` reads the `json_type`; `convert` makes the column's type of it, or null."""
 
     kind: T.DataType
     json_type: T.DataType
-    parsed_type: T.DataType
     convert: Callable[[Column], Column] | None = None
     violations: Violations = lambda *_: []
-    item: Reader | None = None
 
     def value(self, parsed: Column) -> Column:
         """Convert what was parsed; null if it does not fit."""
@@ -74,7 +63,6 @@ class FieldReader:
     type_name: str = "string"
     required: bool = False
     identifies: bool = False
-    folders: tuple[dict[str, Any], ...] = ()
     default: str | None = None
 
     @property
@@ -84,92 +72,52 @@ class FieldReader:
         defaults = {"EXISTS_DEFAULT": self.default} if self.default and len(self.spellings) == 1 else {}
         return [T.StructField(name, kind, True, defaults) for name in self.spellings]
 
-    def parsed(self, spellings: list[Column]) -> Column:
-        """Return what was parsed, given under each spelling."""
-        if len(spellings) == 1:
-            return spellings[0]
+    def parsed(self, parent: Column) -> Column:
+        if len(self.spellings) == 1:
+            return parent.getField(self.spellings[0])
         # Which of several spellings is missing says nothing, so that here a null gets the default, too.
-        return F.coalesce(*spellings, *([F.expr(self.default)] if self.default else []))
+        default = [F.expr(self.default)] if self.default else []
+        return F.coalesce(*map(parent.getField, self.spellings), *default)
 
-    def problems(
-        self, parent: Column, spellings: list[Column], value: Column | None, record: Record
-    ) -> Iterator[tuple[Column, str]]:
-        """Each condition under which the field makes its record unusable, and the reason."""
-        parsed = self.parsed(spellings)
+    def is_twice(self, parent: Column) -> Column:
+        there = (F.when(parent.getField(name).isNotNull(), F.lit(1)) for name in self.spellings)
+        return F.size(F.array_compact(F.array(*there))) > 1
+
+    def violations(self, parent: Column, value: Column | None, record: Record) -> list[Column]:
+        parsed = self.parsed(parent)
         if self.reader is None:
-            yield parsed.isNotNull(), "has no column"
-            return
+            return [parsed.isNotNull()]
+        found = list(self.reader.violations(parsed, None if value is None else value.getField(self.name), record))
         if self.identifies:
-            yield parsed.isNull(), "is missing or null, and identifies the row"
-        elif self.required:
-            # A delete often names only the identifier columns.
-            yield parent.isNotNull() & parsed.isNull() & ~record.is_delete, "is required, but missing or null"
-        if len(spellings) > 1:
-            times = reduce(lambda sum_, each: sum_ + each.isNotNull().cast("int"), spellings, F.lit(0))
-            yield times > 1, f"is there twice, as {' and '.join(self.spellings)}"
-        reason = "is too big for" if isinstance(self.reader.kind, _FLOATS) else "is not of type"
-        for condition in self.reader.violations(parsed, None if value is None else value.getField(self.name), record):
-            yield condition, f"{reason} {self.type_name}"
-        for folder in self.folders:
-            is_long = is_too_long_for_folder(parsed, self.reader.kind, folder) & ~record.is_delete
-            yield is_long, f"makes the name of a partition folder longer than {folder['limit']} bytes"
+            found.append(parsed.isNull())
+        elif self.required:  # a delete often names only the identifier columns
+            found.append(parent.isNotNull() & parsed.isNull() & ~record.is_delete)
+        return [*found, self.is_twice(parent)] if len(self.spellings) > 1 else found
 
 
 class StructReader(Reader):
-    """Reads a struct. Its fields are parsed with names by position if need be, as Spark finds fields in any case."""
+    """Reads a struct. Names that differ only in case are different: the session of a batch is case-sensitive."""
 
     json_type: T.StructType
-    parsed_type: T.StructType
 
-    def __init__(self, kind: T.StructType, fields: list[FieldReader], by_position: bool) -> None:
-        json_fields = [each for field in fields for each in field.json_fields]
-        readers = [field.reader for field in fields for _ in field.spellings]
-        parsed = [
-            T.StructField(f"_{place}" if by_position else each.name, reader.parsed_type if reader else each.dataType)
-            for place, (each, reader) in enumerate(zip(json_fields, readers, strict=True))
-        ]
-        super().__init__(kind, T.StructType(json_fields), T.StructType(parsed), None, self._violations)
-        self.fields, self.by_position = fields, by_position
-        if by_position or any(reader is None or reader.convert for reader in readers):
+    def __init__(self, kind: T.StructType, fields: list[FieldReader]) -> None:
+        json_type = T.StructType([each for field in fields for each in field.json_fields])
+        super().__init__(kind, json_type, None, self._violations)
+        self.fields = fields
+        if any(field.reader is None or field.reader.convert or field.spellings != (field.name,) for field in fields):
             self.convert = lambda parsed: F.when(parsed.isNotNull(), self.row(parsed))
 
     def parse(self, payload: Column) -> Column:
         """Parse a payload as a record, for `is_whole_object` and `wrapped_record`."""
-        parsed: Column = parse_object(payload, self.json_type)
-        if self.by_position:
-            parsed = parsed.cast(wrapped_type(self.parsed_type))
-        return parsed
+        return parse_object(payload, self.json_type)
 
     def row(self, parsed: Column) -> Column:
-        """Convert every field; never null."""
-        fields = [(field, field.parsed(spellings)) for field, spellings in self.parsed_fields(parsed)]
-        return F.struct(*(field.reader.value(each).alias(field.name) for field, each in fields if field.reader))
-
-    def problems(
-        self, parsed: Column, value: Column | None, record: Record
-    ) -> Iterator[tuple[FieldReader, Column, str]]:
-        """What makes a field unusable, with the reason."""
-        for field, spellings in self.parsed_fields(parsed):
-            for condition, reason in field.problems(parsed, spellings, value, record):
-                yield field, condition, reason
-
-    def parsed_fields(self, parsed: Column) -> Iterator[tuple[FieldReader, list[Column]]]:
-        """Every field with what was parsed under each of its spellings."""
-        names = iter(self.parsed_type.names)
-        for field in self.fields:
-            yield field, [parsed.getField(next(names)) for _ in field.spellings]
+        return F.struct(
+            *(each.reader.value(each.parsed(parsed)).alias(each.name) for each in self.fields if each.reader)
+        )
 
     def _violations(self, parsed: Column, value: Column | None, record: Record) -> list[Column]:
-        return [condition for _, condition, _ in self.problems(parsed, value, record)]
-
-
-def is_too_long_for_folder(parsed: Column, kind: T.DataType, folder: dict[str, Any]) -> Column:
-    """Whether the partition folder of a value would have a longer name than the storage accepts."""
-    text = F.substring(parsed, 1, folder["width"]) if folder["width"] else parsed
-    text = F.base64(text) if isinstance(kind, T.BinaryType) else text
-    limit: int = folder["limit"]
-    # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
-    return (F.octet_length(text) > limit // 3) & (F.octet_length(F.url_encode(text)) > limit)
+        return [condition for field in self.fields for condition in field.violations(parsed, value, record)]
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
@@ -177,26 +125,20 @@ def any_of(conditions: Iterable[Column]) -> Column:
     return F.coalesce(reduce(or_, conditions), F.lit(False))
 
 
-def _plain_reader(kind: T.DataType, violations: Violations = lambda *_: []) -> Reader:
-    """Type and range are checked by `from_json`."""
-    return Reader(kind, kind, kind, None, violations)
-
-
 def _float_reader(kind: T.DataType) -> Reader:
     """The texts that `from_json` reads as infinity are allowed. A number that is too big, it reads as infinity, too."""
-    infinity = F.lit(float("inf"))
-    return _plain_reader(
-        kind, lambda parsed, _, record: [(F.abs(parsed) == infinity) & has_too_big_number(record.payload, kind)]
-    )
+
+    def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
+        return [(F.abs(parsed) == F.lit(float("inf"))) & has_too_big_number(record.payload, kind)]
+
+    return Reader(kind, kind, None, violations)
 
 
 def _text_reader(kind: T.DataType, convert: Callable[[Column], Column]) -> Reader:
-    """A text that becomes a value of another kind."""
-
     def violations(parsed: Column, value: Column | None, _: Record) -> list[Column]:
         return [parsed.isNotNull() & (convert(parsed) if value is None else value).isNull()]
 
-    return Reader(kind, T.StringType(), T.StringType(), convert, violations)
+    return Reader(kind, T.StringType(), convert, violations)
 
 
 def _time_reader(kind: T.DataType) -> Reader:
@@ -226,8 +168,6 @@ def _uuid_reader(kind: T.DataType) -> Reader:
 
 
 def _key_reader(kind: T.DataType) -> Reader:
-    """A key of a map, which is text in JSON, as the type of the keys."""
-
     def convert(parsed: Column) -> Column:
         if isinstance(kind, T.BinaryType):
             return F.try_to_binary(parsed, F.lit("base64"))
@@ -247,7 +187,7 @@ def _array_reader(kind: T.ArrayType, item: Reader) -> Reader:
     def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
         return _item_violations(parsed, item, record, kind.containsNull)
 
-    return Reader(kind, T.ArrayType(item.json_type), T.ArrayType(item.parsed_type), convert, violations, item)
+    return Reader(kind, T.ArrayType(item.json_type), convert, violations)
 
 
 def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
@@ -266,8 +206,8 @@ def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
         wrong = [] if key.convert is None else [~are_keys(F.transform(F.map_keys(parsed), key.value))]
         return wrong + _item_violations(F.map_values(parsed), item, record, kind.valueContainsNull)
 
-    json_type, parsed_type = (T.MapType(T.StringType(), each) for each in (item.json_type, item.parsed_type))
-    return Reader(kind, json_type, parsed_type, convert if key.convert or item.convert else None, violations, item)
+    json_type = T.MapType(T.StringType(), item.json_type)
+    return Reader(kind, json_type, convert if key.convert or item.convert else None, violations)
 
 
 def _item_violations(items: Column, reader: Reader, record: Record, nulls: bool) -> list[Column]:
@@ -279,64 +219,51 @@ def _item_violations(items: Column, reader: Reader, record: Record, nulls: bool)
 
 @dataclass(frozen=True)
 class ColumnMatching:
-    """The rules for matching fields and columns."""
+    """The rules for matching fields and columns.
 
-    any_case: bool = False
-    report_unknown: bool = False
-    identifiers: tuple[str, ...] = ()
-    without_column: tuple[str, ...] = ()
+    `spellings` has the names in the records by their lower-case form; None: names match exactly. `unknown` has the
+    fields without a column that make a record unusable.
+    """
 
-    def struct_reader(self, schema: T.StructType, seen: T.StructType | None, top: bool = True) -> StructReader:
-        """Return the reader of a record or a struct."""
-        types = {field.name: field.dataType for field in seen.fields} if seen is not None else {}
-        by_name: dict[str, Path] = {}
-        for name in types:
-            by_name[self._folded(name)] = (*by_name.get(self._folded(name), ()), name)
+    spellings: Mapping[str, Path] | None = None
+    unknown: Collection[Path] = ()
+    identifiers: Collection[str] = ()
+
+    def struct_reader(self, schema: T.StructType, path: Path = ()) -> StructReader:
         fields = []
         for column in schema.fields:
-            spellings = by_name.pop(self._folded(column.name), None) or (column.name,)
-            column_seen = merge_all_types([types[name] for name in spellings if name in types])
             metadata = column.metadata or {}
             written_as = json.loads(metadata.get(WRITTEN_AS, '""'))
             fields.append(
                 FieldReader(
                     column.name,
-                    spellings,
-                    self.reader(column.dataType, column_seen, written_as),
+                    (self.spellings or {}).get(column.name.lower(), (column.name,)),
+                    self.reader(column.dataType, (*path, column.name), written_as),
                     written_as if isinstance(written_as, str) and written_as else column.dataType.simpleString(),
                     required=not column.nullable,
-                    identifies=top and column.name.lower() in [name.lower() for name in self.identifiers],
-                    folders=tuple(json.loads(metadata.get(FOLDERS, "[]"))),
+                    identifies=not path and column.name.lower() in [name.lower() for name in self.identifiers],
                     default=metadata.get(DEFAULT),
                 )
             )
-        if self.report_unknown:
-            allowed = self.without_column if top else ()
-            unknown = sorted(name for names in by_name.values() for name in names if name not in allowed)
-            fields += [FieldReader(name, (name,), None) for name in unknown]
-        return StructReader(schema, fields, seen is not None)
+        unknown = sorted(each[-1] for each in self.unknown if each[:-1] == path)
+        return StructReader(schema, fields + [FieldReader(name, (name,), None) for name in unknown])
 
-    def reader(self, kind: T.DataType, seen: T.DataType | None, written_as: Any = "") -> Reader:
-        """Return the reader of a value."""
+    def reader(self, kind: T.DataType, path: Path, written_as: Any = "") -> Reader:
         if isinstance(kind, T.StructType):
-            return self.struct_reader(kind, seen if isinstance(seen, T.StructType) else None, False)
+            return self.struct_reader(kind, path)
         if isinstance(kind, T.ArrayType):
-            element = seen.elementType if isinstance(seen, T.ArrayType) else None
-            return _array_reader(kind, self.reader(kind.elementType, element, written_as))
+            return _array_reader(kind, self.reader(kind.elementType, (*path, "element"), written_as))
         if isinstance(kind, T.MapType):
             hidden = written_as or {"key": "", "value": ""}
             # JSON has keys as text, as Spark shows a UUID.
             is_text = isinstance(kind.keyType, T.StringType)
-            key = self.reader(kind.keyType, None, hidden["key"]) if is_text else _key_reader(kind.keyType)
-            return _map_reader(kind, key, self.reader(kind.valueType, map_value_type(seen), hidden["value"]))
+            key = self.reader(kind.keyType, path, hidden["key"]) if is_text else _key_reader(kind.keyType)
+            return _map_reader(kind, key, self.reader(kind.valueType, (*path, "value"), hidden["value"]))
         if isinstance(kind, (T.TimestampType, T.DateType)):
             return _time_reader(kind)
         if written_as == "uuid":
             return _uuid_reader(kind)
         if written_as:
             length = int(written_as.removeprefix("fixed[").removesuffix("]"))
-            return _plain_reader(kind, lambda parsed, *_: [F.octet_length(parsed) != length])
-        return _float_reader(kind) if isinstance(kind, _FLOATS) else _plain_reader(kind)
-
-    def _folded(self, name: str) -> str:
-        return name.lower() if self.any_case else name
+            return Reader(kind, kind, None, lambda parsed, *_: [F.octet_length(parsed) != length])
+        return _float_reader(kind) if isinstance(kind, _FLOATS) else Reader(kind, kind)

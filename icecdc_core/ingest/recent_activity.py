@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
-    """Return the last batches of the job, newest first."""
     from icecdc_core.reporting.tables import NotebookFrame
 
     entries = spark.table(config.quoted_commit_log).where((F.col("job") == config.job) & (F.col("kind") == "batch"))
@@ -26,7 +25,6 @@ def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -
 
 
 def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
-    """Return the last dead letters of the job, newest first."""
     import pandas as pd
 
     from icecdc_core.reporting.tables import NotebookFrame

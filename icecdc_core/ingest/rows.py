@@ -5,13 +5,14 @@ In: decoded JSON payloads. Out: a row of the table for each record that fits, a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX, quoted
+from icecdc_core.ingest.column_types import Path, unknown_fields
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     MALFORMED,
@@ -28,8 +29,8 @@ from icecdc_core.ingest.formats.decode_results import (
     wrapped_type,
 )
 from icecdc_core.ingest.formats.record_keys import convert_text_key
-from icecdc_core.ingest.inference import infer_schema
-from icecdc_core.ingest.readers import ColumnMatching, Record, StructReader, any_of
+from icecdc_core.ingest.inference import Seen, find_spellings, look_at
+from icecdc_core.ingest.readers import ColumnMatching, FieldReader, Record, StructReader, any_of
 from icecdc_core.session.jvm import java_class
 
 PARSED = f"{OWN_PREFIX}parsed"
@@ -49,24 +50,18 @@ def parse_rows(
     decoded: DataFrame,
     schema: T.StructType,
     settings: FormatSettings,
-    seen: T.StructType | None = None,
+    seen: Seen | None = None,
     report_unknown: bool | None = None,
 ) -> DataFrame:
-    """Give every record its row, or the problem that it has.
-
-    The payload is parsed once, by `from_json` with the types of the table; only Spark's native expressions run. No
-    value becomes null without a `problem`. docs/kafka.md ("What fits a column") has the rules.
-    """
-    if report_unknown is None:
-        report_unknown = settings.evolve_schema or settings.unknown_fields != "ignore"
-    any_case = settings.column_case != "sensitive"
-    if seen is None and (report_unknown or any_case):
-        seen = infer_schema(decoded, schema, widen=False, any_case=any_case)
-    op_field = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
-    matching = ColumnMatching(
-        any_case, report_unknown, tuple(settings.identifier_columns), tuple(filter(None, [op_field]))
-    )
-    reader = matching.struct_reader(schema, seen)
+    """Give every record its row, or its problem; no value becomes null without one (docs/kafka-formats.md)."""
+    any_case, unknown = settings.column_case != "sensitive", set[Path]()
+    spellings = find_spellings(decoded, schema) if any_case else None
+    if report_unknown or (report_unknown is None and not ignores_unknown(settings)):
+        seen = seen or look_at(decoded, schema, spellings, widen=False)
+        unknown = {path for each in seen.schemas for path in unknown_fields(schema, each, any_case)}
+        if op_field := "Op" if settings.format == "dms" else settings.op_field.split(".")[0]:
+            unknown.discard((op_field,))
+    reader = ColumnMatching(spellings, unknown, settings.identifier_columns).struct_reader(schema)
     rows = _with_text_keys(decoded, reader, settings)
     rows = rows.withColumn(PARSED, reader.parse(F.col("payload")))
     rows = rows.withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
@@ -84,42 +79,36 @@ def _is_invalid(reader: StructReader, record: Record, parsed: Column, row: Colum
 
 
 def _reason(reader: StructReader, record: Record, parsed: Column, row: Column | None) -> Column:
-    """Why a record that does not fit does not."""
-    payload, fields = record.payload, wrapped_record(parsed)
+    """Why a record does not fit: the first field with a text that is not its value, or with a violation."""
+    payload, values = record.payload, wrapped_record(parsed)
     other = F.concat(F.lit("does not fit the columns: "), quoted_start(payload))
-    unreadable = unreadable_reason(payload, other)
 
     def explain(texts: Column) -> Column:
-        def named(name: str, reason: str) -> Column:
-            shown = F.left(F.try_element_at(texts, F.lit(name)), F.lit(SHOWN))
-            # A number that is too big was read as infinity, which nobody sent.
-            is_shown = F.lit("too big" not in reason)
-            value = F.coalesce(F.when(is_shown, F.concat(F.lit(": '"), shown, F.lit("'"))), F.lit(""))
-            shown_name = name or '""'
-            return F.concat(F.lit(f"field {shown_name}"), value, F.lit(f" {reason}"))
-
-        reasons = F.when(~is_one_object(payload), unreadable)
-        for name, kind, is_lost in _lost_values(reader, fields, payload, texts):
-            reasons = reasons.when(is_lost, named(name, f"is not of type {kind}"))
-        reasons = reasons.when(~is_whole_object(parsed), unreadable)
-        for field, condition, reason in reader.problems(fields, row, record):
-            reasons = reasons.when(condition, named(field.spellings[0], reason))
-        return reasons.otherwise(other)
+        reasons = F.when(~is_one_object(payload), unreadable_reason(payload, other))
+        for field in reader.fields:
+            text = F.coalesce(*(F.try_element_at(texts, F.lit(name)) for name in field.spellings))
+            wrong = [text.isNotNull() & field.parsed(values).isNull(), *field.violations(values, row, record)]
+            if isinstance(field.json_fields[0].dataType, (T.StructType, T.ArrayType, T.MapType)):
+                # A nested value was parsed, but without the values in it that do not fit.
+                wrong.append(parse_object(payload, T.StructType(field.json_fields))[MALFORMED].isNotNull())
+            reasons = reasons.when(any_of(wrong), _field_reason(field, values, text))
+        return reasons.otherwise(unreadable_reason(payload, other))
 
     return evaluate_once(F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS), explain)
 
 
-def _lost_values(
-    reader: StructReader, record: Column, payload: Column, texts: Column
-) -> Iterator[tuple[str, str, Column]]:
-    """The fields with their type, and whether a record has a text for them, but no value of that type."""
-    for field, columns in reader.parsed_fields(record):
-        for name, column, json_field in zip(field.spellings, columns, field.json_fields, strict=True):
-            is_lost = F.try_element_at(texts, F.lit(name)).isNotNull() & column.isNull()
-            if isinstance(json_field.dataType, (T.StructType, T.ArrayType, T.MapType)):
-                # A nested value was parsed, but without the values in it that do not fit.
-                is_lost = is_lost | parse_object(payload, T.StructType([json_field]))[MALFORMED].isNotNull()
-            yield name, field.type_name, is_lost
+def _field_reason(field: FieldReader, values: Column, text: Column) -> Column:
+    name = field.spellings[0] or '""'
+    value = F.concat(F.lit(f"field {name}: '"), F.left(text, F.lit(SHOWN)), F.lit("' "))
+    if field.reader is None:
+        return F.concat(value, F.lit("has no column"))
+    missing = F.lit(f"field {name} is missing or null, and {'identifies the row' if field.identifies else 'required'}")
+    # Nobody sent the infinity as which a number that is too big was read.
+    is_too_big = text.isin('"Infinity"', '"-Infinity"') & F.lit(field.type_name in ("float", "double"))
+    too_big = F.lit(f"field {name} is too big for {field.type_name}")
+    twice = F.lit(f"is there twice, as {' and '.join(field.spellings)}")
+    other = F.concat(value, F.when(field.is_twice(values), twice).otherwise(F.lit(f"is not of type {field.type_name}")))
+    return F.when(text.isNull(), missing).when(is_too_big, too_big).otherwise(other)
 
 
 def _with_text_keys(decoded: DataFrame, reader: StructReader, settings: FormatSettings) -> DataFrame:
@@ -134,9 +123,14 @@ def _with_text_keys(decoded: DataFrame, reader: StructReader, settings: FormatSe
     return decoded
 
 
+def ignores_unknown(settings: FormatSettings) -> bool:
+    """Whether a field without a column makes no record unusable."""
+    return settings.unknown_fields == "ignore" and not settings.evolve_schema
+
+
 def needs_no_inference(settings: FormatSettings) -> bool:
     """Whether records can be parsed without an earlier pass over their fields, as `parse_rows_only` does."""
-    return settings.column_case == "sensitive" and settings.unknown_fields == "ignore" and not settings.evolve_schema
+    return settings.column_case == "sensitive" and ignores_unknown(settings)
 
 
 def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSettings) -> DataFrame:
@@ -145,7 +139,7 @@ def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSe
     Spark's JSON reader for texts has no buffer of 8 KB for each record, but returns only what it parsed.
     """
     spark = decoded.sparkSession
-    reader = ColumnMatching(identifiers=tuple(settings.identifier_columns)).struct_reader(schema, None)
+    reader = ColumnMatching(identifiers=settings.identifier_columns).struct_reader(schema)
     usable = F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete")
     # A record that already has a problem must not fit.
     texts = decoded.select(
@@ -166,7 +160,7 @@ def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSe
 
 def schema_problem(text: Column, schema: T.StructType) -> Column:
     """Return why a JSON text does not fit a schema; null if it does. Fields that the schema lacks are no problem."""
-    reader = ColumnMatching().struct_reader(schema, None)
+    reader = ColumnMatching().struct_reader(schema)
     record = Record(text, F.lit(False))
 
     def problem(parsed: Column) -> Column:
@@ -175,19 +169,14 @@ def schema_problem(text: Column, schema: T.StructType) -> Column:
     return evaluate_once(reader.parse(text), problem)
 
 
-def read_values(
-    payload: Column, schema: T.StructType, any_case: bool = False, seen: T.StructType | None = None
-) -> Column:
+def read_values(payload: Column, schema: T.StructType, spellings: Mapping[str, Path] | None) -> Column:
     """Return a struct with the values of a payload, unchecked: null for one that is missing or does not fit."""
-    reader = ColumnMatching(any_case).struct_reader(schema, seen)
+    reader = ColumnMatching(spellings).struct_reader(schema)
     return reader.row(wrapped_record(reader.parse(payload)))
 
 
 def _not_pushed_down(condition: Column) -> Column:
-    """The condition behind a nondeterministic one, so that Spark does not push filters on it below the parse.
-
-    Such a filter would parse every record twice.
-    """
+    """The condition behind a nondeterministic one: pushed below the parse, it would parse every record twice."""
     return F.when(F.monotonically_increasing_id() < 0, F.lit(False)).otherwise(condition)
 
 

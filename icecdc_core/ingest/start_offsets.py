@@ -35,8 +35,6 @@ from icecdc_core.table.catalogs import load_table
 
 @dataclass(frozen=True)
 class StreamStart:
-    """Where a stream starts."""
-
     topics: list[str]
     start: Offsets
     latest: Offsets
@@ -46,7 +44,6 @@ class StreamStart:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether there is nothing to read."""
         return offsets.covers(self.start, self.latest)
 
 
@@ -144,7 +141,6 @@ def _replaced_error(message: str, value: str) -> TopicReplacedError:
 
 
 def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -> list[str]:
-    """Return the tables that records may go to, every part of a name quoted."""
     if config.route_by in ("table", "regex"):
         return [quoted_table(table) for table in config.routes or [config.table]]
     listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
@@ -154,7 +150,6 @@ def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -
 
 
 def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:
-    """Return the offsets that each table records of the job."""
     recorded = []
     for name in known_tables(spark, config, LoggedJob()):
         try:
@@ -173,7 +168,6 @@ _PROBLEMS = {
 
 
 def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> State:
-    """Compare a table with what the commit log says about it."""
     if logged.uuid and logged.uuid != str(table.uuid()):
         return "replaced"
     if offsets.covers(recorded.offsets, logged.offsets):
@@ -218,11 +212,7 @@ class OffsetsReader:
     earliest: Offsets
 
     def read_or_reset(self, name: str, table: Any, start: Offsets) -> TableEntry:
-        """Return what a table records, with the offsets of the log where the log has higher ones.
-
-        If the table was reset, `on_table_reset` is applied. With `continue` the table gets a new entry in
-        `last_entries`, and continues at `start`.
-        """
+        """Return what a table records, or the log if it has higher offsets; a reset table follows `on_table_reset`."""
         recorded = find_recorded(name, table, self.config.job)
         logged = self.last_entries.get(name)
         state = "current" if logged is None else table_state(table, recorded, logged)

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -32,11 +32,11 @@ from icecdc_core.ingest.destinations import (
     METADATA_PREFIX,
     evolve_for_records,
     identifiers,
-    metadata_checks,
+    long_folder_names,
     open_or_create_table,
     payload_schema,
-    with_metadata_problems,
 )
+from icecdc_core.ingest.inference import Seen
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
 from icecdc_core.ingest.rows import (
@@ -57,8 +57,6 @@ from icecdc_core.table.catalogs import load_table
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch: its number and its offsets."""
-
     number: int
     start: Offsets
     end: Offsets
@@ -73,10 +71,6 @@ class TableRecords:
     decoded: DataFrame
     rows: DataFrame | None = None
     schema: StructType | None = None
-
-    def frame(self) -> DataFrame:
-        """Return the decoded records."""
-        return self.decoded
 
 
 IS_DELETE = "coalesce(op = 'delete', false)"
@@ -99,9 +93,9 @@ class Staging:
     table: Any
     schema: StructType
     properties: dict[str, str]
+    long_folder_name: Callable[[DataFrame], Column] | None = None
 
     def append_rows(self, ready: DataFrame) -> StagedSnapshot:
-        """Append rows that all fit."""
         if self.config.sort_columns:
             ready = ready.sortWithinPartitions(*map(quoted, self.config.sort_columns))
         # Every row was checked for required columns. The frame of parsed records has only nullable ones.
@@ -114,23 +108,33 @@ class Staging:
 
     def append_fast(self, decoded: DataFrame) -> Staged:
         """Append the rows that fit by the faster parse; records that do not fit are parsed again to find the reason."""
-        staged, unfit = self._append_fitting(parse_rows_only(decoded, self.schema, self.config))
+        staged, unfit = self._append_fitting(self._checked(parse_rows_only(decoded, self.schema, self.config)))
         if not unfit:
             return staged, 0
-        rows = parse_rows(decoded, self.schema, self.config)
+        rows = self.parse(decoded)
         with persisted(_rejected(rows)) as rejected:
             if rejected.count() == unfit:
                 return staged, self.dead_letters.write(rejected, self.name)
         # The slower parse accepts more records. The snapshot without them is never published.
         return self.append(rows)
 
+    def parse(self, decoded: DataFrame, seen: Seen | None = None, report_unknown: bool | None = None) -> DataFrame:
+        return self._checked(parse_rows(decoded, self.schema, self.config, seen, report_unknown))
+
+    def _checked(self, rows: DataFrame) -> DataFrame:
+        """The rows, without those whose partition folder would have too long a name."""
+        if self.long_folder_name is None:
+            return rows
+        problem = F.col("problem") if "problem" in rows.columns else F.lit(None)
+        rows = rows.withColumn("problem", F.coalesce(problem, F.when(F.col(IS_VALID), self.long_folder_name(rows))))
+        return rows.withColumn(IS_VALID, F.col(IS_VALID) & F.col("problem").isNull())
+
     def append(self, rows: DataFrame) -> Staged:
-        """Append the rows that fit, as `parse_rows` returned them; deletes are dead letters."""
+        """Append the rows that fit, as `parse` returned them; deletes are dead letters."""
         staged, unfit = self._append_fitting(rows)
         return staged, self.dead_letters.write(_rejected(rows), self.name) if unfit else 0
 
     def upsert(self, rows: DataFrame) -> Staged:
-        """Merge the last record of each identifier."""
         identifier_columns = identifiers(rows.sparkSession, self.table, self.config)
         columns = {column.name: F.col(ROW)[column.name] for column in self.schema}
         columns |= {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
@@ -183,7 +187,6 @@ class Staging:
 
 
 def needs_only_rows(config: IngestConfig) -> bool:
-    """Return whether rows are appended without any other column of their records."""
     return config.mode == "append" and not config.metadata_columns and needs_no_inference(config)
 
 
@@ -217,9 +220,8 @@ class Writer:
         staged: StagedSnapshot | None = None
         conflict: MovedError | None = None
         for _ in range(self.attempts):
-            opened = open_or_create_table(spark, name, records.frame, self.config)
-            is_new |= opened.is_new
-            table = opened.table
+            table, created = open_or_create_table(spark, name, records.decoded, self.config)
+            is_new |= created
             if table is None:
                 return self._write_without_table(name, records.decoded, batch)
             recorded = self.offsets.read_or_reset(name, table, batch.start)
@@ -283,7 +285,6 @@ class Writer:
         """Stage the records that the table lacks, on its current snapshot."""
         unread = offsets.unread(recorded.offsets, batch.start, batch.end)
         decoded = records.decoded if unread is None else records.decoded.where(unread)
-        decoded = with_metadata_problems(decoded, metadata_checks(spark, table, self.config))
         seen = None
         if self.config.evolve_schema:
             seen = evolve_for_records(spark, name, decoded, self.config)
@@ -299,21 +300,21 @@ class Writer:
         }
         if batch.valid_through:
             properties[VALID_THROUGH] = batch.valid_through.isoformat()
-        staging = Staging(self.config, self.dead_letters, name, table, schema, properties)
+        long_name = long_folder_names(spark, table, self.config)
+        staging = Staging(self.config, self.dead_letters, name, table, schema, properties, long_name)
         if records.rows is not None and unread is None and records.schema == schema:
-            return staging.append_rows(records.rows), 0
+            nested = records.rows.select(F.struct("*").alias(ROW), F.lit(None).cast("string").alias("op"))
+            if long_name is None or nested.where(long_name(nested).isNotNull()).isEmpty():
+                return staging.append_rows(records.rows), 0
         if needs_only_rows(self.config) and not is_new:
             return staging.append_fast(decoded)
-        # A field for which a new table has no column has a name that no column can have.
-        rows = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
+        # A field for which a new table has no column has a name that none can have.
+        rows = staging.parse(decoded, seen, True if is_new else None)
         return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
 
 
 def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
-    """Rewrite the small data files of tables that have enough of them.
-
-    A failure leaves the table as it is and is logged. Most often another writer rewrote the same files.
-    """
+    """Rewrite the small data files of tables that have enough of them; a failure is only logged."""
     actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
     compacted = []
     for name in names:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.columns import quoted
-from icecdc_core.ingest.inference import infer_schema
+from icecdc_core.ingest.inference import find_spellings
 from icecdc_core.ingest.rows import read_values
 from icecdc_core.session.jvm import create_java_helper, java_class
 
@@ -40,11 +40,8 @@ def delete_old_identifiers(
         offset 1: update, id 1 before and 2 now -> offset 1: delete of id 1; offset 1: id 2
     """
     kinds, own = StructType([column for column in schema if column.name in identifiers]), []
-    seen = None
-    if any_case:
-        befores = rows.selectExpr("before AS payload", "CAST(NULL AS STRING) AS payload_type", "problem")
-        seen = infer_schema(befores, kinds, widen=False, any_case=True)
-    old = read_values(F.col("before"), kinds, any_case, seen)
+    spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
+    old = read_values(F.col("before"), kinds, spellings)
     now, then = [], []
     for number, column in enumerate(identifiers):
         own.append(f"{IDENTIFIER}{number}")
@@ -60,11 +57,7 @@ def delete_old_identifiers(
 
 
 def last_row_of_each(rows: DataFrame) -> DataFrame:
-    """Keep the last row of each identifier.
-
-    Example:
-        offset 1: id 7, a; offset 2: id 7, b; offset 3: id 8, c -> id 7, b; id 8, c
-    """
+    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
     own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
     of_identifier, of_partition = Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
     unordered = F.coalesce(F.col("op") == "delete", F.lit(False)) & F.col(ORDER).isNull()
@@ -92,7 +85,6 @@ def merge_rows(
     ordering: str,
     properties: dict[str, str],
 ) -> None:
-    """Merge rows into a table, in one commit."""
     alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
     deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
     values = [value.alias(alias[column]) for column, value in columns.items()]

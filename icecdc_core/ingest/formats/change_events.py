@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats.decode_results import (
+    DELETES,
     IGNORED,
     JSON_READ_OPTIONS,
     FormatSettings,
@@ -54,29 +55,25 @@ _SIMPLE_TYPES: dict[str, T.DataType] = {
 }
 
 
-def decode_debezium_envelope(event: Column, envelope: LogicalType) -> Column | None:
-    """Return the decode result of a change event with a schema; None if the schema describes none.
-
-    A row is a struct, or a text with the document (MongoDB).
-    """
+def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: FormatSettings) -> Column | None:
+    """Return the decode result of a change event with a schema; None if the schema describes none."""
     if not envelope.fields.keys() >= {"op", "before", "after"}:
         return None
     row = envelope.fields["after"]
     if row.name == _JSON_DOCUMENT:
-        return _decode_change(event["op"], event["before"], event["after"])
+        return _decode_change(event["op"], event["before"], event["after"], settings)
     if not row.fields:
         raise ValueError("after is no row")
     before, after = (payload_json(event[name], row) for name in ("before", "after"))
-    return _decode_change(event["op"], before, after, column_type(row).json())
+    return _decode_change(event["op"], before, after, settings, column_type(row).json())
 
 
-def _decode_change(op: Column, before: Column, after: Column, payload_type: str | None = None) -> Column:
-    """The decode result of a Debezium event.
-
-    ``c``, ``r`` (read by a snapshot) and ``u`` upsert the row `after`; ``d`` deletes the row `before`; ``m`` is a
-    message without a row and is ignored. ``t``, which truncates the source table, is a problem, because it names no
-    row. A value that Debezium could not read is a problem too.
-    """
+def _decode_change(
+    op: Column, before: Column, after: Column, settings: FormatSettings, payload_type: str | None = None
+) -> Column:
+    """The decode result of a Debezium event; docs/kafka-formats.md ("Operations") says which operation does what."""
+    if settings.mode == "append":  # only a merge needs the row before an update
+        before = F.when(F.lower(op).isin(*DELETES), before)
     rows = F.struct(op.alias("op"), before.alias("before"), after.alias("after"))
     return evaluate_once(rows, lambda rows: _decode_rows(rows["op"], rows["before"], rows["after"], payload_type))
 
@@ -102,7 +99,7 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
     """Return the decode result of events in JSON, with or without their `schema` part."""
     schema_part = F.from_json(text, "schema string", JSON_READ_OPTIONS)["schema"]
     parts = sorted(row[0] for row in records.select(schema_part).where(schema_part.isNotNull()).distinct().collect())
-    plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text))
+    plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text, settings))
     if not parts:
         return plain
 
@@ -117,7 +114,7 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
     return evaluate_once(schema_part, choose)
 
 
-def _decode_without_schema(text: Column) -> Column:
+def _decode_without_schema(text: Column, settings: FormatSettings) -> Column:
     # A variant keeps numbers exact; `from_json` rounds a number in a text to a double.
     shape = T.StructType([*_EVENT.fields, T.StructField("payload", _EVENT)])
 
@@ -125,7 +122,7 @@ def _decode_without_schema(text: Column) -> Column:
         inner = event["payload"]
         op = F.coalesce(event["op"], inner["op"])
         before, after = (F.coalesce(_row_text(event[name]), _row_text(inner[name])) for name in ("before", "after"))
-        return _decode_change(op, before, after)
+        return _decode_change(op, before, after, settings)
 
     return _decode_object(text, shape, decode, "not a change event: ")
 
@@ -151,7 +148,7 @@ def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, setti
     whole = _logical_type(json.loads(schema_part))
 
     def decode(record: Column) -> Column:
-        event = decode_debezium_envelope(record["payload"], whole)
+        event = decode_debezium_envelope(record["payload"], whole, settings)
         if event is not None:
             return event
         problem = F.concat(F.lit("not a change event: "), quoted_start(text))
@@ -184,11 +181,7 @@ def _logical_type(node: dict[str, Any]) -> LogicalType:
 
 
 def decode_dms(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
-    """Return the decode result of a DMS record.
-
-    Load, insert (I) and update (U) upsert the row, delete (D) deletes it. Control records, which report that a table
-    was created or changed, are ignored.
-    """
+    """Return the decode result of a DMS record; control records say that a table changed, and are ignored."""
 
     def decode(record: Column) -> Column:
         metadata = record["metadata"]

@@ -63,12 +63,10 @@ def wrapped_type(record: T.StructType) -> T.StructType:
 
 
 def parse_object(text: Column, record: T.StructType) -> Column:
-    """Parse a text that should be one object, for `is_whole_object` and `wrapped_record`."""
     return F.from_json(wrap_object(text), wrapped_type(record), JSON_READ_OPTIONS)
 
 
 def wrapped_record(parsed: Column) -> Column:
-    """Return the object that `parse_object` read."""
     return F.get(parsed[SECRET], F.lit(0))
 
 
@@ -82,7 +80,8 @@ def is_whole_object(parsed: Column) -> Column:
 def has_lone_surrogate(text: Column) -> Column:
     """Whether a string in a JSON text has half of a surrogate pair, which Spark reads as a question mark."""
     without_pairs = F.regexp_replace(text, _ESCAPE + _PAIR, "$1 ")
-    has_escape = F.contains(text, F.lit(r"\ud")) | F.contains(text, F.lit(r"\uD"))
+    # Most texts have no escape at all, so that they are searched once.
+    has_escape = F.contains(text, F.lit(r"\u")) & (F.contains(text, F.lit(r"\ud")) | F.contains(text, F.lit(r"\uD")))
     return F.coalesce(has_escape & without_pairs.rlike(_ESCAPE + "[89a-fA-F]"), F.lit(False))
 
 
@@ -95,7 +94,6 @@ def has_too_big_number(text: Column, kind: T.DataType) -> Column:
 
 
 def is_one_object(text: Column) -> Column:
-    """Whether a text is exactly one JSON object."""
     return is_whole_object(parse_object(text, T.StructType()))
 
 
@@ -108,7 +106,6 @@ def unreadable_reason(text: Column, problem: Column) -> Column:
 
 
 def quoted_start(text: Column) -> Column:
-    """Return the start of a text in quotes, as problems show it."""
     return F.concat(F.lit("'"), F.left(F.coalesce(text, F.lit("null")), F.lit(SHOWN)), F.lit("'"))
 
 
@@ -128,7 +125,7 @@ IGNORED = "ignore"
 """The operation of a record that is dropped because it does not describe a row."""
 
 _UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", "load")
-_DELETES = ("d", "delete")
+DELETES = ("d", "delete")
 
 _FIELDS = ("payload", "payload_type", "op", "problem", "before")
 _RESULT = f"{OWN_PREFIX}decode_result"
@@ -142,7 +139,6 @@ def decode_result(
     problem: Column | str | None = None,
     before: Column | None = None,
 ) -> Column:
-    """Return the struct of a decoded record; a field that is not given is null."""
     given = (payload, payload_type, op, problem, before)
     return F.struct(*(F.lit(value).cast("string").alias(name) for name, value in zip(_FIELDS, given, strict=True)))
 
@@ -167,11 +163,7 @@ def expand_results(records: DataFrame, result: Column, columns: Sequence[str]) -
 
 
 def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callable[[], Column]) -> Column:
-    """Return what a decoder makes of records with a schema; a problem if that schema cannot be understood.
-
-    This is the one place where a producer's schema is read. Whatever it is, and whatever reading it throws, it concerns
-    only its own records.
-    """
+    """Return what a decoder makes of records; whatever their schema is or throws concerns only these records."""
     try:
         result = decode()
         records.select(result)  # Spark checks the types here
@@ -190,6 +182,6 @@ def evaluate_once(value: Column, use: Callable[[Column], Column]) -> Column:
 def parse_operation(code: Column, field: str) -> tuple[Column, Column]:
     """Return the operation that a code stands for, in any case, and the problem if it stands for none."""
     lower = F.lower(code)
-    op = F.when(lower.isin(*_UPSERTS), F.lit("upsert")).when(lower.isin(*_DELETES), F.lit("delete"))
+    op = F.when(lower.isin(*_UPSERTS), F.lit("upsert")).when(lower.isin(*DELETES), F.lit("delete"))
     unknown = F.concat(F.lit(f"{field} is '"), F.left(code, F.lit(40)), F.lit("', which is not an operation"))
     return op, F.when(code.isNull(), F.lit(f"{field} is missing")).when(op.isNull(), unknown)

@@ -55,7 +55,6 @@ class LogicalType:
 
 
 def column_type(logical_type: LogicalType) -> T.DataType:
-    """Return the type of the column that stores values of a logical type."""
     if logical_type.fields and logical_type.name != _VARIABLE_DECIMAL:
         fields = logical_type.fields.items()
         return T.StructType([T.StructField(name, column_type(each), each.optional) for name, each in fields])
@@ -89,10 +88,7 @@ def _to_payload(column: Column, logical_type: LogicalType) -> Column:
 
 
 def _converted_type(logical_type: LogicalType) -> T.DataType | None:
-    """The column type of a value that is converted; None for all others.
-
-    Spark's Avro reader has already converted Avro's own times, so only a number is still a Connect time.
-    """
+    """The column type of a value that is converted, else None. Spark has already converted Avro's own times."""
     name, number = logical_type.name, isinstance(logical_type.kind, T.IntegralType)
     if number and name in _DATES:
         return T.DateType()

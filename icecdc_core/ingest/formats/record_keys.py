@@ -17,11 +17,7 @@ _KEY_NOT_JSON = "the record has no value, and its key is neither a JSON object n
 
 
 def delete_by_key(key: Column, settings: FormatSettings, is_json: bool = False) -> Column:
-    """Return the decode result of a tombstone: it deletes the row that its key names.
-
-    A JSON object has the identifier columns by name. Any other key is the value of the identifier column, if there is
-    only one: as plain text (see `convert_text_key`), or as JSON if `key_format` or the key's schema says so.
-    """
+    """Return the decode result of a tombstone without a schema (docs/kafka-formats.md, "Keys of tombstones")."""
     trimmed, is_valid = F.trim(key), F.try_parse_json(key).isNotNull()
     result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, op="delete"))
     if len(settings.identifier_columns) != 1:
@@ -51,11 +47,7 @@ def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: Format
 def convert_text_key(
     payload: Column, payload_type: Column, identifier: str, field_name: str, kind: T.DataType
 ) -> Column:
-    """Return the payload; a plain text key in it becomes a JSON value of the identifier column's type.
-
-    A text column stores the key as it is: ``1.10``, ``1e3`` and ``null`` are texts there. A column of another type
-    stores the JSON value that the text is: the number 7 for ``7``.
-    """
+    """Return the payload; a plain text key in it becomes a JSON value of the identifier column's type."""
     text = json_field(payload, [identifier])
     value = _json_string(text)
     if not isinstance(kind, T.StringType):
@@ -69,7 +61,6 @@ def convert_text_key(
 
 
 def _object(name: str, value: Column) -> Column:
-    """A JSON object with one field."""
     return F.concat(F.lit("{"), _json_string(F.lit(name)), F.lit(":"), value, F.lit("}"))
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
-from icecdc_core.errors import ConfigError, SchemaRegistryError
+from icecdc_core.errors import SchemaRegistryError
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND = frozenset({40401, 40402, 40403})
@@ -26,19 +26,13 @@ _RETRY_SECONDS = (0.5, 2.0)
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema in the registry."""
-
     kind: str
     text: str
     references: dict[str, RegisteredSchema] = field(default_factory=dict)
 
 
 class SchemaRegistry:
-    """The schema registry at a URL; it is asked for each schema once.
-
-    The two requests are part of Confluent's REST API, which Karapace and Apicurio (under ``/apis/ccompat/v7``) support
-    too: ``GET /schemas/ids/{id}`` and, for references, ``GET /subjects/{subject}/versions/{version}``.
-    """
+    """The schema registry at a URL, by Confluent's REST API; it is asked for each schema once."""
 
     def __init__(
         self,
@@ -47,17 +41,7 @@ class SchemaRegistry:
         known: dict[int, RegisteredSchema] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise ConfigError(
-                "The format needs a schema registry",
-                subject="schema_registry_url",
-                value=url,
-                remedy="set its URL, http(s)://host:port",
-            )
-        parts = urlsplit(url)
-        user_info, _, host = parts.netloc.rpartition("@")
-        self._url, self._sleep = parts._replace(netloc=host).geturl().rstrip("/"), sleep
-        auth = auth or unquote(user_info)
+        self._url, self._sleep = url.rstrip("/"), sleep
         self._headers = {"Accept": _ACCEPT}
         if auth:
             self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
@@ -124,7 +108,6 @@ def _missing(name: str) -> str:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether the same request may succeed later."""
     if isinstance(error, HTTPError):
         return error.code >= 500 or error.code == 429
     return isinstance(error, (OSError, ValueError))

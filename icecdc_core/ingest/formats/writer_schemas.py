@@ -29,8 +29,6 @@ _DEPTH = 50
 
 
 class AvroSchema:
-    """A writer's schema."""
-
     def __init__(self, spark: SparkSession, schema: RegisteredSchema) -> None:
         # Spark does not check defaults either.
         parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
@@ -51,7 +49,6 @@ class AvroSchema:
 
 
 def require_avro(spark: SparkSession) -> None:
-    """Check that the session has Spark's Avro reader."""
     try:
         java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(AVRO_READER)
     except Exception as error:

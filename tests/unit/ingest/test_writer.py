@@ -10,7 +10,6 @@ import pytest
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest import table as writer
 from icecdc_core.ingest.commit_log import TableEntry
-from icecdc_core.ingest.destinations import OpenedTable
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.ingest.table import MicroBatch, TableRecords, Writer
@@ -77,17 +76,17 @@ def write(monkeypatch):
     def run(mode="append", table=None, **moments):
         lake = Lake(table or Table(Snapshot(1, None)), moments, [])
 
-        def staging(config, dead_letters, name, table, schema, properties):
+        def staging(config, dead_letters, name, table, schema, properties, long_folder_name):
             return SimpleNamespace(
-                append_fast=lambda rows: lake.stage(properties), upsert=lambda rows: lake.stage(properties)
+                append_fast=lambda rows: lake.stage(properties),
+                upsert=lambda rows: lake.stage(properties),
+                parse=lambda *given: None,
             )
 
-        monkeypatch.setattr(writer, "open_or_create_table", lambda *given: OpenedTable(lake.table))
+        monkeypatch.setattr(writer, "open_or_create_table", lambda *given: (lake.table, False))
         monkeypatch.setattr(writer, "load_table", lambda *given: lake.table)
-        monkeypatch.setattr(writer, "metadata_checks", lambda *given: {})
         monkeypatch.setattr(writer, "payload_schema", lambda *given: None)
-        monkeypatch.setattr(writer, "with_metadata_problems", lambda decoded, checks: decoded)
-        monkeypatch.setattr(writer, "parse_rows", lambda *given: None)
+        monkeypatch.setattr(writer, "long_folder_names", lambda *given: None)
         monkeypatch.setattr(writer, "needs_only_rows", lambda config: config.mode == "append")
         monkeypatch.setattr(writer, "Staging", staging)
         monkeypatch.setattr(writer, "publish", lake.publish)

@@ -68,7 +68,7 @@ class DescribeSchemaRegistry:
     )
     def it_raises_for_errors_that_are_not_about_the_schema(self, answers, text):
         with registry_server(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
-            SchemaRegistry(url.replace("://", "://me:secret@"), sleep=lambda _: None).schema(7)
+            SchemaRegistry(url, "me:secret", sleep=lambda _: None).schema(7)
         assert "secret" not in str(caught.value)
 
     def it_says_which_schema_does_not_exist(self):

@@ -1,0 +1,55 @@
+"""Batches of static records, for what an ingest does with records, whatever brings them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+from pyspark.sql import functions as F
+
+from icecdc_core.ingest import commit_log
+from icecdc_core.ingest.batch import Batches, SharedParse
+from icecdc_core.ingest.config import quoted_table
+from icecdc_core.ingest.dead_letters import DeadLetters
+from icecdc_core.ingest.destinations import create_namespace
+from icecdc_core.ingest.start_offsets import OffsetsReader
+from icecdc_core.ingest.table import Writer
+from icecdc_core.session.job_session import job_session
+from tests import kafka_records
+
+
+class StaticTopic:
+    """Writes batches of static records into the tables, as a run does with those of a topic of one partition."""
+
+    def __init__(self, spark, config, tables=()):
+        create_namespace(spark, config.namespace_parts)
+        commit_log.create(spark, config.quoted_commit_log)
+        self.spark, self.sent = spark, 0
+        self.writer = Writer(config, DeadLetters(config, "run"), OffsetsReader(config, {}, {"topic": {0: 0}}))
+        shared = SharedParse(config, [quoted_table(table) for table in tables])
+        self.batches = Batches(config, "run", self, self.writer, shared, 0, {}, set(), {})
+
+    def ids(self, names):
+        return {}
+
+    def latest(self, names):
+        return {"topic": {0: self.sent}}
+
+    def send(self, *values, key=None):
+        """Write a batch of these records; returns its entry in the commit log."""
+        texts = [json.dumps(value) if isinstance(value, list) else value for value in values]
+        records = kafka_records.records(self.spark, [(key, text) for text in texts])
+        records = records.withColumn("offset", F.col("offset") + self.sent)
+        records = records.withColumn("headers", F.expr("CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"))
+        start, self.sent = self.sent, self.sent + len(values)
+        entry = self.batches.process(records, {"topic": {0: start}}, {"topic": {0: self.sent}})
+        assert self.batches.behind == {}
+        return entry
+
+
+@pytest.fixture
+def static(spark):
+    """Make a `StaticTopic`, with a session like that of a run."""
+    with job_session(spark) as session:
+        yield partial(StaticTopic, session)
