@@ -1,0 +1,247 @@
+"""How actions are cut into requests, what an answer says of every operation, and how results are added."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields, replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from icecdc_core.errors import IcecdcError, IndexNotFoundError, OpenSearchRequestError, RejectedDocumentsError
+from icecdc_core.opensearch.bulk import (
+    BulkResult,
+    are_upserts,
+    bulk_requests,
+    count_outcomes,
+    document_id_of,
+    item_outcomes,
+    request_body,
+    require_accepted,
+)
+from icecdc_core.opensearch.client import UnusableAnswerError
+from icecdc_core.opensearch.counts import Counts
+
+
+def texts(*sizes, kind=None):
+    """Actions of these sizes in bytes, each of another letter."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return pa.array([letters[n % 26] * size for n, size in enumerate(sizes)], kind or pa.string())
+
+
+def cut(actions, bulk_bytes):
+    return [bytes(request_body(part)).decode() for part in bulk_requests(actions, bulk_bytes)]
+
+
+class DescribeRequests:
+    @pytest.mark.parametrize(
+        ("sizes", "bulk_bytes", "expected"),
+        [
+            ([], 10, []),
+            ([3, 3, 3], 9, ["aaabbbccc"]),
+            ([3, 3, 3], 8, ["aaabbb", "ccc"]),
+            ([3, 3, 3], 1, ["aaa", "bbb", "ccc"]),
+            ([2, 20, 2, 2], 10, ["aa", "b" * 20, "ccdd"]),
+            ([20, 2, 20], 10, ["a" * 20, "bb", "c" * 20]),
+        ],
+    )
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+    def it_cuts_by_bytes_and_never_inside_an_action(self, sizes, bulk_bytes, expected, kind):
+        assert cut(texts(*sizes, kind=kind), bulk_bytes) == expected
+
+    @pytest.mark.parametrize("begin", [0, 1, 2, 4])
+    def it_cuts_a_slice_of_a_column_as_if_it_were_a_column(self, begin):
+        column = texts(3, 4, 5, 6, 7)
+        assert cut(column[begin:], 9) == cut(pa.array(column[begin:].to_pylist(), pa.string()), 9)
+
+    def it_cuts_a_slice_that_ends_early_several_chunks_and_bytes_instead_of_characters(self):
+        assert cut(texts(3, 4, 5, 6)[1:3], 100) == ["bbbbccccc"]
+        assert cut(pa.chunked_array([texts(3), texts(3)]), 4) == ["aaa", "aaa"]
+        assert cut(pa.array(["éé", "éé"]), 6) == ["éé", "éé"]
+
+    def it_shares_the_memory_of_the_column(self):
+        column = texts(30, 30)
+        addresses = {part.buffers()[2].address for part in bulk_requests(column, 30)}
+        assert addresses == {column.buffers()[2].address}
+
+    def it_distinguishes_upserts_from_deletes(self):
+        actions = pa.array(['{"index":{"_id":"1"}}\n{}\n', '{"delete":{"_id":"2"}}\n', '{"index":{"_id":"3"}}\n{}\n'])
+        assert (are_upserts(actions).tolist(), are_upserts(actions[1:]).tolist()) == (
+            [True, False, True],
+            [False, True],
+        )
+
+    @pytest.mark.parametrize("action", ['{"index":{"_id":"\\u00e9|"}}\n{"a":"\\n"}\n', '{"delete":{"_id":"é|"}}\n'])
+    def it_finds_the_document_of_an_action(self, action):
+        assert document_id_of(action) == "é|"
+
+    def it_sends_only_the_selected_actions_again(self):
+        again = texts(3, 4, 5).take(pa.array([0, 2]))
+        assert bytes(request_body(again)) == b"aaaccccc"
+
+
+WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
+SENT = np.array([True, False])
+
+
+def failed(status, error):
+    return {"errors": True, "items": [{"index": {"status": status, "error": error}}, DELETED]}
+
+
+class DescribeItemOutcomes:
+    def it_gives_operation_and_outcome_in_the_order_of_the_request(self):
+        answer = {"errors": False, "items": [WRITTEN, DELETED]}
+        assert item_outcomes(answer, SENT) == [("index", {"status": 201}), ("delete", {"status": 200})]
+
+    @pytest.mark.parametrize("error", [None, {}, {"type": "x", "reason": None, "caused_by": None}])
+    def it_accepts_the_errors_that_opensearch_gives(self, error):
+        assert item_outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
+
+    @pytest.mark.parametrize(
+        "items",
+        [
+            *([], [WRITTEN], [WRITTEN, WRITTEN, DELETED], [WRITTEN, WRITTEN], [{**WRITTEN, **DELETED}, DELETED], None),
+            *([WRITTEN, {"create": {"status": 201}}], [WRITTEN, {"delete": {}}], [WRITTEN, None]),
+        ],
+    )
+    def it_refuses_other_items_than_one_of_each_operation(self, items):
+        for answer in ({"errors": False, "items": items}, {"message": "ok"}, [], None):
+            with pytest.raises(UnusableAnswerError):
+                item_outcomes(answer, SENT)
+
+    @pytest.mark.parametrize(
+        ("status", "error"),
+        [(200, {"type": "x", "reason": "y"}), (201, {}), (400, "x"), (302, None), (True, None), ("201", None)],
+    )
+    def it_refuses_every_other_status_or_error(self, status, error):
+        with pytest.raises(UnusableAnswerError):
+            item_outcomes(failed(status, error), SENT)
+
+
+def action(number, operation="index"):
+    head = f'{{"{operation}":{{"_id":"{number}","version":3,"version_type":"external"}}}}\n'
+    return head + ("{}\n" if operation == "index" else "")
+
+
+ACTIONS = pa.array([action(1), action(2, "delete")])
+
+
+def applied_to(index, delete=None, max_rejected_documents=0, highest_version=100):
+    """What an answer with these outcomes of the index and the delete operation achieved."""
+    items = [{"index": index}, {"delete": delete or {"status": 200}}]
+    return count_outcomes(
+        {"errors": True, "items": items}, ACTIONS, "t--write", max_rejected_documents, highest_version
+    )
+
+
+def error(kind, reason="why", cause=None):
+    return {"type": kind, "reason": reason, **({"caused_by": {"reason": cause}} if cause else {})}
+
+
+class DescribeCountOutcomes:
+    @pytest.mark.parametrize(
+        ("index", "delete", "counts"),
+        [
+            ({"status": 201}, {"status": 200}, Counts(upserts=1, deletes=1)),
+            ({"status": 200}, {"status": 404}, Counts(upserts=1, already_applied=1)),
+            ({"status": 409, "error": error("version_conflict")}, {"status": 409}, Counts(already_applied=2)),
+            ({"status": 400, "error": error("mapper_parsing")}, None, Counts(deletes=1, rejected=1)),
+        ],
+    )
+    def it_counts_each_outcome_once(self, index, delete, counts):
+        result, again, _ = applied_to(index, delete)
+        assert (result.counts, len(again), result.failure) == (counts, 0, None)
+
+    @pytest.mark.parametrize("status", [429, 502, 503, 504])
+    def it_sends_operations_again_under_back_pressure(self, status):
+        result, again, reason = applied_to({"status": status, "error": error("busy")})
+        assert (again.to_pylist(), reason["type"], result.counts) == ([action(1)], "busy", Counts(deletes=1))
+
+    @pytest.mark.parametrize(
+        ("index", "kind"),
+        [
+            ({"status": 404, "error": error("index_not_found")}, IndexNotFoundError),
+            ({"status": 400, "error": error("index_closed_exception")}, OpenSearchRequestError),
+            ({"status": 403, "error": error("cluster_block_exception")}, OpenSearchRequestError),
+            ({"status": 500}, OpenSearchRequestError),
+        ],
+    )
+    def it_fails_for_what_is_about_the_index_and_not_the_document(self, index, kind):
+        result, *_ = applied_to(index)
+        assert (type(result.failure), result.counts.rejected) == (kind, 0)
+
+    def it_keeps_the_action_and_the_reason_of_a_rejected_document(self):
+        result = applied_to({"status": 400, "error": error("mapper_parsing", "why", "deeper")})[0]
+        letter = {"action": action(1), "status": 400, "reason": "mapper_parsing: why (deeper)"}
+        sample = {"id": "1", "status": 400, "reason": "mapper_parsing: why (deeper)"}
+        assert (result.dead_letters, result.rejected_samples) == ([letter], [sample])
+
+    @pytest.mark.parametrize(
+        ("current", "counts"), [(3, Counts(already_applied=2)), (7, Counts(already_applied=2)), (8, Counts(rejected=2))]
+    )
+    def it_rejects_what_meets_a_version_that_icecdc_did_not_give(self, current, counts):
+        reason = f"[1]: version conflict, current version [{current}] is higher or equal to the one provided [3]"
+        conflict = {"status": 409, "error": error("version_conflict_engine_exception", reason)}
+        result = applied_to(conflict, conflict, highest_version=7)[0]
+        shown = [
+            (sample["id"], sample["status"], f"has version {current} " in sample["reason"])
+            for sample in result.rejected_samples
+        ]
+        assert (result.counts, shown) == (counts, [("1", 409, True), ("2", 409, True)] * bool(counts.rejected))
+
+    def it_rejects_what_an_ingest_pipeline_dropped(self):
+        result = applied_to({"status": 200, "result": "noop"}, {"status": 200, "result": "deleted"})[0]
+        assert (result.counts, result.rejected_samples[0]["reason"]) == (
+            Counts(deletes=1, rejected=1),
+            "dropped: an ingest pipeline dropped the document",
+        )
+
+    def it_notes_the_newest_version_that_a_conflict_names(self):
+        older = {"status": 409, "error": error("x", "[2]: current version [7] is higher")}
+        newer = {"status": 409, "error": error("x", "[current version [99]]: current version [8] is higher")}
+        result = applied_to(newer, older)[0]
+        assert (result.newest_version, result.newest_id) == (8, "1")
+
+
+LETTER = {"action": '{"index":{"_id":"7"}}\n{}\n', "status": 400, "reason": "too odd"}
+FIRST, SECOND = IcecdcError("first"), IcecdcError("second")
+
+
+class DescribeCounts:
+    def it_adds_every_counter(self):
+        ones = range(1, len(fields(Counts)) + 1)
+        tens = [10 * number for number in ones]
+        assert Counts(*ones) + Counts(*tens) == Counts(*(11 * number for number in ones))
+
+
+class DescribeBulkResult:
+    def it_counts_the_operations_that_are_done(self):
+        assert Counts(upserts=1, deletes=20, already_applied=300, rejected=4000, retries=9).operations == 4321
+
+    def it_adds_counts_and_keeps_some_samples_and_the_first_failure(self):
+        one = BulkResult(Counts(upserts=1, rejected=15), [LETTER] * 15, failure=FIRST)
+        total = one + BulkResult(Counts(upserts=2, rejected=15), [LETTER] * 15, failure=SECOND)
+        assert (total.counts.upserts, total.counts.rejected, len(total.rejected_samples), total.failure) == (
+            3,
+            30,
+            20,
+            FIRST,
+        )
+
+    def it_keeps_the_document_with_the_newest_version(self):
+        total = BulkResult(newest_version=3, newest_id="a") + BulkResult(newest_version=2, newest_id="b")
+        assert (total.newest_version, total.newest_id) == (3, "a")
+
+    def it_travels_from_an_executor_with_its_failure(self):
+        failure = IndexNotFoundError("gone", subject="index", value="t", remedy="export")
+        result = BulkResult(Counts(1, 2, 3, 4), [{"action": "é"}], failure, 5, "b")
+        read = pickle.loads(pickle.dumps(result))
+        assert (replace(read, failure=None), str(read.failure)) == (replace(result, failure=None), str(failure))
+
+
+def it_refuses_more_rejected_documents_than_allowed_naming_the_first_and_the_remedy():
+    result = BulkResult(Counts(rejected=3), [LETTER])
+    require_accepted(result, 3)
+    with pytest.raises(RejectedDocumentsError, match=r"'7': too odd \[max_rejected_documents=2\]\. Remedy: "):
+        require_accepted(result, 2)

@@ -1,0 +1,120 @@
+"""Checksums are equal for equal documents, however they are written, and differ for different ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
+
+from icecdc_core.opensearch.checksums import as_numbers, content_digests, split_hits, without_fields
+from tests.colliding_texts import colliding_texts
+
+A = StructType().add("a", IntegerType())
+SCHEMA = (
+    StructType()
+    .add("id", IntegerType())
+    .add("s", StructType().add("a", IntegerType()).add("b", StringType()))
+    .add("m", MapType(StringType(), IntegerType()))
+    .add("l", ArrayType(A))
+    .add("d", MapType(StringType(), A))
+)
+DIGEST = content_digests(SCHEMA)
+EQUAL = [
+    ({"id": 1, "s": {"a": 1, "b": "x"}}, {"s": {"b": "x", "a": 1}, "id": 1}),
+    ({"id": 1, "s": None}, {"id": 1}),
+    ({"s": {"a": 1, "b": None}}, {"s": {"a": 1}}),
+    ({"l": [{"a": None}]}, {"l": [{}]}),
+    ({"d": {"k": {"a": None}}}, {"d": {"k": {}}}),
+]
+DIFFERENT = [
+    ({"id": 1}, {"id": 2}),
+    ({"m": {"k": None}}, {"m": {}}),
+    ({"m": {}}, {"m": None}),
+    ({"d": {"k": None}}, {"d": {}}),
+    ({"l": [None]}, {"l": []}),
+    ({"l": [{"a": 1}, {"a": 2}]}, {"l": [{"a": 2}, {"a": 1}]}),
+    ({"s": {}}, {"s": None}),
+    ({"unknown": {"k": None}}, {"unknown": {}}),
+    ({"name": "\ud800"}, {"name": "?"}),
+    ({"name": "\ud800"}, {"name": "\ud801"}),
+]
+
+
+class DescribeChecksum:
+    @pytest.mark.parametrize(("one", "other"), EQUAL)
+    def it_is_equal_for_equal_documents(self, one, other):
+        assert DIGEST(one) == DIGEST(other)
+
+    @pytest.mark.parametrize(("one", "other"), DIFFERENT)
+    def it_differs_for_different_documents(self, one, other):
+        assert DIGEST(one) != DIGEST(other)
+
+
+def it_distinguishes_digests_whose_hash_is_equal(spark):
+    rows = spark.createDataFrame([("1", digest) for digest in colliding_texts(42)], "id string, digest string")
+    agreeing = rows.selectExpr("count(DISTINCT xxhash64(digest))").first()[0]
+    assert (agreeing, as_numbers(rows).distinct().count()) == (1, 2)
+
+
+def answer(*hits):
+    """An answer of OpenSearch, written as it writes them."""
+    texts = (
+        f'{{"_index":"i-1","_id":{json.dumps(i)},"_version":{v},"_score":null,"_source":{text},"sort":[{at}]}}'
+        for at, (i, v, text) in enumerate(hits)
+    )
+    return '{"pit_id":"x","took":1,"hits":{"max_score":null,"hits":[' + ",".join(texts) + "]}}"
+
+
+def it_splits_answers_into_documents():
+    texts = ['{"a":1,"sort":[7]}', '{"_source":{"b":"\\",\\"sort\\":[1]"}}', "{}"]
+    found = split_hits(answer(("x", 1, texts[0]), ('"\\ü', 12, texts[1]), ("z", 3, texts[2])), "i-1")
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    assert found == [("x", digests[0], "[0]"), ('"\\ü', digests[1], "[1]"), ("z", digests[2], "[2]")]
+
+
+def it_continues_after_a_document_that_contains_an_answer():
+    inner = answer(("y\\", 1, "{}"))
+    found = split_hits(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
+    assert found[-1] == ("u", hashlib.sha256(b"{}").hexdigest(), "[2]")
+    assert hashlib.sha256(inner.encode()).hexdigest() not in [text for _, text, *_ in found]
+
+
+def it_finds_nothing_in_an_answer_without_hits():
+    assert split_hits(answer(), "i-1") == []
+
+
+PIPED = (
+    StructType()
+    .add("id", LongType())
+    .add("place", StructType().add("city", StringType()))
+    .add("items", ArrayType(StructType().add("price", LongType())))
+    .add("labels", MapType(StringType(), StringType()))
+    .add("a.b", StructType().add("c", LongType()))
+)
+
+
+@pytest.mark.parametrize(
+    ("paths", "document", "expected"),
+    [
+        ([], {"id": 1}, {"id": 1}),
+        (["embedding"], {"id": 1}, {"id": 1}),
+        (["embedding"], {"id": 1, "embedding": [1.0]}, {"id": 1}),
+        (["embedding"], {"id": 1, "embedding": {"x": 1}}, {"id": 1}),
+        (["tags.source"], {"id": 1, "tags": {"source": "x"}}, {"id": 1}),
+        (["tags.source"], {"id": 1, "tags.source": "x"}, {"id": 1}),
+        (["tags.source"], {"id": 1, "tags": {"source": "x", "other": 1}}, {"id": 1, "tags": {"other": 1}}),
+        (["tags.a", "tags.b"], {"tags": {"a": 1, "b": {"c": 2}}}, {}),
+        (["tags.a.b"], {"tags": {"a": {"b": 1}}}, {}),
+        (["place.pin"], {"place": {"city": "x", "pin": "1,2"}}, {"place": {"city": "x"}}),
+        (["place.pin"], {"place": {"pin": "1,2"}}, {"place": {}}),
+        (["place.pin"], {"place": None}, {"place": None}),
+        (["items.total"], {"items": [{"price": 1, "total": 2}, None]}, {"items": [{"price": 1}, None]}),
+        (["a.b.d"], {"a.b": {"c": 1}, "a": {"b": {"d": 2}}}, {"a.b": {"c": 1}}),
+        (["a.b.d"], {"a.b": {"c": 1, "d": 2}}, {"a.b": {"c": 1}}),
+        (["x"], {"labels": {"x": "y"}}, {"labels": {"x": "y"}}),
+    ],
+)
+def it_leaves_the_row(paths, document, expected):
+    assert without_fields(document, paths, PIPED) == expected
