@@ -1,10 +1,17 @@
 """The user's mapping is merged over the generated one; a field that nothing makes or accepts is refused."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 from pyspark.sql import types as T
 
 from icecdc_core.documents.mapping import index_mapping, sample_document
 from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.index_settings import check_settings
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 KEYWORD = {"keyword": {"type": "keyword", "ignore_above": 8191}}
 TEXT = {"type": "text", "fields": KEYWORD}
@@ -157,3 +164,13 @@ def it_makes_a_document_of_the_types_without_what_only_values_decide():
         **{"people": [{"name": "a", "age": 1}], "vector": [1, 1, 1], "matrix": [[1]], "high": {**point, "alt": 1}},
         "a.b": 1,
     }
+
+
+def it_accepts_every_example_of_the_documentation():
+    schema = T.StructType([*SCHEMA.fields]).add("status", T.StringType()).add("embedding", T.ArrayType(T.FloatType()))
+    text = (DOCS / "indexes.md").read_text(encoding="utf-8").partition("## Mapping and settings")[2]
+    examples = [json.loads(each) for each in re.findall(r"```json\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)]
+    for example in examples:
+        index_mapping(schema, example["mapping"], example.get("pipeline_fields", []))
+        check_settings(example["settings"])
+    assert len(examples) == 2
