@@ -59,6 +59,7 @@ class Batch:
     selection: dict[str, Any] = field(default_factory=dict)
     schema: str = ""
     groups_done: int = 0
+    operations: int = 0
     rejected: int = 0
     group_bytes: int = 0
     groups_digest: str = ""

@@ -13,7 +13,13 @@ from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch
 from icecdc_core.commits.preconditions import index_identity, parameter_changes
 from icecdc_core.documents.bulk_lines import to_actions
-from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
+from icecdc_core.errors import (
+    ConfigError,
+    DuplicateIdentifierError,
+    HistoryGapError,
+    IdentifierColumnsError,
+    TableReplacedError,
+)
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import BulkResult
 from icecdc_core.opensearch.index_settings import require_pipelines
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
 
 # If snapshots expire faster than an export takes, it would start over for ever.
 _ATTEMPTS = 3
+_SEEN_IN_ROWS = ("identifier_columns", "row_filter", "select")
+"""Parameters that only a row may show to be wrong."""
 
 
 def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
@@ -105,17 +113,32 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
     done = sum(rows[: batch.groups_done])
     operations = partial(count_operations, run.client, batch.physical_index)
-    with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
-        for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
-            inserts = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
-            actions = to_actions(inserts, source.key_columns, batch.epoch)
-            with bar.watching(operations):
-                written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
-            total += written
-            source.table.release()
-            lock.record(groups_done=number, rejected=batch.rejected + total.counts.rejected)
-            bar.update(written.counts.operations)
-        bar.complete(done + total.counts.operations)
+    try:
+        with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
+            for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
+                inserts = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
+                actions = to_actions(inserts, source.key_columns, batch.epoch)
+                with bar.watching(operations):
+                    written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
+                total += written
+                source.table.release()
+                lock.record(
+                    groups_done=number,
+                    operations=batch.operations + total.counts.operations,
+                    rejected=batch.rejected + total.counts.rejected,
+                )
+                bar.update(written.counts.operations)
+            bar.complete(done + total.counts.operations)
+        with run.stage("check identifiers"):
+            _require_a_document_of_each_row(run, source, begun_batch(lock))
+    except (ConfigError, DuplicateIdentifierError, IdentifierColumnsError) as error:
+        if not lock.position.exists and error.subject in _SEEN_IN_ROWS:
+            # Nobody reads this index, and there is no earlier one: as if the export had never begun.
+            drop_unless_read(run.client, config, batch.physical_index)
+            lock.write(replace(lock.position, batch=None))
+        if isinstance(error, IdentifierColumnsError):
+            source.require_unique_identifiers(config.on_duplicate_identifier, batch.to_snapshot_id)  # names the row
+        raise
     with run.stage("publish"):
         require_same_index(run.client, config, batch.physical_index, batch.index_uuid)
         publish_index(run.client, config, batch.physical_index, seen)
@@ -129,6 +152,17 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     with run.stage("commit"):
         commit_batch(run, lock, source, report)
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
+
+
+def _require_a_document_of_each_row(run: Run, source: Source, batch: Batch) -> None:
+    """Check that no two rows share an identifier: then the new index has a document of each row that was written.
+
+    Only if it has not, the table is read for them.
+    """
+    run.client.indices.refresh(index=batch.physical_index)
+    documents = int(run.client.count(index=batch.physical_index)["count"])
+    if documents != batch.operations - batch.rejected:
+        source.require_unique_identifiers(batch.on_duplicate_identifier, batch.to_snapshot_id)
 
 
 def _resume(run: Run, source: Source, begun: Batch | None) -> tuple[list[FileTasks] | None, list[str]]:
@@ -153,9 +187,9 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
     require_identity(run.client, config, Look(lock.position, source))
     with run.stage("plan"):
         groups, digest = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
-    if source.identifier_columns and groups:
+    if source.identifier_columns and groups and lock.position.exists:  # the first export sees them in the end
         with run.stage("check identifiers"):
-            source.require_unique_identifiers(config.on_duplicate_identifier)
+            source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
             source.table.release()
     number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
@@ -202,7 +236,7 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
         with run.typed_errors("checking the mapping"):
             check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
-            source.require_unique_identifiers(config.on_duplicate_identifier)
+            source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
             source.table.release()
         files = source.files(snapshot_id)
     with run.stage("count"):

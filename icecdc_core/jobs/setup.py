@@ -188,7 +188,7 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
 def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
     with spark_errors(config, source.table):
         found["source_rows"] = source.rows(source.files(source.head)).count() if source.head is not None else 0
-        source.require_unique_identifiers(config.on_duplicate_identifier)
+        source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
 
 
 def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:

@@ -210,10 +210,10 @@ class Source:
         """Plan the scan of a snapshot; None is the empty table."""
         return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
 
-    def require_unique_identifiers(self, on_duplicate: str) -> None:
-        """Check the identifiers of the current snapshot's rows; without identifier columns there is none."""
+    def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
+        """Check the identifiers of a snapshot's rows; without identifier columns there is none."""
         if self.identifier_columns:
-            rows = self.rows(self.files(self.head))
+            rows = self.rows(self.files(snapshot_id))
             require_unique(rows, self.key_columns, self.table.name, allow_duplicates=on_duplicate == "last")
 
     def require_identifier_columns(self, why: str) -> None:

@@ -121,7 +121,7 @@ REFUSED = [
             "raise_error('not here') IS NULL": "USER_RAISED_EXCEPTION] not here",
             "1 / id < 5": "DIVIDE_BY_ZERO",
             "CAST(name AS INT) > 0": "CAST_INVALID_INPUT",
-            "name RLIKE concat('(', name)": "INVALID_PARAMETER_VALUE.PATTERN",
+            "name RLIKE concat('(', name)": "Unclosed group",
         }.items()
     ),
 ]
