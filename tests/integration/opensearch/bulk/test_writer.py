@@ -11,7 +11,6 @@ from icecdc_core.errors import (
     IndexNotFoundError,
     OpenSearchRequestError,
     OpenSearchUnreachableError,
-    RejectedDocumentsError,
 )
 from icecdc_core.opensearch.bulk import BulkWriter, write_actions
 from icecdc_core.opensearch.client import Connection
@@ -107,19 +106,13 @@ class DescribeCounts:
         )
 
 
-class DescribeRejections:
-    def it_names_the_rejected_document_and_why_and_stops_the_batch(self, spark, settings):
-        actions = spark.createDataFrame([(index_action(7, value="seven"),)], "action string")
-        with pytest.raises(RejectedDocumentsError, match=r"'7': mapper_parsing_exception.*Remedy: correct the rows"):
-            write_actions(actions, settings())
-
-    def it_writes_the_other_documents_when_rejections_are_allowed(self, settings, indexed):
-        result = write(settings(max_rejected_documents=1), index_action(7, value="seven"), index_action(8))
-        assert (result.counts.rejected, [sample["id"] for sample in result.rejected_samples], list(indexed())) == (
-            1,
-            ["7"],
-            ["8"],
-        )
+def it_writes_the_other_documents_when_rejections_are_allowed(settings, indexed):
+    result = write(settings(max_rejected_documents=1), index_action(7, value="seven"), index_action(8))
+    assert (result.counts.rejected, [sample["id"] for sample in result.rejected_samples], list(indexed())) == (
+        1,
+        ["7"],
+        ["8"],
+    )
 
 
 class DescribeTrouble:
@@ -159,17 +152,6 @@ class DescribeTrouble:
         with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
         assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
-
-    def it_retries_a_refused_request(self, opensearch_url, settings, indexed):
-        left = [2]
-
-        def busy(method, path, body):
-            left[0] -= 1
-            return (429, {"error": "busy"}) if left[0] >= 0 else None
-
-        with loopback_proxy(opensearch_url, trouble=busy) as proxy:
-            result = write(settings(proxy.url), index_action(1))
-        assert (result.counts.upserts, result.counts.retries, list(indexed())) == (1, 2, ["1"])
 
     def it_gives_up_after_the_retry_timeout_and_says_why(self, opensearch_url, settings, indexed):
         def busy(method, path, body):
