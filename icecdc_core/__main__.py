@@ -33,7 +33,7 @@ from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.reporting.exit_states import exit_code, failure_of, failure_report, state_of
 from icecdc_core.reporting.progress import activity, hidden, print_line
-from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_report
+from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_page, write_report
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java import keep_jvm_output
 from icecdc_core.session.processes import stop_on_sigterm
@@ -75,6 +75,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
             print(whole if "help" in request.flags else version)  # noqa: T201
             raise SystemExit(0)
         facts["job"] = request.command
+        check_report_path(request.html, "html")
         # Others write to the standard error then.
         is_read = as_json or "verbose" in request.flags or request.parameters.get("log_path") == "-"
         with hidden() if is_read else nullcontext():
@@ -91,6 +92,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
                 write_report(report, path)
         print_failure(f"{_CONSOLE} {facts['job']}" if facts["job"] else _CONSOLE, report)
         state, facts["failed"] = report["state"], not isinstance(error, KeyboardInterrupt)
+    if request.html:
+        with suppress(ConfigError):  # it was refused above, or the exit code matters more
+            write_page(report, request.html)
     if as_json:
         print(report_json(report), flush=True)  # noqa: T201
     elif isinstance(report, Report):  # a failure is no table

@@ -138,6 +138,7 @@ class Request:
     file: str = ""
     only: list[str] = field(default_factory=list)
     parallel: int = 2
+    html: str = ""
 
 
 def parse(arguments: Sequence[str]) -> Request:
@@ -157,9 +158,10 @@ def parse(arguments: Sequence[str]) -> Request:
         raise _error(*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown))
     flags = {name for name in ("json", "verbose", "tables") if given.pop(name, False)}
     of_file: dict[str, Any] = {name: given.pop(name) for name in ("file", "only", "parallel") if name in given}
+    html = given.pop("html", "")
     if "only" in of_file:
         of_file["only"] = [index.strip() for index in of_file["only"].split(",")]
-    request = Request(command, {**given, **COMMANDS[command].fixed}, flags, **of_file)
+    request = Request(command, {**given, **COMMANDS[command].fixed}, flags, **of_file, html=html)
     if problems := _combination_problems(request, of_file):
         raise _error(*problems)
     return request
@@ -230,6 +232,7 @@ def _parser(program: str, name: str, *, whole: bool = True) -> argparse.Argument
         group.add_argument("--tables", action="store_true", help=tables)
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
+    group.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")
     group.add_argument("--verbose", action="store_true", help="Show Spark's output, and where an error came from.")
     group = parser.add_argument_group("all other options")
     for parameter in others:

@@ -325,11 +325,11 @@ def report_json(report: Report | Mapping[str, Any]) -> str:
     return json.dumps(dict(report), default=str) if isinstance(report, Mapping) else report.to_json()
 
 
-def check_report_path(path: str) -> None:
+def check_report_path(path: str, subject: str = "report_path") -> None:
     """Prove that a report can be written there, before there is one; a file that is there stays as it is."""
     if path:
         known = Path(path).expanduser().exists()
-        written = _write(path, "", "a")
+        written = _write(path, "", "a", subject)
         if not known:
             written.unlink()
 

@@ -204,6 +204,15 @@ class DescribeAFailure:
         assert (report["error"], "Traceback" in printed) == (type(error).__name__, is_unexpected)
         assert [name for name in FILLED if not report[name]] == []
 
+    def it_is_a_page_too(self, run, broken, tmp_path):
+        broken(IcecdcError("Spark did <not> start"))
+        page = tmp_path / "new" / "report.html"
+        run("sync", *GIVEN, "--html", str(page))
+        assert [
+            text for text in ("FAILED", "Spark did &lt;not&gt; start", "Data at risk") if text not in page.read_text()
+        ] == []
+        assert "html" in run("sync", *GIVEN, "--html", str(tmp_path))[1]["message"]
+
     def it_says_plainly_that_it_was_interrupted(self, capsys, broken):
         broken(KeyboardInterrupt())
         code = command_line.main(["sync", *GIVEN], "icecdc")
