@@ -89,9 +89,9 @@ def write_html(executed: Path) -> None:
 
     node = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
     node.cells = [_folded(cell) for cell in node.cells]
-    # No formulas and no widgets, so nothing is fetched from elsewhere.
-    local = {"require_js_url": "", "mathjax_url": "", "jquery_url": ""}
-    exporter = HTMLExporter(config=Config(HTMLExporter=local))  # type: ignore[no-untyped-call]
+    # Without code; and without formulas and widgets, so nothing is fetched from elsewhere.
+    plain = {"exclude_input": True, "require_js_url": "", "mathjax_url": "", "jquery_url": ""}
+    exporter = HTMLExporter(config=Config(HTMLExporter=plain))  # type: ignore[no-untyped-call]
     html, _ = exporter.from_notebook_node(node)
     executed.with_suffix(".html").write_text(html, encoding="utf-8")
 
