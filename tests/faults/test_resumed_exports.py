@@ -9,7 +9,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import IcecdcError, IndexNotFoundError
+from icecdc_core.errors import DuplicateIdentifierError, IcecdcError, IndexNotFoundError
 from tests.faults.tables import CREATE
 from tests.loopback_proxy import Act, loopback_proxy
 
@@ -23,11 +23,13 @@ def config(make_config, tmp_path):
 
 
 @pytest.fixture
-def begun(spark, sql, config, opensearch, opensearch_url):
+def begun(request, spark, sql, config, opensearch, opensearch_url):
     """An export of 5 groups of 20 rows that died after 2 of them; yields its batch."""
     sql(CREATE)
     for number in range(GROUPS):
         sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id, 'n' FROM range({number * ROWS}, {(number + 1) * ROWS})")
+    for statement in getattr(request, "param", ()):
+        sql(statement)
     bulks = []
 
     def trouble(method, path, body):
@@ -56,6 +58,12 @@ class DescribeABegunExport:
         report = export_table(spark, config.replace(export_group_bytes=10**9))
         expected = ((GROUPS - 2) * ROWS, [], [begun.physical_index], GROUPS * ROWS)
         assert (report.upserts, report.notes, physical_indexes(opensearch, config), len(indexed())) == expected
+
+    @pytest.mark.parametrize("begun", [["INSERT INTO {t} VALUES (7, 'again')"]], indirect=True)
+    def it_names_rows_of_different_groups_that_share_an_identifier(self, spark, config, begun, opensearch):
+        with pytest.raises(DuplicateIdentifierError, match=r"2 rows share \{'id': 7\}"):
+            export_table(spark, config)
+        assert (physical_indexes(opensearch, config), PositionStore(opensearch, config).read().batch) == ([], None)
 
     def it_starts_over_when_its_index_was_deleted(self, spark, config, begun, opensearch, indexed):
         opensearch.indices.delete(index=begun.physical_index)

@@ -175,7 +175,7 @@ class DescribeTheConsoleCommand:
     def it_names_every_problem_of_a_setup(self, capsys, exported):
         gone = exported.replace(table="lake.ns.nowhere", opensearch_url="http://127.0.0.1:1")
         code, out, _ = self.run(capsys, "setup", *self.of(gone))
-        assert (code, out.count("problem  "), "NOT ready" in out) == (2, 2, True)
+        assert (code, out.count("Remedy: "), "NOT ready" in out) == (2, 2, True)
 
 
 class DescribeStatus:

@@ -46,6 +46,18 @@ class DescribeExportTable:
         counts = report.strategy, report.upserts, report.deletes, report.rejected
         assert (counts, indexed()) == (("export", 100, 0, 0), table_rows(sql))
 
+    def it_reads_the_table_once_and_a_second_time_only_for_an_index_that_readers_have(
+        self, spark, sql, make_config, monkeypatch
+    ):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'one', 1.10, 'EU'), (2, 'two', 2.20, 'US')")
+        reads = []
+        monkeypatch.setattr("icecdc_core.table.source.require_unique", lambda rows, *_, **__: reads.append(rows))
+        export_table(spark, make_config())
+        assert reads == []
+        export_table(spark, make_config())
+        assert len(reads) == 1
+
     def it_exports_an_empty_table_and_sync_brings_its_first_snapshot(self, spark, sql, make_config, indexed):
         sql(CREATE)
         export_table(spark, make_config())
