@@ -43,4 +43,4 @@ def changes_per_snapshot(spark: SparkSession, config: SyncConfig, report: RunRep
             committed = committed_at(snapshot) if snapshot else None
             counts = (rows_added(snapshot), rows_removed(snapshot)) if snapshot else (0, 0)
             rows.append((snapshot_id, committed, operation(snapshot), *counts))
-    return NotebookFrame.of(pd.DataFrame(rows, columns=list(COLUMNS)))
+    return NotebookFrame.of(pd.DataFrame(rows, columns=list(COLUMNS)), empty="This run read no snapshots.")

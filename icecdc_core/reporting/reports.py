@@ -198,14 +198,6 @@ class RunReport(Report):
         """The counters, which add up over batches and runs."""
         return Counts(**{name: getattr(self, name) for name in COUNTERS})
 
-    @property
-    def line(self) -> str:
-        """What was written, in a few words."""
-        counts = {"upserts": self.upserts, "deletes": self.deletes, "rejected": self.rejected}
-        found = [f"{count:,} {name}" for name, count in counts.items() if count or name != "rejected"]
-        dry, stopped = "dry run: " if self.dry_run else "", "; stopped" if self.stopped else ""
-        return f"{dry}{self.strategy}, {', '.join(found)}{stopped}"
-
     def then(self, later: RunReport) -> RunReport:
         """Add a later batch of the same run: counts are added up, the rest is the later report's."""
         return replace(
@@ -296,13 +288,6 @@ class ValidationReport(Report):
         """How the run ended, one of `exit_states.EXIT_STATES`."""
         return "ok" if self.ok else "differs"
 
-    @property
-    def line(self) -> str:
-        """The verdict, in a few words."""
-        if self.ok:
-            return f"equal, {self.source_rows:,} rows" + (f", {self.repaired:,} repaired" if self.repaired else "")
-        return f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
-
     def card(self) -> Card:
         """What a person sees first."""
         behind = self.snapshot_id != self.position_snapshot_id
@@ -316,7 +301,10 @@ class ValidationReport(Report):
             *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items()),
         ]
         facts += [("Ended", self.ended), ("Run id", self.run_id)]
-        what = f"{self.line}: every field of every document was compared"
+        what = f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
+        if self.ok:
+            what = f"equal in every field, {self.source_rows:,} rows"
+            what += f", {self.repaired:,} repaired" if self.repaired else ""
         return Card(word, f"{self.index}, from {self.table}", what, facts, command_for(job, self.table, self.index))
 
 
@@ -413,11 +401,12 @@ class ManyReport(Report):
         rows, problems = [("index", "state", "what", "seconds", "error")], []
         for name, report in self.indexes.items():
             values = _values(report)
-            failed = isinstance(report, dict)
-            problems += [] if failed else [f"{name}: {problem}" for problem in values.get("problems", ())]
+            what, error = "", str(values.get("error", ""))
+            if isinstance(report, Report):
+                what = report.line or report.card().what
+                problems += [f"{name}: {problem}" for problem in values.get("problems", ())]
             seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
-            line, error = getattr(report, "line", ""), str(values["error"]) if failed else ""
-            rows.append((name, self.states[name], line, seconds, error))
+            rows.append((name, self.states[name], what, seconds, error))
         found = "".join(f"{problem}\n" for problem in problems)
         return f"{text_table(rows, numbers=(3,))}\n\n{found}{self.state} in {self.seconds:,.1f} s"
 
