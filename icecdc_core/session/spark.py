@@ -58,7 +58,8 @@ def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = F
         others: Parameters of jobs that run beside it: a new session gets their catalogs too, and shares its cores
             fairly.
         verbose: Show what the Java process of a new session prints. Otherwise it goes to a file, which the setting
-            ``spark.icecdc.log`` names; it is removed at the end, unless an error ended the process.
+            ``spark.icecdc.log`` names; it is removed at the end, unless an error ended the process. While Spark starts,
+            the standard error of the whole process is that file.
 
     Returns:
         A session whose catalog ``config.catalog`` is an Iceberg catalog.
