@@ -43,7 +43,15 @@ def load_configurations(
     if not isinstance(indexes, dict) or not all(map(str.strip, indexes or [""])):
         problems.append("indexes: missing, or one has no name. Remedy: list the indexes below it, with parameters.")
         raise _problems_error(path, problems)
-    chosen = [_index_name(path, name, list(indexes)) for name in only] or list(indexes)
+    for name in only:
+        if name not in indexes and (name or len(indexes) > 1):
+            raise ConfigError(
+                f"'{path}' has no such index" if name else f"'{path}' has several indexes, and none was chosen",
+                subject="index",
+                value=name,
+                remedy=f"name one of {', '.join(indexes)}",
+            )
+    chosen = [name or next(iter(indexes)) for name in only] or list(indexes)
     types = {parameter.name: parameter.type for parameter in kind.parameters()}
     defaults = _section(content.get("defaults"), "defaults", types, problems)
     for name in (name for name in ONLY_IN_AN_INDEX if defaults.get(name) is not None):
@@ -77,18 +85,6 @@ def load_configurations(
 def _problems_error(path: str | Path, problems: Sequence[str]) -> ConfigError:
     listed = list(dict.fromkeys(problems))  # a problem of the defaults is one of each index
     return ConfigError(f"{len(listed)} problems in '{path}'", problems=listed)
-
-
-def _index_name(path: str | Path, name: str, names: Sequence[str]) -> str:
-    """The name of an index of the file; "" is the only one."""
-    if name in names or (not name and len(names) == 1):
-        return name or names[0]
-    raise ConfigError(
-        f"'{path}' has no such index" if name else f"'{path}' has several indexes, and none was chosen",
-        subject="index",
-        value=name,
-        remedy=f"name one of {', '.join(names)}",
-    )
 
 
 def _section(given: Any, place: str, types: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
