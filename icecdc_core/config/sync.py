@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -37,11 +39,6 @@ Reserved = Annotated[str, Field(max_length=0)]
 _DEAD_LETTERS = "icecdc_dead_letters"
 
 
-def _check_target(name: str) -> str:
-    """Leave room for the longer names of the physical indexes."""
-    return values.check_index_name(name, values.MAX_TARGET_BYTES)
-
-
 class SyncConfig(ParameterModel):
     """What to sync, where to, and how; frozen, and can be pickled to executors.
 
@@ -54,7 +51,7 @@ class SyncConfig(ParameterModel):
 
     table: OptionalTableName
     """Source table, catalog.namespace.table as Spark names it."""
-    index: Annotated[str, AfterValidator(_check_target)] = ""
+    index: Annotated[str, AfterValidator(partial(values.check_index_name, max_bytes=values.MAX_TARGET_BYTES))] = ""
     """OpenSearch index to keep in sync with the table. Default: the table's name in lower case."""
     opensearch_url: OptionalUrl = "http://127.0.0.1:9200"
     """http(s)://host:port of OpenSearch, without credentials."""
@@ -169,7 +166,10 @@ class SyncConfig(ParameterModel):
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"index": _default_index(given.get("table"))}
+        table = given.get("table")
+        with suppress(PydanticCustomError):
+            return {"index": values.split_table_name(table)[-1].lower() if isinstance(table, str) else ""}
+        return {}
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
@@ -258,14 +258,6 @@ class SyncConfig(ParameterModel):
     def resolved_password(self) -> str:
         """The password itself; "" when there is none."""
         return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
-
-
-def _default_index(table: object) -> str:
-    """The default index of a table; "" when the table is wrong."""
-    try:
-        return values.split_table_name(table)[-1].lower() if isinstance(table, str) else ""
-    except PydanticCustomError:
-        return ""
 
 
 _ANY_TABLE = "lake.default.none"
