@@ -121,16 +121,6 @@ class SetupReport(CheckReport):
 
         return NotebookFrame.of(pd.DataFrame(self.columns), empty="The table cannot be read, so there is no mapping.")
 
-    def findings(self) -> pd.DataFrame:
-        """Blocking problems and notes; says so if there are none."""
-        import pandas as pd
-
-        from icecdc_core.reporting.tables import NotebookFrame
-
-        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
-        frame = pd.DataFrame(found, columns=["kind", "what was found"])
-        return NotebookFrame.of(frame, empty="None: a run can start.")
-
 
 @with_job_session
 def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:

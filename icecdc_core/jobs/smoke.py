@@ -33,7 +33,6 @@ from icecdc_core.session.jvm import java_class
 from icecdc_core.table.failures import spark_errors
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
@@ -108,12 +107,6 @@ class SmokeReport(CheckReport):
             for check in self.checks
         ]
         return card._replace(facts=[*self.environment.items(), *checks, *card.facts], command="")
-
-    def findings(self) -> pd.DataFrame:
-        """The checks as a table for a notebook."""
-        import pandas as pd
-
-        return pd.DataFrame(self.checks).fillna("")
 
 
 _Step = tuple[str, Callable[[], None]]

@@ -47,7 +47,6 @@ class DescribeSmokeTest:
         assert found["catalog"] == "lake"
         assert "iceberg-spark-runtime-" in found["Iceberg's jar"]
         assert SECRET not in report.to_json() + report.text()
-        assert len(report.findings()) == len(report.checks)
 
     def it_goes_on_after_a_failure_and_names_its_class_and_remedy(self, spark, make_config, capsys):
         config = make_config(opensearch_url="http://127.0.0.1:9", retry_timeout_seconds=0)
