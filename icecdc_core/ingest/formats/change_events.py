@@ -38,6 +38,7 @@ UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92
 """What Debezium writes for a large PostgreSQL value that did not change; in bytes, the same text in Base64."""
 
 _JSON_DOCUMENT = "io.debezium.data.Json"
+_SCHEMA_FIRST = '{"schema":'
 _VARIANT = T.VariantType()
 _EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after", _VARIANT)
 _DMS_METADATA = T.StructType().add("operation", "string").add("record-type", "string")
@@ -98,20 +99,34 @@ def _decode_rows(op: Column, before: Column, after: Column, payload_type: str | 
 def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
     """Return the decode result of events in JSON, with or without their `schema` part."""
     schema_part = F.from_json(text, "schema string", JSON_READ_OPTIONS)["schema"]
-    parts = sorted(row[0] for row in records.select(schema_part).where(schema_part.isNotNull()).distinct().collect())
+    # Connect writes the schema first, so that its text needs no parse: what is before the payload is the same in all
+    # records of a schema.
+    head = F.when(text.startswith(_SCHEMA_FIRST), F.substring_index(text, ',"payload":', 1))
+    for part in (F.coalesce(F.substr(head, F.lit(len(_SCHEMA_FIRST) + 1)), schema_part), schema_part):
+        parts = sorted(row[0] for row in records.select(part).where(part.isNotNull()).distinct().collect())
+        if all(map(_is_json, parts)):
+            break
     plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text, settings))
     if not parts:
         return plain
 
     def choose(part: Column) -> Column:
-        branches = F.when(part.isNull(), plain)
+        branches = F.when(part.isNull() | (part == "null"), plain)
         for schema in parts:
             decode = partial(_decode_with_schema, text, schema, tombstone, settings)
             understood = decode_by_schema(records, "the schema part of the record", schema, decode)
             branches = branches.when(part == schema, understood)
         return branches
 
-    return evaluate_once(schema_part, choose)
+    return evaluate_once(part, choose)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _decode_without_schema(text: Column, settings: FormatSettings) -> Column:

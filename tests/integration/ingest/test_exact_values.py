@@ -145,10 +145,13 @@ class DescribeLogicalTypes:
         envelope = [{**row, "field": "before"}, {**row, "field": "after"}, {"field": "op", "type": "string"}]
         values = [*zip(names, (value for *_, value, _ in CASES), strict=True), *(("variable", v) for v, _ in VARIABLE)]
         texts = [
-            json.dumps({"schema": {"type": "struct", "fields": envelope}, "payload": {"op": "c", "after": {name: v}}})
+            json.dumps(
+                {"schema": {"type": "struct", "fields": envelope}, "payload": {"op": "c", "after": {name: v}}},
+                separators=(",", ":"),
+            )
             for name, v in values
         ]
-        source = [(None, text.replace(": Infinity", ": 1e999")) for text in texts]
+        source = [(None, text.replace(":Infinity", ":1e999")) for text in texts]
         assert wrong_ones(spark, source, settings(format="debezium_json"), {}, [*CASES, *VARIABLE]) == []
 
     def it_stores_each_value_of_avro_as_sent_or_makes_it_a_dead_letter(self, spark):

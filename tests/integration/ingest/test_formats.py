@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaRegistryError
-from icecdc_core.ingest import ingest
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.inference import infer_schema
@@ -204,16 +203,15 @@ class DescribeAvro:
             ("tag", "string", True),
         ]
 
-    def it_makes_no_column_of_a_field_of_the_type_null(self, spark, registry, make_ingest, topic):
+    def it_makes_no_column_of_a_field_of_the_type_null(self, spark, registry, make_ingest, static):
         fields = [{"name": "id", "type": "long"}, {"name": "nothing", "type": "null"}]
         void = registry.register({"type": "record", "name": "Void", "fields": fields}, "void")
         good = registry.register({"type": "record", "name": "Good", "fields": fields[:1]}, "good")
-        config = make_ingest(format="avro", schema_registry_url=registry.url, auto_create=True, max_records_per_batch=1)
-        numbers = [(void, 1), (good, 2), (void, 3)]
-        topic.send(*(bytes(framed(schema, zigzag(number))) for schema, number in numbers), partition=0)
-        report = ingest(spark, config)
+        config = make_ingest(format="avro", schema_registry_url=registry.url, auto_create=True)
+        topic = static(config)
+        entries = [topic.send(bytes(framed(schema, zigzag(n)))) for schema, n in [(void, 1), (good, 2), (void, 3)]]
         assert sorted(map(tuple, spark.table(config.table).collect())) == [(1,), (2,), (3,)]
-        assert (report.dead_letters, report.state, report.batches) == (0, "ok", 3)
+        assert [entry.dead_letters for entry in entries] == [0, 0, 0]
 
     def it_follows_references(self, registry, rows):
         address = {
@@ -402,6 +400,14 @@ class DescribeDebeziumJson:
         expected = ("upsert", (1, days[0], datetime(1969, 12, 31, 23, 59, 59, 999999), days), None)
         assert rows("debezium_json", source, "id int, day date, us timestamp_ntz, list array<date>") == [expected]
 
+    def it_finds_the_schema_in_compact_records_whatever_names_they_have(self, decode):
+        schema = connect_envelope(CONNECT_ID, {"field": "payload", "type": "string"})
+        row = {"id": 1, "payload": '{"payload":1}'}
+        wrapped = [{"schema": given, "payload": envelope("c", None, row)} for given in (schema, None)]
+        source = [(None, json.dumps(each, separators=(",", ":"))) for each in wrapped]
+        expected = (json.dumps(row, separators=(",", ":")), "upsert", None)
+        assert decode("debezium_json", source) == [expected, expected]
+
     def it_deletes_by_a_key_with_a_schema_part(self, decode):
         key = {
             "schema": {"type": "struct", "fields": [{"field": "id", "type": "int32", "optional": False}]},
@@ -489,7 +495,8 @@ class DescribeSchemasThatCannotBeUnderstood:
         bad = [
             {"schema": schema, "payload": envelope("c", None, {"id": 1})} for schema in NOT_UNDERSTOOD_CONNECT.values()
         ]
-        source = [pair for each in bad for pair in ((None, each), (each, None))]
+        source = [((None, json.dumps(each, separators=(",", ":"))), (each, None)) for each in bad]
+        source = [pair for pairs in source for pair in pairs]
         good = {"schema": connect_envelope(CONNECT_ID), "payload": envelope("c", None, {"id": 1})}
         only_after = {"schema": connect_envelope(CONNECT_ID, before=False), "payload": good["payload"]}
         source += [(None, only_after), (None, good)]
