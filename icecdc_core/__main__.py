@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         print(report.text(), flush=True)  # noqa: T201
     if facts.get("failed") and (log := keep_jvm_output()):
         print_line(f"Spark's log: {log}", sys.stderr)
-    if not as_json and sys.stderr.isatty():
+    if not as_json and sys.stderr and sys.stderr.isatty():
         start = f", {facts['spark_seconds']:.1f} s of them to start Spark" if "spark_seconds" in facts else ""
         print_line(f"{time.monotonic() - begin:.1f} s in all{start}", sys.stderr)
     return exit_code(state)
