@@ -52,17 +52,13 @@ class Job:
 
     def ended(self) -> tuple[int, dict[str, Any]]:
         """Wait for its end; the exit code and the report."""
-        return self.process.wait(120), json.loads(self.report_path.read_text())
-
-    def java(self) -> list[int]:
-        """Its Java processes."""
-        command = ["pgrep", "-x", "-g", str(self.process.pid), "java"]
-        return [int(number) for number in subprocess.run(command, capture_output=True, text=True).stdout.split()]
+        return self.process.wait(300), json.loads(self.report_path.read_text())
 
     def kill_java(self) -> None:
         """End its JVM at once, and nothing else."""
-        for number in self.java():
-            os.kill(number, signal.SIGKILL)
+        command = ["pgrep", "-x", "-g", str(self.process.pid), "java"]
+        for number in subprocess.run(command, capture_output=True, text=True).stdout.split():
+            os.kill(int(number), signal.SIGKILL)
 
     def kill(self) -> None:
         """End driver, JVM and Python workers at once, with no chance to clean up."""

@@ -1,48 +1,83 @@
-"""Executors and Python workers are killed on a local cluster, with task retries and speculation: index == table."""
+"""A sync on a local cluster whose executors and Python workers are killed under it: Spark repeats their tasks."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
+import random
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
+import pyspark
 import pytest
 
-from icecdc_core import sync_changes
+from icecdc_core import export_table, sync_changes
 from tests.fast_java import resolved_jars
+from tests.faults.processes import Job
 from tests.faults.tables import SEED, rows_as_documents
 
 RUNS = int(os.environ.get("ICECDC_CLUSTER_RUNS", "1"))
 ROWS, KILLS = 2000, 3
-SCRIPT = Path(__file__).with_name("cluster_run.py")
+CLUSTER = {
+    "spark.master": "local-cluster[2,1,512]",
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "512m",
+    "spark.task.maxFailures": "20",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": "0.3",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.excludeOnFailure.enabled": "false",
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+
+
+def kill_some(process, rng):
+    """Kill Python workers, and executors with them, while the job is at work; returns what was killed."""
+    killed = []
+    while len(killed) < KILLS and process.poll() is None:
+        time.sleep(rng.uniform(0.2, 1.5))
+        found = {"worker": [], "executor": []}
+        with suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                line = " ".join(child.cmdline())
+                if "CoarseGrainedExecutorBackend" in line:
+                    found["executor"].append(child)
+                # The daemon's children, not the daemon alone: either kills tasks that are under way.
+                elif "pyspark.daemon" in line or "quick_daemon" in line or "pyspark/daemon" in line:
+                    found["worker"].append(child)
+        kind = "worker" if found["worker"] and rng.random() < 0.6 else "executor"
+        if found[kind]:
+            with suppress(psutil.Error):
+                rng.choice(found[kind]).kill()
+                killed.append(kind)
+    return killed
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(RUNS))
-def it_ends_equal_though_executors_and_workers_are_killed(spark, sql, make_config, indexed, number):
+def it_ends_equal_though_executors_and_workers_are_killed(
+    spark, sql, make_config, indexed, tmp_path, monkeypatch, number
+):
+    # Without them executors of pip's pyspark do not start.
+    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    monkeypatch.setenv("SPARK_SCALA_VERSION", "2.13")
     config = make_config(bulk_bytes=16 * 1024)
     sql("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
     for part in range(4):
         sql(f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({part * ROWS}, {part * ROWS + ROWS})")
-    given = {name: getattr(config, name) for name in config.model_fields_set}
-    given = {name: dict(value) if name == "catalog_properties" else value for name, value in given.items()}
-    given["spark_conf"] = resolved_jars()
-    ended = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps(given), str(SEED + number), str(KILLS)],
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])},
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    result = json.loads(ended.stdout.splitlines()[-1])
+    export_table(spark, config)
+    sql("UPDATE {t} SET name = 'changed' WHERE id % 3 = 0")
+    sql(f"DELETE FROM {{t}} WHERE id % 7 = 0 AND id < {2 * ROWS}")
+    job = Job("sync", config, tmp_path / "report.json", spark_conf={**CLUSTER, **resolved_jars()})
+    job.await_log('"run started"')
+    killed = kill_some(job.process, random.Random(SEED + number))
+    _, report = job.ended()
     without_retries = indexed() == rows_as_documents(spark, config.table)
     sync_changes(spark, config)
-    print(f"killed {result['killed']} in {result['seconds']:.0f} s: {result['error'] or 'ended'}")
+    print(f"killed {killed}: {report['state']}")
     # Either the run rode it out, or it says what happened and the next one ends equal.
-    assert (bool(result["killed"]), without_retries or bool(result["error"])) == (True, True)
+    assert (bool(killed), without_retries or bool(report["error"])) == (True, True)
     assert indexed() == rows_as_documents(spark, config.table)

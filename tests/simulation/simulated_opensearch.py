@@ -14,7 +14,7 @@ from typing import Any
 Answer = tuple[int, dict[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Document:
     """A document, or a tombstone: what the index remembers of a deleted one."""
 
@@ -28,11 +28,11 @@ class Document:
 class Index:
     """An index. Searches find what was there at the last refresh."""
 
-    uuid: str
-    created: int
-    mappings: dict[str, Any]
-    settings: dict[str, Any]
-    aliases: dict[str, dict[str, Any]]
+    uuid: str = ""
+    created: int = 0
+    mappings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    aliases: dict[str, dict[str, Any]] = field(default_factory=dict)
     documents: dict[str, Document] = field(default_factory=dict)
     searchable: dict[str, Document] = field(default_factory=dict)
     next_seq_no: int = 0
@@ -78,6 +78,9 @@ class SimulatedOpenSearch:
             return 200, {"version": {"number": "3.0.0", "distribution": "opensearch"}}
         if parts[0] == "_aliases":
             return self._change_aliases(body["actions"])
+        if parts[0] == "_alias":
+            shown = {each: {"aliases": {parts[1]: {}}} for each in self.behind(parts[1]) if each != parts[1]}
+            return (200, shown) if shown else (404, {"error": f"alias [{parts[1]}] missing", "status": 404})
         name, api = parts[0], parts[1] if len(parts) > 1 else ""
         if api == "_bulk":
             return self._bulk(name, params, body)
@@ -95,9 +98,13 @@ class SimulatedOpenSearch:
             return self._document(method, index, name, parts[2], params, body)
         for each in found.values():
             if api == "_settings":
-                each.settings.update({key: str(value) for key, value in body["index"].items() if value is not None})
+                changed = {**each.settings, **body["index"]}
+                each.settings = {key: str(value) for key, value in changed.items() if value is not None}
             elif api == "_mapping":
-                each.mappings["properties"].update(body["properties"])
+                known = each.mappings["properties"]
+                if wrong := [name for name, new in body["properties"].items() if known.get(name, new) != new]:
+                    return error(400, "illegal_argument_exception", f"mapper [{wrong[0]}] cannot be changed")
+                known.update(body["properties"])
                 each.mappings.update({key: value for key, value in body.items() if key != "properties"})
             elif api == "_refresh":
                 each.refresh()
@@ -108,16 +115,16 @@ class SimulatedOpenSearch:
     def _whole(self, method: str, name: str, found: dict[str, Index]) -> Answer:
         if method == "DELETE":
             if name not in self.indexes and found:
-                return _error(400, "illegal_argument_exception", "an alias cannot be deleted")
+                return error(400, "illegal_argument_exception", "an alias cannot be deleted")
             self.indexes.pop(name, None)
             return 200, {"acknowledged": True}
         return 200, {each: index.shown for each, index in found.items()}
 
     def _create(self, name: str, body: dict[str, Any]) -> Answer:
         if name not in self.indexes and self.behind(name):
-            return _error(400, "invalid_index_name_exception", "already exists as alias")
+            return error(400, "invalid_index_name_exception", "already exists as alias")
         if name in self.indexes:
-            return _error(400, "resource_already_exists_exception", f"index [{name}] already exists")
+            return error(400, "resource_already_exists_exception", f"index [{name}] already exists")
         self._created += 1
         settings = body.get("settings", {})
         flat = {key: str(value) for key, value in settings.get("index", settings).items()}
@@ -139,7 +146,7 @@ class SimulatedOpenSearch:
             if kind == "add":
                 aliases[change["alias"]] = {key: each for key, each in change.items() if key not in ("index", "alias")}
             elif change.get("must_exist") and change["alias"] not in before:
-                return _error(404, "aliases_not_found_exception", f"aliases [{change['alias']}] missing")
+                return error(404, "aliases_not_found_exception", f"aliases [{change['alias']}] missing")
             else:
                 aliases.pop(change["alias"], None)
         for name, aliases in changed.items():
@@ -225,14 +232,15 @@ def _seconds(text: str) -> float:
     return float(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
 
 
-def _error(status: int, kind: str, reason: str) -> Answer:
+def error(status: int, kind: str, reason: str = "made by the test") -> Answer:
+    """An error as OpenSearch gives it."""
     cause = {"type": kind, "reason": reason}
     return status, {"error": {**cause, "root_cause": [cause]}, "status": status}
 
 
 def _missing(name: str) -> Answer:
-    return _error(404, "index_not_found_exception", f"no such index [{name}]")
+    return error(404, "index_not_found_exception", f"no such index [{name}]")
 
 
 def _conflict(identity: str, reason: str) -> Answer:
-    return _error(409, "version_conflict_engine_exception", f"[{identity}]: version conflict, {reason}")
+    return error(409, "version_conflict_engine_exception", f"[{identity}]: version conflict, {reason}")

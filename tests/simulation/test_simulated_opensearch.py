@@ -109,8 +109,11 @@ REQUESTS = [
     ("POST", f"{ONE}/_search", {}, SEARCH),
     ("PUT", f"{ONE}/_settings", {}, {"index": {"number_of_replicas": 0}}),
     ("PUT", f"{ONE}/_mapping", {}, {"properties": {"more": {"type": "long"}}, "_meta": {"icecdc": {"run": "r"}}}),
+    ("PUT", f"{ONE}/_mapping", {}, {"properties": {"more": {"type": "keyword"}}}),
+    ("GET", "/_alias/{t}", {}, None),
     # An alias ends with its index.
     ("DELETE", TWO, {}, None),
+    ("GET", "/_alias/{t}", {}, None),
     ("GET", "/{t}", {}, None),
     ("GET", "/{t}-*", {}, None),
 ]
@@ -134,7 +137,7 @@ def read_parts(status, answer):
         parts["hits"] = sorted(hit["_id"] for hit in answer["hits"]["hits"])
     if all(isinstance(entry, dict) and "aliases" in entry for entry in answer.values()):
         parts["indexes"] = {
-            name: (sorted(entry["aliases"]), sorted(entry["mappings"].get("properties", {})))
+            name: (sorted(entry["aliases"]), sorted(entry.get("mappings", {}).get("properties", {})))
             for name, entry in answer.items()
         }
     return status, kind, parts

@@ -23,6 +23,7 @@ from icecdc_core.errors import (
     TableLockedError,
 )
 from icecdc_core.opensearch.client import Connection
+from tests.simulation.simulated_opensearch import Document, Index
 from tests.tiny_opensearch import error, tiny_opensearch
 from tests.waiting import await_true
 
@@ -68,32 +69,28 @@ def unanswered(server):
 
     @contextmanager
     def block():
-        answer = server.answer
+        request = server.request
 
         def executed(method, target, body):
-            made = answer(method, target, body)
-            return error(503, "lost") if method == "PUT" and made[0] == 201 else made
+            made = request(method, target, body)
+            return error(503, "lost") if method == "PUT" and made[0] in (200, 201) else made
 
-        server.answer = executed
+        server.request = executed
         yield
-        server.answer = answer
+        server.request = request
 
     return block
 
 
 def stored(server):
-    return server.document("positions", POSITION)["_source"]
+    return server.document("positions", POSITION).source
 
 
 def holder(server, **changes):
     """Store a position whose lock another run has, as if it was written elsewhere."""
     owner = asdict(replace(LeaseHolder.this_process("other-run", 60.0), **changes))
     position = position_document(Position("t", "lake.ns.t", "uuid", 7, 3, "t--000003"), None)
-    server.indexes["positions"]["docs"][POSITION] = {
-        "_source": {**position, "owner": owner},
-        "_seq_no": 5,
-        "_primary_term": 1,
-    }
+    server.indexes["positions"].documents[POSITION] = Document(1, 5, {**position, "owner": owner})
 
 
 def is_position(path):
@@ -102,17 +99,17 @@ def is_position(path):
 
 class DescribeTwoRunsOfOneProcess:
     def it_locks_from_the_moment_that_the_position_is_written(self, server, store):
-        answer, second = server.answer, store()
+        request, second = server.request, store()
 
         def answered(method, target, body):
-            made = answer(method, target, body)
+            made = request(method, target, body)
             if method == "PUT" and is_position(target):
-                server.answer = answer
+                server.request = request
                 with pytest.raises(TableLockedError, match="first"):
                     second.lock("lake.ns.t", "uuid", "second")
             return made
 
-        server.answer = answered
+        server.request = answered
         first = store().lock("lake.ns.t", "uuid", "first")
         first.write(replace(first.position, snapshot_id=9))
         first.release()
@@ -191,7 +188,7 @@ class DescribeTheLock:
         def renewed(method, path):
             if is_position(path) and method == "GET":
                 reads.append(path)
-                server.document("positions", POSITION)["_seq_no"] = 5 + len(reads)
+                server.document("positions", POSITION).seq_no = 5 + len(reads)
 
         server.trouble = renewed
         with pytest.raises(TableLockedError, match="run other-run"):
@@ -262,7 +259,7 @@ class DescribeABatch:
 class DescribeAWrite:
     def it_fails_after_another_run_acquired_the_lock(self, server, lock):
         document = server.document("positions", POSITION)
-        document["_source"]["owner"]["run_id"], document["_seq_no"] = "the-next-run", 99
+        document.source["owner"]["run_id"], document.seq_no = "the-next-run", 99
         for _ in range(2):
             with pytest.raises(FencedError, match=r"lost the lock of the index 't'.*Remedy: nothing is lost"):
                 lock.write(lock.position)
@@ -270,9 +267,9 @@ class DescribeAWrite:
         assert stored(server)["owner"]["run_id"] == "the-next-run"
 
     def it_goes_on_when_the_answer_to_its_own_earlier_write_was_lost(self, server, lock):
-        server.document("positions", POSITION)["_seq_no"] = 99
+        server.document("positions", POSITION).seq_no = 99
         lock.write(replace(lock.position, snapshot_id=8))
-        assert (stored(server)["snapshot_id"], server.document("positions", POSITION)["_seq_no"]) == (8, 100)
+        assert stored(server)["snapshot_id"] == 8
 
     def it_fails_when_the_version_is_its_own_and_the_conflict_is_not(self, server, lock):
         server.trouble = lambda method, path: CONFLICT if is_position(path) and method == "PUT" else None
@@ -286,7 +283,7 @@ class DescribeAWrite:
         assert server.indexes == {}
 
     def it_fails_when_only_the_position_was_deleted(self, server, lock):
-        server.indexes["positions"]["docs"].clear()
+        server.indexes["positions"].documents.clear()
         with pytest.raises(IndexNotFoundError, match="deleted under the run"):
             lock.write(lock.position)
 
@@ -294,18 +291,17 @@ class DescribeAWrite:
 class DescribeThePositionsIndex:
     def it_is_created_once_with_its_mapping_and_write_alias(self, server, store, lock):
         found = server.indexes["positions"]
-        assert (found["mappings"]["dynamic"], list(found["aliases"])) == (False, ["positions--write"])
+        assert (found.mappings["dynamic"], list(found.aliases)) == (False, ["positions--write"])
 
     def it_gets_its_write_alias_again_when_it_was_restored_without_it(self, server, store, lock):
         lock.release()
-        server.indexes["positions"]["aliases"].clear()
+        server.indexes["positions"].aliases.clear()
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert list(server.indexes["positions"]["aliases"]) == ["positions--write"]
+        assert list(server.indexes["positions"].aliases) == ["positions--write"]
 
     def it_is_refused_when_its_name_means_several_indexes(self, server, store):
         for number in (1, 2):
-            index = {"aliases": {"positions": {}}, "mappings": {}, "settings": {}, "docs": {}}
-            server.indexes[f"p-{number}"] = index
+            server.indexes[f"p-{number}"] = Index(aliases={"positions": {}})
         with pytest.raises(PositionError, match=r"'positions' is not one index but \['p-1', 'p-2'\]"):
             store().lock("lake.ns.t", "uuid", "the-run")
 
@@ -330,9 +326,9 @@ class DescribeRelease:
     def it_leaves_a_position_alone_whose_owner_somebody_edited(self, server, store):
         lock = store().lock("lake.ns.t", "", "the-run")
         document = server.document("positions", POSITION)
-        document["_source"]["owner"], document["_seq_no"] = "somebody", 99
+        document.source["owner"], document.seq_no = "somebody", 99
         lock.release()
-        assert (stored(server)["owner"], document["_seq_no"]) == ("somebody", 99)
+        assert (stored(server)["owner"], document.seq_no) == ("somebody", 99)
 
     def it_leaves_what_a_write_without_an_answer_stored(self, server, store, unanswered):
         taken = store(retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
@@ -353,7 +349,7 @@ class DescribeTheRenewal:
 
     def it_keeps_the_lock_longer_than_one_lease(self, server, store):
         lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
-        await_true(lambda: server.document("positions", POSITION)["_seq_no"] >= 5)
+        await_true(lambda: server.document("positions", POSITION).seq_no >= 5)
         with pytest.raises(TableLockedError):
             store().lock("lake.ns.t", "", "the-next-run")
         lock.write(lock.position)
@@ -368,8 +364,8 @@ class DescribeTheRenewal:
 
         server.trouble = lambda method, path: error(503, "busy") if method == "GET" else trouble(method, path)
         await_true(lambda: not answers)
-        before = server.document("positions", POSITION)["_seq_no"]
-        await_true(lambda: server.document("positions", POSITION)["_seq_no"] > before)
+        before = server.document("positions", POSITION).seq_no
+        await_true(lambda: server.document("positions", POSITION).seq_no > before)
         server.trouble = None
         lock.write(lock.position)
         lock.release()
@@ -377,7 +373,7 @@ class DescribeTheRenewal:
     def it_ends_when_somebody_edited_the_owner(self, server, store):
         lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
         document = server.document("positions", POSITION)
-        document["_source"]["owner"], document["_seq_no"] = "somebody", 99
+        document.source["owner"], document.seq_no = "somebody", 99
         threads = [thread for thread in threading.enumerate() if thread.name == "icecdc-lease"]
         await_true(lambda: not any(thread.is_alive() for thread in threads))
         with pytest.raises(FencedError):

@@ -32,6 +32,7 @@ from icecdc_core.opensearch.client import (
     without_retries,
 )
 from icecdc_core.reporting.exit_states import state_of
+from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
 
 JSON = "application/json; charset=UTF-8"
@@ -139,7 +140,7 @@ class DescribeAnswerConnection:
 def server():
     """A small server with one index."""
     with tiny_opensearch() as started:
-        started.indexes["t"] = {"aliases": {}, "mappings": {}, "settings": {}, "docs": {}}
+        started.indexes["t"] = Index()
         yield started
 
 

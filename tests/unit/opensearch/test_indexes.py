@@ -30,6 +30,7 @@ from icecdc_core.opensearch.indexes import (
     require_same_index,
     unused_epoch,
 )
+from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
 
 SCHEMA = StructType().add("id", LongType()).add("name", StringType())
@@ -66,17 +67,16 @@ def published(client, config):
 
 
 class DescribeCreatePhysical:
-    @pytest.mark.parametrize(("loading", "replicas", "refresh"), [(True, 0, "-1"), (False, 2, None)])
+    @pytest.mark.parametrize(("loading", "replicas", "refresh"), [(True, "0", "-1"), (False, "2", None)])
     def it_creates_an_index_with_explicit_mapping_and_write_alias(
         self, server, client, config, loading, replicas, refresh
     ):
         create_physical(client, config, ONE, SCHEMA, "the-run", loading)
         found = server.indexes[ONE]
-        settings = found["settings"]["index"]
-        assert (list(found["aliases"]), found["mappings"]["dynamic"]) == (["t--000001--write"], "strict")
-        assert (settings["number_of_replicas"], settings.get("refresh_interval")) == (replicas, refresh)
+        assert (list(found.aliases), found.mappings["dynamic"]) == (["t--000001--write"], "strict")
+        assert (found.settings["number_of_replicas"], found.settings.get("refresh_interval")) == (replicas, refresh)
         meta = {"table": "lake.ns.t", "index": "t", "run": "the-run", "spec": spec_digest({}, {})}
-        assert found["mappings"]["_meta"]["icecdc"] == meta
+        assert found.mappings["_meta"]["icecdc"] == meta
 
     def it_accepts_an_index_that_the_same_run_created_when_the_answer_was_lost(self, client, config):
         first = create_physical(client, config, ONE, SCHEMA, "the-run")
@@ -116,10 +116,10 @@ class DescribePublish:
         create_physical(client, config, TWO, SCHEMA, "the-run")
         publish_index(client, config, TWO)
         publish_index(client, config, TWO)  # it may be repeated
-        aliases = {name: "t" in entry["aliases"] for name, entry in server.indexes.items()}
-        settings = server.indexes[TWO]["settings"]["index"]
+        aliases = {name: "t" in index.aliases for name, index in server.indexes.items()}
+        settings = server.indexes[TWO].settings
         assert aliases == {ONE: False, TWO: True}
-        assert (settings["number_of_replicas"], settings["refresh_interval"]) == (2, None)
+        assert (settings["number_of_replicas"], settings.get("refresh_interval")) == ("2", None)
 
     def it_leaves_an_alias_alone_that_another_run_has_moved(self, server, client, config, published):
         for name in (TWO, "t--000003"):
@@ -186,7 +186,7 @@ class DescribeDeletion:
 
 def it_adds_new_fields_and_names_one_that_has_another_type(server, client, config, published):
     evolve_mapping(client, config, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
-    assert server.indexes[ONE]["mappings"]["properties"]["extra"] == {"type": "long"}
+    assert server.indexes[ONE].mappings["properties"]["extra"] == {"type": "long"}
     with pytest.raises(SchemaChangeError, match=r"mapper \[id\].*on_schema_change=reexport"):
         evolve_mapping(client, config, ONE, StructType().add("id", StringType()))
 
@@ -194,7 +194,7 @@ def it_adds_new_fields_and_names_one_that_has_another_type(server, client, confi
 class DescribeRequireOwnAlias:
     def it_refuses_an_index_of_that_name_and_an_alias_of_others(self, server, client, config):
         for aliases, name in (({}, "t"), ({"t": {}}, "others")):
-            server.indexes = {name: {"aliases": aliases, "mappings": {}, "settings": {}, "docs": {}}}
+            server.indexes = {name: Index(aliases=aliases)}
             with pytest.raises(IndexConflictError, match=rf"not made by icecdc \({name}\).*choose another index name"):
                 require_own_alias(client, config)
 
@@ -223,19 +223,19 @@ class DescribeRequireReadableIndex:
         ],
     )
     def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published, aliases, error, message):
-        server.indexes[ONE]["aliases"] = aliases
+        server.indexes[ONE].aliases = aliases
         with pytest.raises(error, match=message):
             require_readable_index(client, "t", ONE)
 
     @pytest.mark.parametrize(("name", "seen"), [("others", r"shows \['others'\]"), ("t", r"shows \['t'\]")])
     def it_refuses_another_index_in_front_of_the_readers(self, server, client, published, name, seen):
-        del server.indexes[ONE]["aliases"]["t"]
-        server.indexes[name] = {"aliases": {"t": {}}, "mappings": {}, "settings": {}, "docs": {}}
+        del server.indexes[ONE].aliases["t"]
+        server.indexes[name] = Index(aliases={"t": {}})
         with pytest.raises(IndexConflictError, match=seen):
             require_readable_index(client, "t", ONE)
 
     def it_refuses_an_index_that_was_deleted_or_created_again(self, server, client, config, published):
-        server.indexes[ONE]["settings"]["index"]["uuid"] = "another"
+        server.indexes[ONE].uuid = "another"
         with pytest.raises(IndexNotFoundError, match="deleted or created again"):
             require_same_index(client, config, ONE, published)
         server.indexes.clear()
