@@ -246,13 +246,16 @@ MUTANTS = [
             export,
             "_export",
             'with run.stage("write"), ',
-            'publish_index(run.client, config, batch.physical_index, seen)\n    with run.stage("write"), ',
+            'publish_index(run.client, config, batch.physical_index, seen)\n        with run.stage("write"), ',
         ),
     ),
     mutant(
         "the alias moves before searches find the documents",
         (READERS, INDEX),
         Change(indexes, "publish_index", "client.indices.refresh(index=physical)", "pass", (export, batch)),
+        Change(
+            export, "_require_a_document_of_each_row", "run.client.indices.refresh(index=batch.physical_index)", "pass"
+        ),
     ),
     mutant(
         "a sync commits before searches find the documents",

@@ -194,7 +194,7 @@ class SimulatedConnection(AnswerConnection):
 
 
 def _changes(method: str, path: str) -> bool:
-    return method not in ("GET", "HEAD") and not path.endswith("_search")
+    return method not in ("GET", "HEAD") and not path.endswith(("_search", "_count"))
 
 
 def _shown(params: dict[str, Any], body: Any) -> str:

@@ -45,7 +45,7 @@ class SimulatedRun(Run):
         self._close()
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, *_: Any) -> Iterator[None]:
         with self.typed_errors(name):
             yield
 

@@ -110,6 +110,8 @@ class SimulatedOpenSearch:
                 each.refresh()
         if api == "_search":
             return 200, {"hits": {"hits": _found(found, body)}}
+        if api == "_count":
+            return 200, {"count": sum(len(each.searchable) for each in found.values())}
         return 200, {"_shards": {}} if api == "_refresh" else {"acknowledged": True}
 
     def _whole(self, method: str, name: str, found: dict[str, Index]) -> Answer:

@@ -148,9 +148,9 @@ class SimulatedSource(Source):
 
     schema_json = _SCHEMA_JSON
 
-    def require_unique_identifiers(self, on_duplicate: str) -> None:
+    def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
         """They are unique; the real check reads the rows of the snapshot as it was planned."""
-        self.files(self.head)
+        self.files(snapshot_id)
 
     def rows_as_inserts(self, tasks: Any, on_duplicate: str) -> list[tuple[str, str | None]]:
         for snapshot_id in {task[0] for task in tasks}:
