@@ -111,7 +111,8 @@ class SetupReport(CheckReport):
         facts = [("Snapshot", f"{self.snapshot_id or 'none'}; of the index: {self.position_snapshot_id or 'none yet'}")]
         facts += [("Rows", rows), ("Identifiers", ", ".join(self.identifier_columns) or "none")]
         facts += [("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items()))]
-        return card._replace(facts=[*facts, ("Note", "\n".join(self.notes)), *card.facts])
+        what = "Everything that a run needs is there." if self.ok else card.what
+        return card._replace(what=what, facts=[*facts, ("Note", "\n".join(self.notes)), *card.facts])
 
     def mapping_table(self) -> pd.DataFrame:
         """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""

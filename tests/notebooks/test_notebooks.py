@@ -123,7 +123,7 @@ class DescribeThePapermillWay:
         assert (sync["upserts"], sync["deletes"], sync["snapshots"]) == (2, 1, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
         assert "poll 2: 0 snapshots" in shown
-        assert "rows rewritten by the table" in shown
+        assert "2 documents written, 1 deleted" in shown
 
         opensearch.delete(index=config.index, id="3", params={"refresh": "true"})
         validation, shown = _papermill("30_validation.ipynb", tmp_path / "30.ipynb", setup_given)
