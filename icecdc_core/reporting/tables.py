@@ -82,7 +82,7 @@ def _table(frame: pd.DataFrame) -> str:
 def _cell(tag: str, cell: Cell, is_number: bool = False) -> str:
     is_long = len(cell.text) + len(cell.before or "") > _LONGEST_LINE or "\n" in cell.text
     style = _CELL.format(side="right" if is_number else "left", wrap="pre-wrap" if is_long else "nowrap")
-    style += "; min-width: 16em" if is_long else ""
+    style += "; min-width: 24em" if is_long else ""
     style += f"; background: {_COLOURS[cell.kind]}" if cell.kind else ""
     before = "" if cell.before is None else f"<s>{escape(cell.before)}</s> → "
     return f'<{tag} style="{style}">{before}{escape(cell.text)}</{tag}>'
