@@ -264,7 +264,7 @@ MUTANTS = [
     ),
     mutant(
         "a re-export forgets the begun batch",
-        (INDEX,),
+        (INDEX, LOGGED),
         Change(
             sync,
             "_reexport",
