@@ -20,14 +20,12 @@ from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, ice
 from icecdc_core.table.catalogs import load_table, require_visible_history
 from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
-    is_encrypted,
     reads_in_batches,
     require_readable,
     spark_schema,
+    table_to_read,
     top_level_names,
     unreadable_columns,
-    without_columns,
-    without_row_lineage,
 )
 
 _SEPARATOR = "\0"
@@ -107,7 +105,7 @@ class IcebergTable:
         # The table as Spark is to see it.
         self._readable = self._table
         if self.unreadable and self._has_table_cache:
-            self._readable = without_columns(spark, self._table, self.unreadable)
+            self._readable = table_to_read(spark, self._table, without=self.unreadable)
         self._marking: Any | None = None
         self._version = int(self._table.operations().current().formatVersion())
         self._in_batches: bool | None = None
@@ -259,7 +257,9 @@ class IcebergTable:
     @property
     def marks_deletes(self) -> bool:
         """Whether ``read_marked`` works: Spark 4.0 cannot show deleted rows of format version 3."""
-        return not self.has_row_lineage or (self._has_table_cache and not is_encrypted(self._table))
+        # A copy of an encrypted table's metadata lacks the keys.
+        is_encrypted = self._table.properties().containsKey("encryption.key-id")
+        return not self.has_row_lineage or bool(self._has_table_cache and not is_encrypted)
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
         """Return the tasks at these positions, in this order."""
@@ -284,7 +284,7 @@ class IcebergTable:
         if not self.has_row_lineage:
             return self._read(tasks, self._readable)
         if self._marking is None:
-            self._marking = without_row_lineage(self.spark, self._readable)
+            self._marking = table_to_read(self.spark, self._readable, row_lineage=False)
         return self._read(tasks, self._marking)
 
     def _read(self, tasks: FileTasks, readable: Any) -> DataFrame:

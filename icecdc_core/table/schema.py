@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -257,32 +257,21 @@ def find_ambiguous_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str
         yield from find_ambiguous_names(kind.valueType, prefix)
 
 
-def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:
-    """Return a copy of the Java table without these top-level columns, for reading staged tasks only."""
-    return _changed(spark, table, lambda content: _drop_columns(content, names))
-
-
-def without_row_lineage(spark: SparkSession, table: Any) -> Any:
-    """Return a copy of the Java table that claims format version 2, for reading staged tasks only."""
-    # From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no other
-    # metadata column. The tasks say what the files contain and which deletes apply, whatever the version.
-    return _changed(spark, table, _drop_row_lineage)
-
-
-def is_encrypted(table: Any) -> bool:
-    """Whether a Java table is encrypted; a copy of its metadata lacks the keys."""
-    return bool(table.properties().containsKey("encryption.key-id"))
-
-
-def _changed(spark: SparkSession, table: Any, change: Callable[[dict[str, Any]], None]) -> Any:
+def table_to_read(spark: SparkSession, table: Any, without: Collection[str] = (), row_lineage: bool = True) -> Any:
+    """Return a copy of the Java table for reading staged tasks: without some columns, or without row lineage."""
     operations = table.operations()
-    metadata = operations.current()
-    parser = iceberg_class(spark, "TableMetadataParser")
     content = json.loads(fetch_text(file_lists(spark).metadata(table)))
-    change(content)
+    if not row_lineage:
+        # From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no
+        # other metadata column. The tasks say what the files contain and which deletes apply, whatever the version.
+        content["format-version"] = 2
+        content.pop("next-row-id", None)
+    if without:
+        _drop_columns(content, without)
     # Reading files needs none of these, and there may be hundreds.
     content.update({"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}, "current-snapshot-id": -1})
-    reduced = parser.fromJson(metadata.metadataFileLocation(), json.dumps(content))
+    location = operations.current().metadataFileLocation()
+    reduced = iceberg_class(spark, "TableMetadataParser").fromJson(location, json.dumps(content))
     static = iceberg_class(spark, "StaticTableOperations")(reduced, operations.io())
     return iceberg_class(spark, "BaseTable")(static, table.name())
 
@@ -298,11 +287,6 @@ def _is_convertible(convert: Any, schema: Any) -> bool:
     except (Py4JError, PySparkException):
         return False
     return True
-
-
-def _drop_row_lineage(content: dict[str, Any]) -> None:
-    content["format-version"] = 2
-    content.pop("next-row-id", None)
 
 
 def _drop_columns(content: dict[str, Any], names: Collection[str]) -> None:

@@ -6,7 +6,7 @@ In: the texts of `select` and `row_filter`, and a table. Out: deterministic expr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,12 +18,14 @@ from pyspark.sql.types import BinaryType, NullType, StringType, StructField, Str
 
 from icecdc_core.columns import OWN_PREFIX, quoted
 from icecdc_core.errors import ConfigError
+from icecdc_core.session.java_causes import failure_message
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.schema import find_ambiguous_names, is_case_sensitive, require_readable
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.
 _PROJECT, _ALIAS = "Project", "SubqueryAlias"
-_PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
+_COLUMN = "AttributeReference"
+_PLAIN = frozenset({"Alias", _COLUMN, "Cast"})
 _OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
 
 Node = dict[str, Any]
@@ -98,7 +100,7 @@ def open_projection(
         _selections(documents, rows)
         problem = _instability(with_all, documents, function)
     except (PySparkException, Py4JError) as error:
-        raise refused(f"is not a selection of the table's columns: {_first_line(error)}") from error
+        raise refused(f"is not a selection of the table's columns: {failure_message(str(error))}") from error
     except _OtherPlanError as error:
         raise refused(f"does not make one row of each row of the table (Spark plans {error})") from None
     if problem:
@@ -145,7 +147,7 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         filtered = function(spark.createDataFrame([], schema))
         problem = _instability(schema, filtered, function)
     except PySparkException as error:
-        problem, cause = f"is not a condition over the table: {_first_line(error)}", error
+        problem, cause = f"is not a condition over the table: {failure_message(str(error))}", error
     if problem:
         raise ConfigError(
             f"row_filter {problem}",
@@ -205,10 +207,6 @@ def _folds_alike(spark: SparkSession, schema: StructType, function: Callable[[Da
     return bool(one.sameResult(other))
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
-
-
 def _class_of(node: Node) -> str:
     return str(node["class"]).rsplit(".", 1)[-1]
 
@@ -216,10 +214,6 @@ def _class_of(node: Node) -> str:
 def _id_of(node: Node) -> str:
     """The id that Spark gave a named expression; empty if it has none."""
     return str((node.get("exprId") or {}).get("id", ""))
-
-
-def _is_column(node: Node) -> bool:
-    return _class_of(node) == "AttributeReference"
 
 
 def _column_names(nodes: Sequence[Node]) -> dict[str, str]:
@@ -248,10 +242,10 @@ def _used_columns(selections: Selections, column_names: Mapping[str, str]) -> Us
             key = _id_of(item[0])
             if number and key not in used:
                 continue
-            paths = [_path(item, position) for position, node in enumerate(item) if _is_column(node)]
+            paths = [_path(item, position) for position, node in enumerate(item) if _class_of(node) == _COLUMN]
             used |= {column for column, _ in paths}
             inside = item[1:] if _class_of(item[0]) == "Alias" else item
-            if paths and _is_column(inside[-1]) and {_class_of(node) for node in inside[:-1]} <= _OF_STRUCTS:
+            if paths and _class_of(inside[-1]) == _COLUMN and {_class_of(node) for node in inside[:-1]} <= _OF_STRUCTS:
                 # A column or a field within it. What is computed from it is computed from what it repeats.
                 computed |= {(column, path + rest) for column, path in paths for at, rest in computed if at == key}
             else:
@@ -287,12 +281,12 @@ def new_document_fields(
     new = frozenset(_field_paths(now)) - frozenset(_field_paths(was))
     if projection is None:
         return new
-    return frozenset(f"{name}{path}" for name, column in projection.repeated.items() for path in _below(new, column))
-
-
-def _below(paths: Collection[str], column: str) -> Iterator[str]:
-    """The rest of the paths that begin with a column; empty for the column itself."""
-    return (path.removeprefix(column) for path in paths if path == column or path.startswith(f"{column}."))
+    return frozenset(
+        f"{name}{path.removeprefix(column)}"
+        for name, column in projection.repeated.items()
+        for path in new
+        if path == column or path.startswith(f"{column}.")
+    )
 
 
 def _field_paths(fields: Sequence[Mapping[str, Any]], prefix: str = "") -> Iterator[str]:

@@ -49,13 +49,6 @@ class Selection:
     projection: Projection | None = None
     identifier_columns: tuple[str, ...] = ()
 
-    @property
-    def row_columns(self) -> tuple[str, ...]:
-        """The columns of a selected row, without its position and what happened to it."""
-        if self.projection is None:
-            return self.columns
-        return (*self.projection.schema.names, *map(private_identifier, self.identifier_columns))
-
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
         selected = [quoted(name) for name in self.columns]
@@ -78,8 +71,11 @@ class Selection:
         selected = self.select(rows, *more)
         if not self.delete_columns:
             return selected
+        columns = self.columns
+        if self.projection is not None:
+            columns = (*self.projection.schema.names, *map(private_identifier, self.identifier_columns))
         # A null of the column's own type.
-        blank = {*self.row_columns} - {*self.delete_columns}
+        blank = {*columns} - {*self.delete_columns}
         texts = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in blank}
         return selected.selectExpr(*(texts.get(name, quoted(name)) for name in selected.columns))
 
@@ -270,7 +266,15 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         )
     selected = projection.schema if projection else StructType([schema[name] for name in columns])
     condition = condition_columns(spark, schema, config.row_filter) if config.row_filter else UsedColumns()
-    _require_branch(metadata, config.branch)
+    ref = metadata.refs.get(config.branch)
+    if ref is not None and not ref.is_branch:
+        branches = sorted(name for name, known in metadata.refs.items() if known.is_branch)
+        raise ConfigError(
+            f"'{config.branch}' is a tag, which never moves, so there is nothing to follow",
+            subject="branch",
+            value=config.branch,
+            remedy="name a branch: " + ", ".join(branches),
+        )
     return Source(
         table=table,
         metadata=metadata,
@@ -294,16 +298,4 @@ def _require_columns(parameter: str, names: Sequence[str], schema: StructType, e
             subject=parameter,
             value=list(names),
             remedy=f"choose among its top-level columns: {', '.join(schema.names)}",
-        )
-
-
-def _require_branch(metadata: TableMetadata, name: str) -> None:
-    ref = metadata.refs.get(name)
-    if ref is not None and not ref.is_branch:
-        branches = [other for other, known in metadata.refs.items() if known.is_branch]
-        raise ConfigError(
-            f"'{name}' is a tag, which never moves, so there is nothing to follow",
-            subject="branch",
-            value=name,
-            remedy="name a branch: " + ", ".join(sorted(branches)),
         )
