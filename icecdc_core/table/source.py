@@ -228,7 +228,7 @@ class Source:
 def _recomputes(
     changes: Sequence[SchemaChange], computed_from: Collection[str], texts: Sequence[str], kinds: Collection[str]
 ) -> bool:
-    # The order of columns matters for a `*` only, and so do new columns, in `to_json(struct(*))`.
+    # The order of columns matters for a `*` only. In a function, as in `to_json(struct(*))`, it takes in new columns.
     own = {kind for kind in kinds if kind != "reordered" or any("*" in text for text in texts)}
     return any(
         (change.kind in own and change.column == path)
