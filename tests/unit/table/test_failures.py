@@ -24,7 +24,6 @@ from icecdc_core.errors import (
 from icecdc_core.session.java_causes import Cause
 from icecdc_core.table import failures
 from icecdc_core.table.failures import blamed_file, spark_errors
-from icecdc_core.table.iceberg_table import IcebergTable
 
 TABLE = "lake.ns.t"
 PLAIN = SyncConfig(table=TABLE)
@@ -36,17 +35,13 @@ HADOOP, PARQUET = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.parquet.
 ICEBERG, SPARK = "org.apache.iceberg.hadoop.HadoopInputFile", "org.apache.spark.sql.errors.QueryExecutionErrors"
 MISSING = ("java.io.FileNotFoundException", f"File {FILE} does not exist", HADOOP)
 DAMAGED = ("java.lang.RuntimeException", f"{FILE} is not a Parquet file", PARQUET)
-REFUSED = ("java.nio.file.AccessDeniedException", FILE, HADOOP)
 FORBIDDEN = (
     *("software.amazon.awssdk.services.s3.model.S3Exception", "null (Service: S3, Status Code: 403)"),
     "software.amazon.awssdk.protocols.xml.internal.unmarshall.AwsXmlPredicatedResponseHandler",
 )
 NETWORK = ("java.net.SocketTimeoutException", "Read timed out", PARQUET)
 INVALID = ("org.apache.iceberg.exceptions.ValidationException", "DV", "org.apache.iceberg.DeleteFileIndex")
-MEMORY = ("java.lang.OutOfMemoryError", "Java heap space", PARQUET)
 OPENED = ("org.apache.iceberg.exceptions.NotFoundException", f"Failed to open {FILE}", ICEBERG)
-TOO_MANY = ("java.io.FileNotFoundException", f"{FILE} (Too many open files)", HADOOP)
-SPILL = ("java.nio.file.AccessDeniedException", "/mnt/spill", "org.apache.spark.storage.DiskBlockManager")
 DIVISION = ("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] Division by zero.", SPARK, "22012")
 FORMAT = ("org.apache.spark.SparkIllegalArgumentException", "[INVALID_FORMAT.MISMATCH_INPUT] 999", SPARK, "42601")
 PATTERN = ("java.util.regex.PatternSyntaxException", "Unclosed group near index 1", "scala.util.matching.Regex")
@@ -98,17 +93,11 @@ class DescribeAFailureOfSpark:
         [
             (PLAIN, [MISSING], DataReadError, "cannot be read: FileNotFoundException"),
             (PLAIN, [OPENED, MISSING], DataReadError, "cannot be read: FileNotFoundException"),
-            (PLAIN, [DAMAGED], DataReadError, "cannot be read: RuntimeException"),
-            (PLAIN, [REFUSED], DataReadError, "cannot be read: AccessDeniedException"),
             (PLAIN, [FORBIDDEN], DataReadError, "Status Code: 403"),
             (PLAIN, [INVALID], DataReadError, "Iceberg refuses"),
             # No file is to blame.
             (PLAIN, [DAMAGED, NETWORK], SparkJobError, "SocketTimeoutException"),
-            (PLAIN, [OPENED, TOO_MANY], SparkJobError, "Too many open files"),
-            (PLAIN, [SPILL], SparkJobError, "/mnt/spill"),
-            (PLAIN, [MEMORY], SparkJobError, "Java heap space"),
             (PLAIN, [DIVISION], SparkJobError, "DIVIDE_BY_ZERO"),
-            (FILTER, [DIVISION], ConfigError, "row_filter fails"),
             (FILTER, [PATTERN], ConfigError, "row_filter fails"),
             (FILTER, [FORMAT], ConfigError, "row_filter fails"),
             (SELECT, [DIVISION], ConfigError, "select or row_filter fails for a row of 'lake.ns.t': DIVIDE_BY_ZERO"),
@@ -192,18 +181,7 @@ class DescribeAJavaProcessThatEnded:
         with pytest.raises(SparkJobError, match=r"Java process ended .*Py4JNetworkError"), spark_errors(FILTER, table):
             raise Py4JNetworkError("Answer from Java side is empty")
 
-    @pytest.mark.parametrize("has_table_cache", [False, True])
-    def it_needs_no_release_of_what_was_staged(self, has_table_cache):
-        class Ended:
-            def taskSets(self):
-                raise ConnectionRefusedError(111, "Connection refused")
 
-        table = SimpleNamespace(_lists=Ended(), _has_table_cache=has_table_cache, _staged=["key"])
-        IcebergTable.release(table)
-        assert table._staged == []
-
-
-SHADED = "org.apache.iceberg.shaded.org.apache.parquet.bytes.BytesUtils"
 PUFFIN, CRYPTO = "org.apache.iceberg.puffin.PuffinReader", "org.apache.parquet.crypto.AesCipher"
 S3, DISK = "software.amazon.awssdk.services.s3.DefaultS3Client", "org.apache.spark.storage.DiskStore"
 ZSTD = "com.github.luben.zstd.ZstdInputStreamNoFinalizer"
@@ -215,7 +193,6 @@ class DescribeBlamedFile:
         [
             ("FileNotFoundException", "File a.parquet does not exist", HADOOP, True),
             ("NoSuchKeyException", "The specified key does not exist", S3, True),
-            ("NotFoundException", "File does not exist: a.parquet", ICEBERG, True),
             # Spark's own temporary file.
             ("FileNotFoundException", "/tmp/spark/shuffle_0_1.data", DISK, False),
             # Java says not found for a file that it may not open, or not now.
@@ -224,7 +201,6 @@ class DescribeBlamedFile:
             ("AccessDeniedException", "s3a://b/a.parquet", HADOOP, True),
             ("AccessDeniedException", "/tmp/spark", DISK, False),
             ("RuntimeException", "a.parquet is not a Parquet file", PARQUET, True),
-            ("NegativeArraySizeException", "-7", SHADED, True),
             ("IllegalArgumentException", "Invalid magic", PUFFIN, True),
             ("ZstdIOException", "Corrupted block detected", ZSTD, True),
             ("EOFException", "Cannot seek after EOF", HADOOP, True),
@@ -236,7 +212,6 @@ class DescribeBlamedFile:
             ("AEADBadTagException", "Tag mismatch", CRYPTO, False),
             ("IllegalStateException", "no codec", "org.apache.iceberg.spark.SparkTable", False),
             ("SocketTimeoutException", "Read timed out", PARQUET, False),
-            ("HttpHostConnectException", "refused", S3, False),
             ("SSLHandshakeException", "PKIX path building failed", S3, False),
         ],
     )
