@@ -83,10 +83,7 @@ def create_java_helper(spark: SparkSession, name: str) -> Any:
         compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
         compiler.setParentClassLoader(loader)
         compiler.cook(resources.files("icecdc_core.session").joinpath(f"{name}.java").read_text(encoding="utf-8"))
-        no_classes = gateway.new_array(java_class(spark, "java.lang.Class"), 0)
-        no_values = gateway.new_array(java_class(spark, "java.lang.Object"), 0)
-        made = compiler.getClassLoader().loadClass(name).getConstructor(no_classes)
-        known = compiled[name] = made.newInstance(no_values)
+        known = compiled[name] = compiler.getClassLoader().loadClass(name).newInstance()
     return known
 
 
