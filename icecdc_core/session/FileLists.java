@@ -1,3 +1,4 @@
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -41,6 +42,7 @@ import org.apache.iceberg.util.ContentFileUtil;
 public final class FileLists {
   private static final String SEPARATOR = "\0";
   private static final int SHORT = 2500;
+  private static final Object[] NOTHING = new Object[0];
   private static final DeleteFile[] NO_DELETES = new DeleteFile[0];
 
   /** A long text stays in the JVM, and Python reads it in parts: see `fetch_text`. */
@@ -65,14 +67,18 @@ public final class FileLists {
 
   /** One fact about each of these files or tasks; most are named by the method of `ContentFile`. */
   public Object texts(List items, String what) throws Exception {
+    Method method = null;
+    for (Method each : ContentFile.class.getMethods()) {
+      method = each.getName().equals(what) ? each : method;
+    }
     List texts = new ArrayList(items.size());
     for (Object item : items) {
-      texts.add(String.valueOf(fact(item, what)));
+      texts.add(String.valueOf(method == null ? fact(item, what) : method.invoke(file(item), NOTHING)));
     }
     return joined(texts);
   }
 
-  private static Object fact(Object item, String what) throws Exception {
+  private static Object fact(Object item, String what) {
     switch (what) {
       case "delete digest":
         return deleteDigest(((FileScanTask) item).deletes());
@@ -87,7 +93,7 @@ public final class FileLists {
       case "place":
         return place((DeleteFile) item);
       default:
-        return ContentFile.class.getMethod(what, new Class[0]).invoke(file(item), new Object[0]);
+        throw new IllegalArgumentException(what);
     }
   }
 
