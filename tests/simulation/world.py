@@ -92,7 +92,7 @@ class World:
             outcome = "ok"
         except IcecdcError as error:
             outcome = type(error).__name__
-            if job == "sync" and "Readers of" in str(error):
+            if job == "sync" and "must show readers" in str(error):
                 self.scheduler.fail(Violation("Refusals", f"{process.name}: {error}"))
             self._traced(f"{process.name}: {error}")
         except Killed:
