@@ -100,7 +100,7 @@ def _section(given: Any, place: str, types: Mapping[str, str], problems: list[st
 
 def _substituted(name: str, kind: str, value: Any, where: str, problems: list[str]) -> Any:
     """The value with variables; a JSON text is read before, so that no variable becomes a part of the JSON."""
-    if kind.startswith(("dict", "list")) and isinstance(value, str) and value[:1] in ("{", "["):
+    if kind.startswith(("dict", "list")) and isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):  # the configuration refuses it, too
             value = json.loads(value)
 
@@ -161,19 +161,26 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterator[str]:
-    """The problems of two entries of one index that would overwrite it, or mix their dead letters."""
+    """The problems of two entries of one index that would overwrite it, or mix their dead letters or metrics."""
     for (owner, first), (name, second) in combinations(made.items(), 2):
         if first.index != second.index or {owner, name}.isdisjoint(chosen):
             continue
-        mixes = (first.table, first.dead_letter_parts) == (second.table, second.dead_letter_parts)
         # Another positions_index is no other index: each entry would delete what the other one exported.
         if first.opensearch_url.lower() == second.opensearch_url.lower():
             problem = f"indexes.{name}.index: {second.index!r} is also the index of indexes.{owner}"
             yield f"{problem}. Remedy: give one of them another index."
-        elif mixes and {owner, name} <= {*chosen}:
-            # Dead letters name index and table, but no cluster.
-            problem = f"indexes.{name}.dead_letter_table: is the same as in indexes.{owner}, whose index has this name"
-            yield f"{problem}, too. Remedy: give one of them another dead_letter_table or another index."
+        elif {owner, name} <= {*chosen}:
+            # Dead letters name index and table, but no cluster; metrics name a job and an index.
+            same = {
+                each: getattr(first, each) == getattr(second, each) != "" for each in ("metrics_folder", "metrics_url")
+            }
+            same["dead_letter_table"] = (first.table, first.dead_letter_parts) == (
+                second.table,
+                second.dead_letter_parts,
+            )
+            for parameter in (each for each, mixes in same.items() if mixes):
+                problem = f"indexes.{name}.{parameter}: is the same as in indexes.{owner}, whose index has this name"
+                yield f"{problem}, too. Remedy: give one of them another {parameter} or another index."
 
 
 class _Loader(yaml.SafeLoader):

@@ -282,6 +282,8 @@ class StatusConfig(SyncConfig):
 def _check_new_index_file(path: str) -> str:
     if Path(path).expanduser().exists():
         raise values.parameter_problem("exists already", "name another file, or remove this one")
+    if not Path(path).expanduser().absolute().parent.is_dir():
+        raise values.parameter_problem("is in a folder that does not exist", "make the folder, or name another file")
     return path
 
 

@@ -22,7 +22,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import BulkResult
-from icecdc_core.opensearch.index_settings import require_pipelines
+from icecdc_core.opensearch.index_settings import named_pipelines, require_pipelines
 from icecdc_core.opensearch.indexes import (
     check_mapping,
     count_operations,
@@ -129,15 +129,17 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 )
                 bar.update(written.counts.operations)
             bar.complete(done + total.counts.operations)
-        with run.stage("check identifiers"):
-            _require_a_document_of_each_row(run, source, begun_batch(lock))
+        if not lock.position.exists:
+            with run.stage("check identifiers"):
+                _require_a_document_of_each_row(run, source, begun_batch(lock))
     except (ConfigError, DuplicateIdentifierError, IdentifierColumnsError) as error:
         if not lock.position.exists and error.subject in _SEEN_IN_ROWS:
             # Nobody reads this index, and there is no earlier one: as if the export had never begun.
-            drop_unless_read(run.client, config, batch.physical_index)
-            lock.write(replace(lock.position, batch=None))
-        if isinstance(error, IdentifierColumnsError):
-            source.require_unique_identifiers(config.on_duplicate_identifier, batch.to_snapshot_id)  # names the row
+            with run.stage("check identifiers"):
+                drop_unless_read(run.client, config, batch.physical_index)
+                lock.write(replace(lock.position, batch=None))
+                if isinstance(error, IdentifierColumnsError):  # of a task; this one names the row
+                    source.require_unique_identifiers(config.on_duplicate_identifier, batch.to_snapshot_id)
         raise
     with run.stage("publish"):
         require_same_index(run.client, config, batch.physical_index, batch.index_uuid)
@@ -155,13 +157,15 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 
 def _require_a_document_of_each_row(run: Run, source: Source, batch: Batch) -> None:
-    """Check that no two rows share an identifier: then the new index has a document of each row that was written.
+    """Check that no two rows share an identifier: then a new index has a document of each row that was written.
 
-    Only if it has not, the table is read for them.
+    The table is read for them if it has not, or if the count proves nothing: a refused document may hide another one,
+    and a pipeline may send two of one id to different shards.
     """
+    require_same_index(run.client, run.config, batch.physical_index, batch.index_uuid)
     run.client.indices.refresh(index=batch.physical_index)
     documents = int(run.client.count(index=batch.physical_index)["count"])
-    if documents != batch.operations - batch.rejected:
+    if batch.rejected or documents != batch.operations or named_pipelines(run.config):
         source.require_unique_identifiers(batch.on_duplicate_identifier, batch.to_snapshot_id)
 
 

@@ -10,15 +10,16 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, islice
+from itertools import combinations, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS
@@ -37,6 +38,7 @@ from icecdc_core.reporting.card import Card
 from icecdc_core.reporting.reports import Report
 from icecdc_core.secrets import REDACTED, redact
 from icecdc_core.session.job_session import with_job_session
+from icecdc_core.table.catalogs import catalog_error
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.schema import require_unique
 from icecdc_core.table.source import Source, open_source
@@ -50,7 +52,16 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 20_000
 _SCHEMA = Path(__file__).parents[1] / "config" / "indexes.schema.json"
-_SHARED = ("opensearch_url", "opensearch_username", "opensearch_password", "catalog_properties", "warehouse")
+_SHARED = (
+    *("opensearch_url", "opensearch_username", "opensearch_password"),
+    *("catalog_properties", "warehouse", "spark_conf"),
+)
+_NOT_IN_AN_INDEX = re.compile(r'[\\/*?"<>|\s,#:]+')
+_NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
+_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+    (T.StructType, T.ArrayType, T.MapType, T.VariantType),
+    (T.DateType, T.TimestampType, T.TimestampNTZType),
+)
 _OWN_TABLES = re.compile("icecdc_")
 _MOST_COLUMNS, _MOST_TOGETHER, _MOST_CHECKED = 12, 3, 5
 
@@ -115,24 +126,34 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
     begin = time.monotonic()
     entries: dict[str, list[str]] = {}
     skipped = []
-    for name in _tables(spark, config):
-        index = _index_name(split_table_name(name)[-1])
+    names = _tables(spark, config)
+    for name in names:
         try:
-            entries.setdefault(index, _entry(spark, config.of_table(name, index)))
+            index = _index_name(split_table_name(name)[-1], entries)
+            entries[index] = _entry(spark, config.of_table(name, index))
         except IcecdcError as error:
-            skipped.append(f"{name}: {error.message}")
+            if names == [config.table]:
+                raise
+            skipped.append(f"{name}: {error}")
     if not entries:
         raise ConfigError(
-            f"No table can be synced: {'; '.join(skipped) or 'the namespace is empty'}",
+            f"The namespace has no table that can be synced. {' '.join(skipped)}".strip(),
             subject="table",
             value=config.table,
             remedy="name an Iceberg table, or a namespace that has some",
         )
-    content = "\n".join(
-        [*_head(config), *(line for name, lines in entries.items() for line in ["", f"  {name}:", *lines])]
-    )
-    with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
-        file.write(f"{content}\n")
+    lines = [*_head(config), *(line for name, entry in entries.items() for line in ["", f"  {_yaml(name)}:", *entry])]
+    content = "\n".join(lines)
+    try:
+        with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
+            file.write(f"{content}\n")
+    except OSError as error:
+        raise ConfigError(
+            f"The index file cannot be written: {error.strerror}",
+            subject="output",
+            value=config.output,
+            remedy="name a new file in a folder that exists and may be written to",
+        ) from error
     seconds = round(time.monotonic() - begin, 3)
     return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
 
@@ -144,7 +165,10 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
         if len(config.parts) > 2 and spark.catalog.tableExists(name):
             return [config.table]
         found = spark.sql(f"SHOW TABLES IN {name}").collect()
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
+        typed = catalog_error(error, spark, config.table)
+        if not isinstance(typed, TableNotFoundError):
+            raise typed from error
         raise TableNotFoundError(
             "There is no such table or namespace",
             subject="table",
@@ -155,8 +179,9 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
     return [f"{config.table}.{quoted(row['tableName'])}" for row in found if not _OWN_TABLES.match(row["tableName"])]
 
 
-def _index_name(table_name: str) -> str:
-    return re.sub(r"[^a-z0-9_.-]+", "-", table_name.lower()).lstrip("-_+.") or "index"
+def _index_name(table_name: str, taken: Collection[str]) -> str:
+    name = _NOT_IN_AN_INDEX.sub("-", table_name.lower()).lstrip("-_+.") or "index"
+    return next(each for each in (name, *(f"{name}-{number}" for number in count(2))) if each not in taken)
 
 
 def _head(config: InitConfig) -> Iterator[str]:
@@ -193,22 +218,23 @@ def _yaml(value: Any) -> str:
 
 def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
     """The lines of one index."""
-    source = open_source(spark, config, needs_history=False)
-    with spark_errors(config, source.table):
-        rows = spark.table(config.quoted_table)
+    with spark_errors(config):
+        source = open_source(spark, config, needs_history=False)
+        schema = source.table.schema()
         simple = [
-            each.name
-            for each in source.table.schema().fields
-            if not isinstance(each.dataType, (T.StructType, T.ArrayType, T.MapType, T.VariantType))
-            and each.name not in source.table.unreadable
-        ]
-        sample = rows.select(*map(quoted, simple)).limit(SAMPLE_ROWS).toPandas()
-        identifiers = list(source.identifier_columns)
-        reason = "the table's own identifier fields"
-        if not identifiers:
-            identifiers = _first_unique(source, possible_identifiers(config.table_name, source.schema, sample))
-            reason = "unique in all rows"
-    return [f"    table: {config.table}", *describe(source.table.schema(), sample, identifiers, reason)]
+            F.col(quoted(each.name)).cast("string") if isinstance(each.dataType, _TIMES) else F.col(quoted(each.name))
+            for each in schema.fields
+            if not isinstance(each.dataType, _NESTED) and each.name not in source.table.unreadable
+        ]  # pandas cannot have every year
+        try:
+            sample = spark.table(config.quoted_table).select(*simple).limit(SAMPLE_ROWS).toPandas()
+            identifiers, reason = list(source.identifier_columns), "the table's own identifier fields"
+            if not identifiers:
+                candidates = possible_identifiers(config.table_name, schema, sample)
+                identifiers, reason = _first_unique(source, candidates), "unique in all rows"
+        finally:
+            source.table.release()
+    return [f"    table: {_yaml(config.table)}", *describe(schema, sample, identifiers, reason)]
 
 
 def _first_unique(source: Source, candidates: Iterable[tuple[str, ...]]) -> list[str]:
@@ -230,21 +256,22 @@ def possible_identifiers(table: str, schema: T.StructType, sample: pd.DataFrame)
     ranks = {
         name: _rank(name.lower(), table.lower())
         for name in sample.columns
-        if not isinstance(schema[name].dataType, UNFIT_IDENTIFIERS) and _may_identify(name, sample[name])
+        if not isinstance(schema[name].dataType, UNFIT_IDENTIFIERS)
+        and _may_identify(name, schema[name].dataType, sample[name])
     }
     ranked = sorted(ranks, key=lambda name: ranks[name])[:_MOST_COLUMNS]
-    for count in range(1, _MOST_TOGETHER + 1):
-        together = sorted(combinations(ranked, count), key=lambda names: sum(ranks[name] for name in names))
+    for number in range(1, _MOST_TOGETHER + 1):
+        together = sorted(combinations(ranked, number), key=lambda names: sum(ranks[name] for name in names))
         for names in together:
-            is_only_time = count == 1 and ranks[names[0]] == _TIME
+            is_only_time = number == 1 and ranks[names[0]] == _TIME
             if not is_only_time and not sample.duplicated(list(names)).any():
                 yield names
 
 
-def _may_identify(name: str, values: pd.Series[Any]) -> bool:
+def _may_identify(name: str, data_type: T.DataType, values: pd.Series[Any]) -> bool:
     if values.empty or values.isna().any() or _is_personal(name, values):
         return False
-    return not (isinstance(values.iloc[0], str) and values.str.contains(r"\s").any())
+    return not (isinstance(data_type, T.StringType) and values.str.contains(r"\s").any())
 
 
 _TIME = 3
@@ -334,7 +361,7 @@ def _field_for(data_type: T.DataType, name: str, values: pd.Series[Any]) -> tupl
     """A better field than the generated one, and why; None if that one is right."""
     if isinstance(data_type, T.StringType):
         if all(map(_DATE.fullmatch, values)):
-            return {"type": "date", "format": "strict_date_optional_time"}, f"such as {values.iloc[0]}"
+            return {"type": "date", "format": "strict_date_optional_time"}, "every value of the sample is a date"
         different, longest = values.nunique(), int(values.str.len().max())
         is_word = not values.str.contains(r"\s").any() or different <= min(_MOST_CHOICES, len(values) // 10)
         if is_word and longest <= _LONGEST_KEYWORD:
@@ -342,5 +369,5 @@ def _field_for(data_type: T.DataType, name: str, values: pd.Series[Any]) -> tupl
     if isinstance(data_type, T.LongType) and _TIME_NAME.search(name):
         for form, factor in _EPOCH.items():
             if values.between(_FIRST_SECOND * factor, _LAST_SECOND * factor).all():
-                return {"type": "date", "format": form}, f"such as {values.iloc[0]}"
+                return {"type": "date", "format": form}, "every value of the sample is a time after 2000"
     return None

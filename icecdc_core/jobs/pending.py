@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icecdc_core.changes.steps import plan_steps
+from icecdc_core.changes.steps import snapshots_between
 from icecdc_core.session.job_session import with_job_session
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import committed_at, operation, rows_added, rows_removed
@@ -36,8 +36,8 @@ def changes_per_snapshot(spark: SparkSession, config: SyncConfig, report: RunRep
     rows = []
     if end is not None and begin != end and report.kind != "export" and "export" not in report.strategy:
         metadata = IcebergTable(spark, config.table).metadata()
-        # After a rollback there may be no path between the ends.
-        path = [each for step in plan_steps(metadata, begin, end) for each in (step.path or (step.to_snapshot_id,))]
+        # After a rollback there may be no path between the ends, or its begin has expired meanwhile.
+        path = snapshots_between(metadata, begin, end) or (end,)
         for snapshot_id in path[-MOST_SNAPSHOTS:]:
             snapshot = metadata.snapshot_by_id(snapshot_id)
             committed = committed_at(snapshot) if snapshot else None

@@ -98,12 +98,16 @@ def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[st
     return {name: ours.get(name) if value is None else value for name, value in changed.items()}
 
 
+def named_pipelines(config: SyncConfig) -> list[str]:
+    """The ingest pipelines of the user's settings."""
+    given = given_settings(config.settings)
+    named = (str(given.get(kind, "_none")) for kind in ("default_pipeline", "final_pipeline"))
+    return [name for name in named if name != "_none"]
+
+
 def require_pipelines(client: OpenSearch, config: SyncConfig) -> None:
     """Check that the server has the ingest pipelines of the user's settings: without them it rejects every document."""
-    given = given_settings(config.settings)
-    for name in (str(given.get(kind, "_none")) for kind in ("default_pipeline", "final_pipeline")):
-        if name == "_none":
-            continue
+    for name in named_pipelines(config):
         try:
             client.ingest.get_pipeline(id=name)
         except AuthorizationException:

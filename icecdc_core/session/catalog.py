@@ -93,7 +93,7 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
     prefix = catalog_prefix(config)
     compared = {key for key in config.spark_conf if is_catalog_setting(config, key)}
     if config.catalog_properties:
-        compared |= {f"{prefix}.{key}" for key in ("type", "uri", "warehouse", *config.catalog_properties)}
+        compared |= {f"{prefix}.{key}" for key in ("type", "uri", "warehouse", "prefix", *config.catalog_properties)}
     elif config.warehouse:
         compared.add(f"{prefix}.warehouse")
     if not compared or spark.conf.get(prefix, None) is None:

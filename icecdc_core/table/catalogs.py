@@ -41,7 +41,7 @@ def load_table(spark: SparkSession, name: str) -> Any:
         table.refresh()
         return table
     except (PySparkException, Py4JError) as error:
-        raise _typed_error(error, spark, name) from error
+        raise catalog_error(error, spark, name) from error
 
 
 def create_table_once(
@@ -69,7 +69,8 @@ def describe_failure(error: PySparkException | Py4JError) -> str:
     return mask_secrets(outer if inner in outer else f"{outer} - {inner}")
 
 
-def _typed_error(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> IcecdcError:
+def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> IcecdcError:
+    """Return the error of a table's catalog that a failure of Spark means."""
     chain = causes(error)
     text = " ".join([*(f"{cause.kind}: {cause.text}" for cause in chain), str(error)])
     prefix = f"spark.sql.catalog.{name.partition('.')[0]}."

@@ -38,6 +38,7 @@ UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92
 """What Debezium writes for a large PostgreSQL value that did not change; in bytes, the same text in Base64."""
 
 _JSON_DOCUMENT = "io.debezium.data.Json"
+_PAYLOAD = ',"payload":'
 _SCHEMA_FIRST = '{"schema":'
 _VARIANT = T.VariantType()
 _EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after", _VARIANT)
@@ -101,7 +102,9 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
     schema_part = F.from_json(text, "schema string", JSON_READ_OPTIONS)["schema"]
     # Connect writes the schema first, so that its text needs no parse: what is before the payload is the same in all
     # records of a schema.
-    head = F.when(text.startswith(_SCHEMA_FIRST), F.substring_index(text, ',"payload":', 1))
+    # Where it is not there, the head would be the whole record.
+    is_first = text.startswith(_SCHEMA_FIRST) & text.contains(_PAYLOAD)
+    head = F.when(is_first, F.substring_index(text, _PAYLOAD, 1))
     for part in (F.coalesce(F.substr(head, F.lit(len(_SCHEMA_FIRST) + 1)), schema_part), schema_part):
         parts = sorted(row[0] for row in records.select(part).where(part.isNotNull()).distinct().collect())
         if all(map(_is_json, parts)):
