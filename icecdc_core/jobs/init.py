@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, count, islice
+from itertools import chain, combinations, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,6 @@ _SHARED = (
 _NOT_IN_AN_INDEX = re.compile(r'[\\/*?"<>|\s,#:]+')
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
-    (T.StructType, T.ArrayType, T.MapType, T.VariantType),
-    (T.DateType, T.TimestampType, T.TimestampNTZType),
-)
 _OWN_TABLES = re.compile("icecdc_")
 _MOST_COLUMNS, _MOST_TOGETHER, _MOST_CHECKED = 12, 3, 5
 
@@ -176,12 +173,14 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
             remedy="name a table, catalog.namespace.table, or a namespace, catalog.namespace, as Spark does; check "
             "catalog_properties and warehouse",
         ) from error
-    return [f"{config.table}.{quoted(row['tableName'])}" for row in found if not _OWN_TABLES.match(row["tableName"])]
+    names = sorted(row["tableName"] for row in found)
+    return [f"{config.table}.{quoted(each)}" for each in names if not _OWN_TABLES.match(each)]
 
 
 def _index_name(table_name: str, taken: Collection[str]) -> str:
     name = _NOT_IN_AN_INDEX.sub("-", table_name.lower()).lstrip("-_+.") or "index"
-    return next(each for each in (name, *(f"{name}-{number}" for number in count(2))) if each not in taken)
+    others = (f"{name}-{number}" for number in count(2))
+    return next(each for each in chain([name], others) if each not in taken)
 
 
 def _head(config: InitConfig) -> Iterator[str]:

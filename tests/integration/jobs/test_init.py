@@ -20,7 +20,7 @@ ROWS = """
       concat('ann', id, '@example.com') AS contact, '+43 1 5550' AS phone,
       48.0 + id / 100 AS shop_lat, CAST(16.0 AS DECIMAL(9, 6)) AS shop_lon,
       '2026-01-31T12:00:00Z' AS delivered, 1760000000000L + id AS created_at, id / 3 AS price,
-      array(id) AS tags, named_struct('a', id) AS `_source`
+      DATE '9999-12-31' AS valid_to, array(id) AS tags, named_struct('a', id) AS `_source`
     FROM range(200)
 """
 
@@ -29,10 +29,11 @@ ROWS = """
 def namespace(spark: Any) -> Any:
     spark.sql("CREATE NAMESPACE lake.unknown_shop")
     spark.sql(f"CREATE TABLE lake.unknown_shop.`Order Lines` USING iceberg AS SELECT * EXCEPT (line) FROM ({ROWS})")
+    spark.sql("CREATE TABLE lake.unknown_shop.`order-lines` (`2024` INT) USING iceberg")
     spark.sql("CREATE TABLE lake.unknown_shop.logs (text STRING) USING iceberg")
     spark.sql("INSERT INTO lake.unknown_shop.logs VALUES ('one'), ('one')")
     yield "lake.unknown_shop"
-    for table in ("`Order Lines`", "logs"):
+    for table in ("`Order Lines`", "`order-lines`", "logs"):
         spark.sql(f"DROP TABLE lake.unknown_shop.{table}")
     spark.sql("DROP NAMESPACE lake.unknown_shop")
 
@@ -44,7 +45,7 @@ class DescribeWriteIndexFile:
         output = tmp_path / "indexes.yml"
         shared = {"opensearch_url": opensearch_url, "warehouse": str(warehouse)}
         report = write_index_file(spark, InitConfig(table=namespace, output=str(output), **shared))
-        assert (report.indexes, report.skipped) == (["order-lines", "logs"], [])
+        assert (report.indexes, report.skipped) == (["order-lines", "logs", "order-lines-2"], [])
 
         content = yaml.safe_load(output.read_text())
         lines, logs = content["indexes"]["order-lines"], content["indexes"]["logs"]
@@ -65,7 +66,7 @@ class DescribeWriteIndexFile:
         assert (tmp_path / schema).is_file()
 
         configs = SyncConfig.load_all(output, positions_index="positions-of-init")
-        assert [check_setup(spark, config).problems for config in configs.values()] == [[], []]
+        assert [check_setup(spark, config).problems for config in configs.values()] == [[], [], []]
         config = configs["order-lines"]
         export_table(spark, config)
         assert validate_table(spark, config).ok
