@@ -75,6 +75,7 @@ _SAFE_INGEST = (
     "No. Offsets are committed with the rows of the records below them: the next run reads the other records again, "
     "and writes each of them once."
 )
+_SAFE_OF = {"ingest": _SAFE_INGEST, "init": "No. The tables are only read."}
 _LOST = (
     "What icecdc wrote is safe. But the topic or the table no longer has everything that was in it, so find out why "
     "before you go on."
@@ -95,16 +96,27 @@ def failure_card(report: Mapping[str, Any]) -> Card:
     facts = [
         ("Failed", when + stage),
         ("Since", f"the index lacks commits since {since}" if since else f"the last run, see {log}"),
-        ("Data at risk", _LOST if state == "lost" else _SAFE_INGEST if ingests else _SAFE),
+        ("Data at risk", _LOST if state == "lost" else _SAFE_OF.get(job, _SAFE)),
         ("What to do", str(report["remedy"])),
         ("Shows more", f"{log}; {report['error']} on the page Errors of the documentation"),
         ("Run id", str(report.get("run_id") or "")),
     ]
-    message = str(report["message"]).partition(" Remedy: ")[0]
+    message = str(report["message"])
+    if message.count("Remedy: ") == 1:  # which stands below
+        message = message.partition(" Remedy: ")[0]
     what = f"{report['error']}: {message} (exit code {report['exit_code']}: {EXIT_STATES[state].meaning})"
-    next_job = job if ingests else _NEXT.get(state, job)
+    next_job = job if job in _SAFE_OF else _NEXT.get(state, job)
     word = NOTHING if state == "locked" else FAILED
     return Card(word, f"{job} of {index or table or '?'}", what, facts, command_for(next_job, table, index))
+
+
+def _more_options(command: str) -> str:
+    """What a command needs besides, as a person has to give it again."""
+    if not command or " --file " in command:
+        return ""
+    if " --index " not in command:
+        return "with the options of this run"
+    return "with the connections of this run; for an index of a file: --file and --only instead of table and index"
 
 
 def card_html(card: Card) -> str:
@@ -114,7 +126,7 @@ def card_html(card: Card) -> str:
     lines += "".join(_pair(name, escape(value)) for name, value in card.facts if value)
     if card.command:
         code = f'<code style="overflow-wrap: anywhere">{escape(card.command)}</code>'
-        lines += _pair("Run next", f'{code} <span style="{_MUTED}">with the options of this run</span>')
+        lines += _pair("Run next", f'{code} <span style="{_MUTED}">{escape(_more_options(card.command))}</span>')
     return _NBCONVERT + (
         f'<div style="{_FRAME.format(line=_LINE, colour=colour)}; margin: .5em 0; line-height: 1.5">'
         f'<span style="{_WORD.format(colour=colour)}">{escape(card.word.upper())}</span> '
@@ -124,7 +136,8 @@ def card_html(card: Card) -> str:
 
 def card_text(card: Card) -> str:
     """Return a card as plain text, for a terminal."""
-    facts = [*card.facts, ("Run next", card.command and f"{card.command} (with the options of this run)")]
+    more = _more_options(card.command)
+    facts = [*card.facts, ("Run next", f"{card.command} ({more})" if more else card.command)]
     lines = [f"{name:<14}  {value}" for name, value in facts if value]
     return "\n".join(filter(None, [f"{card.word.upper()}  {card.title}", card.what, *lines]))
 
@@ -148,7 +161,8 @@ def rewritten_figure(report: Mapping[str, Any]) -> str:
     if rewritten <= 2 * changed:
         return ""
     note = "an updated row counts twice, old and new; compactions are left out"
-    share = f"{changed / rewritten:.2%}; the others are carryovers: rows of rewritten files that stayed the same"
+    others = "the others are carryovers (rows of rewritten files that stayed the same) or not selected"
+    share = f"{changed / rewritten:.2%}; {others}"
     verb = "to write" if report["dry_run"] else "written"
     kinds = f"{report['upserts']:,} upserts, {report['deletes']:,} deletes"
     return "".join(

@@ -98,6 +98,8 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
     """Return the report of a failed run, as a scheduler reads it."""
     state, now = state_of(error), datetime.now(UTC)
     lag = facts.get("lag_seconds") if facts.get("lag_snapshots") else None
+    if lag is not None:  # it was read when the run began
+        lag += (facts.get("seconds") or 0) - facts.get("lag_read_at", 0)
     known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
     text = shorten(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
     remedy = getattr(error, "remedy", "")

@@ -221,7 +221,9 @@ class RunReport(Report):
         what = f"{self.upserts:,} documents {done[0]}, {self.deletes:,} {done[1]}"
         word, job, lag = IN_SYNC, "sync" if self.kind == "export" else "validate", "none"
         if self.kind == "replay":
-            word, lag, what = "done", "", f"{what}: dead letters, which OpenSearch had refused before"
+            again = f", {self.rejected:,} refused again" if self.rejected else ""
+            word, lag = BEHIND if self.rejected else "done", ""
+            what = f"{what}: dead letters, which OpenSearch had refused before{again}"
         elif self.strategy == "none" and not self.rejected:
             word, what = NOTHING, "The index has every change of the table."
         elif self.dry_run:
@@ -381,6 +383,11 @@ class ManyReport(Report):
         """The report as plain Python values."""
         indexes = {name: _values(report) for name, report in self.indexes.items()}
         return {"state": self.state, "indexes": indexes, "seconds": self.seconds, "ended_at": self.ended_at}
+
+    @property
+    def word(self) -> str:
+        """The state in a word or two: that of the worst index."""
+        return {"differs": "differs", "locked": NOTHING, "partial": BEHIND}.get(self.state, super().word)
 
     def card(self) -> Card:
         """What a person sees first: how many indexes ended in which state."""

@@ -65,6 +65,9 @@ class IndexStatus:
     state: str = "ok"
 
 
+_NONE = "No index has a position: none was exported to this cluster, or positions_index is another one."
+
+
 @dataclass(frozen=True)
 class StatusReport(Report):
     """The status of every index of a positions index."""
@@ -81,9 +84,10 @@ class StatusReport(Report):
         """The state in a word or two."""
         if self.state != "ok":
             return FAILED
-        if any(each.lag_snapshots or each.pending for each in self.indexes):
+        if any(each.lag_snapshots or each.pending or each.dead_letters for each in self.indexes):
             return BEHIND
-        return UNKNOWN if any(each.lag_snapshots is None for each in self.indexes) else IN_SYNC
+        is_known = self.indexes and all(each.lag_snapshots is not None for each in self.indexes)
+        return IN_SYNC if is_known else UNKNOWN
 
     @property
     def line(self) -> str:
@@ -97,12 +101,12 @@ class StatusReport(Report):
     def card(self) -> Card:
         """What a person sees first."""
         rows = [f"{each.index}, from {each.table}: {_line(each)}" for each in self.indexes]
-        return super().card()._replace(title=f"{len(rows)} indexes", what="\n".join(rows))
+        return super().card()._replace(title=f"{len(rows)} indexes", what="\n".join(rows) or _NONE)
 
     def text(self) -> str:
         """The report as a table of plain text."""
         rows = [(each.index, each.table, _line(each)) for each in self.indexes]
-        return text_table([("index", "table", "status"), *rows]) if rows else "No index has a position."
+        return text_table([("index", "table", "status"), *rows]) if rows else _NONE
 
 
 def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] = ()) -> StatusReport:

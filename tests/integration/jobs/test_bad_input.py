@@ -170,6 +170,14 @@ class DescribeIdentifiersInTheData:
         with refused(error, *parts):
             export_table(spark, make_config())
 
+    def it_finds_one_that_a_refused_document_hides(self, spark, sql, make_config, refused):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'a'), (1, '2026-01-01'), (2, '2026-01-02')")
+        config = make_config(mapping={"name": {"type": "date"}}, max_rejected_documents=1)
+        with refused(DuplicateIdentifierError, "2 rows share {'id': 1}"):
+            export_table(spark, config)
+        spark.sql(f"DROP TABLE {'.'.join(config.dead_letter_parts)}")
+
     @pytest.mark.parametrize(
         ("change", "error", "shown"),
         [

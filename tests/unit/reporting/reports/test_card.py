@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
-from icecdc_core.errors import HistoryGapError, LostOffsetsError, TableLockedError
+from icecdc_core.errors import ConfigError, HistoryGapError, LostOffsetsError, TableLockedError
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.reporting.card import failure_card, report_html, report_page
 from icecdc_core.reporting.exit_states import failure_report
@@ -38,6 +39,7 @@ class DescribeTheState:
             (replace(EQUAL, ok=False, stale=1), "differs", "repair"),
             (replace(EQUAL, ok=False, missing=1, snapshot_id=7, position_snapshot_id=6), "behind", "sync"),
             (RunReport("replay", "lake.ns.t", "t", strategy="replay", upserts=2), "done", "validate"),
+            (RunReport("replay", "lake.ns.t", "t", strategy="replay", rejected=2), "behind", "validate"),
             (IngestReport("j", records=5), "in sync", "ingest"),
             (IngestReport("j"), "nothing to do", "ingest"),
             (IngestReport("j", records=5, behind=["lake.ns.t"]), "behind", "ingest"),
@@ -68,6 +70,14 @@ class DescribeAFailure:
         assert facts["Since"].endswith(report["behind_since"][:10] + " " + report["behind_since"][11:19] + " UTC")
         assert (facts["Data at risk"][:3], facts["What to do"]) == ("No.", "export")
         assert ("plan" in facts["Failed"], "after 3.2 s" in facts["Failed"]) == (True, True)
+
+    def it_counts_the_time_behind_from_when_the_lag_was_read(self):
+        late, early = (failed(TableLockedError("m"), seconds=seconds)["behind_since"] for seconds in (0, 3600))
+        assert datetime.fromisoformat(late) - datetime.fromisoformat(early) >= timedelta(seconds=3599)
+
+    def it_shows_every_one_of_several_problems(self):
+        error = ConfigError("2 options are wrong", problems=["a: wrong. Remedy: x.", "b: wrong. Remedy: y."])
+        assert "b: wrong" in failure_card(failed(error)).what
 
     def it_does_not_call_lost_records_safe(self):
         assert not dict(failure_card(failed(LostOffsetsError("x"), job="ingest")).facts)["Data at risk"].startswith(
