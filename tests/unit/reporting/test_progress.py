@@ -6,6 +6,7 @@ import io
 import os
 import pty
 import re
+import select
 import sys
 import threading
 import time
@@ -125,8 +126,15 @@ class DescribeAnActivity:
         with monkeypatch.context() as patched, os.fdopen(writer, "w") as stream:
             patched.setattr(sys, "stderr", stream)
             patched.setattr(module, "SECONDS_BETWEEN_LOOKS", 0.01)
-            yield lambda: os.read(reader, 100_000).decode().replace("\r\n", "\n")
+            yield lambda: self.read_all(reader)
         os.close(reader)
+
+    def read_all(self, reader):
+        """A read of a terminal gives 4 KiB at most."""
+        parts = []
+        while select.select([reader], [], [], 0)[0]:
+            parts.append(os.read(reader, 100_000))
+        return b"".join(parts).decode().replace("\r\n", "\n")
 
     def it_is_shown_beside_those_of_other_threads_until_it_ends(self, monkeypatch):
         def work():
