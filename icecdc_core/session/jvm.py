@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
@@ -20,6 +23,8 @@ _PART = 2500  # characters that fit into 8 KB, however many bytes each takes
 _LONG = 1_000_000  # characters from which the parts take longer than the wait that they avoid
 
 _compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+_compiling = threading.Lock()
+_numbers = itertools.count(1)
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -76,15 +81,19 @@ def create_java_helper(spark: SparkSession, name: str) -> Any:
     """Return an object of a Java class of ours, whose source is beside this module; Spark brings the compiler."""
     gateway: Any = spark.sparkContext._gateway
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
-    compiled = _compiled.setdefault(gateway, {})
-    known = compiled.get(name)
-    # Classes of a session may come from elsewhere: a Databricks notebook with jars of its own.
-    if known is None or not known.getClass().getClassLoader().getParent().equals(loader):
-        compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
-        compiler.setParentClassLoader(loader)
-        compiler.cook(resources.files("icecdc_core.session").joinpath(f"{name}.java").read_text(encoding="utf-8"))
-        known = compiled[name] = compiler.getClassLoader().loadClass(name).newInstance()
-    return known
+    with _compiling:
+        compiled = _compiled.setdefault(gateway, {})
+        known = compiled.get(name)
+        # Classes of a session may come from elsewhere: a Databricks notebook with jars of its own.
+        if known is None or not known.getClass().getClassLoader().getParent().equals(loader):
+            # The gateway knows methods by the name of their class, so each class has one of its own.
+            own_name = f"{name}{next(_numbers)}"
+            source = resources.files("icecdc_core.session").joinpath(f"{name}.java").read_text(encoding="utf-8")
+            compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
+            compiler.setParentClassLoader(loader)
+            compiler.cook(re.sub(rf"\b{name}\b", own_name, source))
+            known = compiled[name] = compiler.getClassLoader().loadClass(own_name).newInstance()
+        return known
 
 
 def fetch_text(answer: Any) -> str:

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakKeyDictionary
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +16,7 @@ from pyspark.sql import SparkSession
 from icecdc_core import SyncConfig, export_table, get_spark
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
+from icecdc_core.session import jvm
 from icecdc_core.session.spark import running_session
 
 
@@ -171,3 +174,18 @@ class DescribeALocalSession:
         assert found["warehouse"] == ["plain"]
         assert {name for name, mode in found["made"].items() if name.startswith("icecdc") and mode != 0o700} == set()
         assert list(shared.glob("icecdc-spark-warehouse-*")) == []
+
+
+class DescribeAJavaHelper:
+    def it_is_made_once_though_threads_ask_for_it_at_the_same_time(self, spark, monkeypatch):
+        monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
+        with ThreadPoolExecutor(4) as pool:
+            made = list(pool.map(lambda _: jvm.file_lists(spark), range(4)))
+        assert len(set(map(id, made))) == 1
+
+    def it_is_of_a_class_of_its_own_where_jars_come_from_elsewhere(self, spark, monkeypatch):
+        one = jvm.file_lists(spark)
+        monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
+        other = jvm.file_lists(spark)
+        # The gateway remembers a method by the name of its class, which would not fit an object of the other one.
+        assert [each.chosen(spark._jvm.java.util.ArrayList(), "").size() for each in (one, other)] == [0, 0]
