@@ -1,4 +1,4 @@
-"""Jobs that are told to end, and jobs whose Java process is killed: what they report, and what the next run does."""
+"""Jobs that are asked to end, and jobs whose Java process is killed: what they report, and what the next run does."""
 
 from __future__ import annotations
 
