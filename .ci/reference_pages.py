@@ -19,7 +19,6 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.report import ExploreReport
 from icecdc_core.ingest import IngestConfig, IngestReport
 from icecdc_core.jobs.setup import SetupReport
-from icecdc_core.jobs.smoke import SmokeReport
 from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
@@ -30,7 +29,6 @@ REPORTS = {
     RunReport: "From `export`, `sync` and `replay`.",
     ValidationReport: "From `validate` and `repair`.",
     SetupReport: "From `setup`.",
-    SmokeReport: "From `smoke`.",
     StatusReport: "From `status`.",
     IndexStatus: "An entry of `indexes` in a status report.",
     IngestReport: "From `ingest`.",

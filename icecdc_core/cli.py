@@ -71,12 +71,6 @@ COMMANDS: dict[str, Command] = {
         "check everything that a run needs, and list all problems",
         "--table lake.shop.orders --opensearch-url https://search:9200",
     ),
-    "smoke": Command(
-        "jobs.smoke:smoke_test",
-        "try export, sync and validation on scratch tables, drop them, and report what works",
-        "--table lake.scratch.smoke --opensearch-url https://search:9200",
-        ("table", "index", "opensearch_url", "catalog_properties", "warehouse", "report_path"),
-    ),
     "export": Command(
         "jobs.export:export_table",
         "write the whole table to a new index, then switch the alias to it",

@@ -19,7 +19,6 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, problems_error
 from icecdc_core.config.values import parse_json_object
 from icecdc_core.errors import ConfigError, IndexDiffersError
-from icecdc_core.jobs.smoke import SmokeReport
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
 from icecdc_core.session import get_spark
 
@@ -225,7 +224,6 @@ def finish(
 
     Raises:
         IndexDiffersError: A validation found a difference and `fail_on_difference` is set.
-        IcecdcError: A check of a smoke test failed.
     """
     text = report_json(report)
     if config.report_path:
@@ -240,8 +238,6 @@ def finish(
             value=True,
             remedy="run the validation with repair=true; find out who else writes into the index",
         )
-    if isinstance(report, SmokeReport):
-        report.require_ready()
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
         # This ends the notebook by an exception and returns the result to the job, so it must be the last statement.

@@ -37,34 +37,8 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
-class CheckReport(Report):
-    """Base class of the reports of checks, which are dataclasses."""
-
-    errors: list[Any]
-
-    def require_ready(self) -> None:
-        """Raise the first failure, if there is one."""
-        if self.errors:
-            raise self.errors[0]
-
-    @property
-    def state(self) -> str:
-        """``ok``, else how a run would end now: the state of the first failure."""
-        return state_of(self.errors[0]) if self.errors else "ok"
-
-    @property
-    def word(self) -> str:
-        """The state in a word."""
-        return "failed" if self.errors else "ready"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
-        names = [each.name for each in fields(self) if each.name != "errors"]
-        return {**{name: getattr(self, name) for name in names}, "state": self.state}
-
-
 @dataclass(frozen=True)
-class SetupReport(CheckReport):
+class SetupReport(Report):
     """What a run depends on, and everything that would block it.
 
     Attributes:
@@ -99,6 +73,25 @@ class SetupReport(CheckReport):
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     errors: list[IcecdcError] = field(default_factory=list, repr=False, compare=False)
+
+    def require_ready(self) -> None:
+        """Raise the first problem, if there is one."""
+        if self.errors:
+            raise self.errors[0]
+
+    @property
+    def state(self) -> str:
+        """``ok``, else how a run would end now: the state of the first problem."""
+        return state_of(self.errors[0]) if self.errors else "ok"
+
+    @property
+    def word(self) -> str:
+        """The state in a word."""
+        return "failed" if self.errors else "ready"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain Python values."""
+        return {**{each.name: getattr(self, each.name) for each in fields(self) if each.repr}, "state": self.state}
 
     @property
     def line(self) -> str:

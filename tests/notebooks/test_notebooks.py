@@ -209,15 +209,6 @@ class DescribeTheDatabricksWay:
         assert (sync["upserts"], validation["ok"], validation["table"]) == (3, True, config.table)
         assert _documents(opensearch, config.index) == {"1": "one", "2": "two", "3": "three"}
 
-    def it_runs_the_smoke_test_with_texts_from_widgets(self, spark: SparkSession, make_config: MakeConfig):
-        given = {name: text for name, text in _as_texts(make_config()).items() if name != "identifier_columns"}
-        report = _as_databricks_would("90_smoke.ipynb", Dbutils(**given), spark)
-        assert (report["kind"], report["ok"], {check["state"] for check in report["checks"]}) == (
-            "smoke",
-            True,
-            {"passed"},
-        )
-
     def it_goes_from_a_table_to_a_search_page(
         self, spark: SparkSession, make_config: MakeConfig, opensearch: OpenSearch
     ):

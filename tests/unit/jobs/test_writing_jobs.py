@@ -6,7 +6,6 @@ import pytest
 
 from icecdc_core import SyncConfig, replay_dead_letters, validate_table
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.smoke import smoke_test
 
 INDEXES = """
 defaults: {dry_run: true}
@@ -20,7 +19,6 @@ indexes:
     [
         (replay_dead_letters, {}, "A replay writes"),
         (validate_table, {"repair": True}, "A repair writes"),
-        (smoke_test, {}, "A smoke test writes, to scratch tables"),
     ],
 )
 class DescribeADryRun:

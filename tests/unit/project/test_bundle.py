@@ -46,7 +46,7 @@ class DescribeTheBundle:
 
     @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
     def it_runs_on_clusters_that_the_model_accepts(self, cluster):
-        job = {**JOBS["smoke"], "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": cluster}]}
+        job = {**JOBS["validation"], "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": cluster}]}
         assert Job.from_dict(job).job_clusters[0].new_cluster.spark_version is not None
 
     @each_job
