@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 import traceback
 import uuid
@@ -18,6 +17,7 @@ from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.card import card_html, failure_card
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
+from icecdc_core.reporting.lineage import lineage_of
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
 from icecdc_core.reporting.progress import activity
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config.model import ParameterModel
-    from icecdc_core.reporting.lineage import Lineage
     from icecdc_core.table.metadata import TableMetadata
     from icecdc_core.table.source import Source
 
@@ -84,7 +83,7 @@ class JobRun(Generic[C]):
         self.is_endless = getattr(config, "trigger", "") == "continuous"
         self._traced: dict[str, Any] = {}
         self._trace: Any = None
-        self._lineage: Lineage | None = None
+        self._lineage = lineage_of(self)
 
     def __enter__(self) -> Self:
         self._resources.enter_context(logging_to(self.config.log_path))
@@ -92,7 +91,6 @@ class JobRun(Generic[C]):
         attributes = {f"icecdc.{name}": value for name, value in self._identity.items()}
         self._traced = self._resources.enter_context(span(f"icecdc {self.job}", attributes, orchestrator()))
         self._trace = trace_of_run()
-        self._lineage = _open_lineage(self) if lineage_is_configured() else None
         event("run started")
         try:
             check_report_path(self.config.report_path)
@@ -160,7 +158,7 @@ class JobRun(Generic[C]):
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
         if self._lineage is not None and name != "check":
-            self._lineage.begin({})
+            self._lineage.begin()
 
         def shown() -> str:
             what = doing() if callable(doing) else doing or _DOING.get(name, name)
@@ -183,8 +181,6 @@ class JobRun(Generic[C]):
         """
         with span("batch", {"icecdc.batch": number}, self._trace, own_trace=self.is_endless) as facts:
             yield facts
-        if self._lineage is not None:
-            self._lineage.batch_ended(facts)
 
     def _failed(self, error: BaseException) -> None:
         self.note(seconds=self.seconds, state=state_of(error))
@@ -229,23 +225,3 @@ def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)
     send_gauges(metrics)
-
-
-def _open_lineage(run: JobRun[Any]) -> Lineage | None:
-    try:
-        from icecdc_core.reporting.lineage import Lineage
-
-        return Lineage(run)
-    except Exception as error:  # the package is missing, or a setting of the environment is wrong
-        reason = shorten(mask_secrets(f"{type(error).__name__}: {error}"), 300)
-        remedy = "pip install 'icecdc[openlineage]'; check the variables OPENLINEAGE_*"
-        event(f"lineage is off for this run: {reason}", logging.WARNING, remedy=remedy)
-        return None
-
-
-def lineage_is_configured() -> bool:
-    """Whether the environment names where to send lineage."""
-    if os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
-        return False
-    named = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
-    return any(map(os.environ.get, named)) or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in os.environ)

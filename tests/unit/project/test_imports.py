@@ -14,7 +14,7 @@ from icecdc_core.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("IPython", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark")
-EXTRAS = ("IPython", "botocore", "nbformat", "openlineage", "opentelemetry", "papermill")
+EXTRAS = ("IPython", "botocore", "nbformat", "opentelemetry", "papermill")
 TABLE = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 LOADED = f"import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {{*{HEAVY}}}))"
 WITHOUT = """

@@ -19,7 +19,6 @@ EXTRAS = PROJECT["optional-dependencies"]
 # The packages by the name that Python imports, where it is another one.
 DISTRIBUTIONS = {
     "opensearchpy": "opensearch-py",
-    "openlineage": "openlineage-python",
     "opentelemetry": "opentelemetry-api",
     "yaml": "pyyaml",
 }
