@@ -1,7 +1,7 @@
 """Random lives of an index, recorded: whatever its runs did is a behaviour of the protocol, see docs/proof.md.
 
-Runs are cut off at a request, or stall at one and go on when another run has finished. One life by default;
-`make test SUITE=traces` asks for more with ICECDC_LIVES, and for others with ICECDC_SEED.
+Runs are cut off at a request, or stall at one and go on when another run has finished. `make test SUITE=traces` asks
+for many with ICECDC_LIVES, and for others with ICECDC_SEED.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class Life:
             thread.join()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(LIVES))
 class DescribeARecordedLife:
     def it_is_a_behaviour_of_the_protocol(self, spark, sql, make_config, opensearch_url, indexed, tmp_path, number):

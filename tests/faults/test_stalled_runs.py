@@ -91,11 +91,11 @@ class DescribeABatchThatIsNotRepeated:
 
 
 class DescribeARunThatAnotherOvertakes:
-    @pytest.fixture(params=["during its look", "before its lock"])
+    @pytest.fixture
     def overtaken(self, request, spark, sql, config):
         """Return a run that another one overtakes between its looks at position and table, or before its lock."""
         sql("INSERT INTO {t} VALUES (2, 'b')")
-        method = {"during its look": "_open_source", "before its lock": "lock"}[request.param]
+        method = getattr(request, "param", "lock")
         original, calls = getattr(Run, method), []
 
         def overtake(run, *arguments):
@@ -113,6 +113,7 @@ class DescribeARunThatAnotherOvertakes:
 
         return run
 
+    @pytest.mark.parametrize("overtaken", ["_open_source", "lock"], indirect=True)
     def it_finds_nothing_left_to_sync(self, overtaken, names):
         report = overtaken(sync_changes, on_history_gap="reexport")
         assert (report.strategy, names()) == ("none", {"1": "v", "2": "b", "3": "c"})

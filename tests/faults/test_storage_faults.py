@@ -15,7 +15,6 @@ from icecdc_core.errors import CatalogError, ConfigError, DataReadError, History
 from icecdc_core.jobs import export, sync
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.table.failures import spark_errors
-from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Source
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.tables import CREATE, FILL, change
@@ -58,13 +57,7 @@ class DescribeADataFile:
     @pytest.mark.parametrize(
         ("damage", "kind"),
         # Of an Avro file that is cut off, Avro reads what is there.
-        [
-            (missing, "parquet"),
-            (truncated, "parquet"),
-            (truncated, "orc"),
-            (overwritten, "parquet"),
-            (overwritten, "avro"),
-        ],
+        [(missing, "parquet"), (truncated, "orc"), (overwritten, "avro")],
     )
     def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal, damage, kind):
         before = PositionStore(opensearch, exported).read()
@@ -207,34 +200,6 @@ class DescribeTheCatalog:
             holder.close()
         sync_changes(spark, exported)
         assert equal(exported)
-
-
-def it_refuses_a_file_that_was_appended_again_after_its_deletion_vector(spark, sql, make_config, name):
-    sql(
-        "CREATE TABLE {t} (id INT) USING iceberg TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = "
-        "'merge-on-read')"
-    )
-    sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT) FROM range(3)")
-    sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT) FROM range(4, 8)")
-    sql("DELETE FROM {t} WHERE id = 1")
-    config = make_config()
-    export_table(spark, config)
-    table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
-    table.refresh()
-    loaded = IcebergTable(spark, config.table)
-    (file,) = loaded.commit_files(loaded.metadata().snapshots[0].snapshot_id).added_files
-    sql("DELETE FROM {t} WHERE id = 5")
-    table.refresh()
-    table.newAppend().appendFile(file).commit()
-    sql("REFRESH TABLE {t}")
-    with pytest.raises(Exception, match=r"[Dd]eletion vector|DV data sequence"):
-        sql("SELECT * FROM {t}").collect()
-    for job in (sync_changes, validate_table, export_table):
-        with pytest.raises(DataReadError, match=r"Iceberg refuses to read .*the position did not move"):
-            job(spark, config)
-    sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {table.currentSnapshot().parentId()})")
-    assert sync_changes(spark, config).deletes == 1
-    assert validate_table(spark, config).ok
 
 
 def die(batches):

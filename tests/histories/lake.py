@@ -44,11 +44,8 @@ KINDS = (
 )
 
 
-SAMPLE = ("v2 equality deletes", "v3 deletion vectors")
-"""The kinds that share what every run of the tests goes through; SUITE=histories goes through it on all kinds.
-
-Most other tests are of copy-on-write.
-"""
+SAMPLE = ("v2 copy-on-write", "v2 equality deletes", "v3 deletion vectors")
+"""The kinds that share what every run of the tests goes through; SUITE=histories goes through it on all kinds."""
 
 
 class Lake:

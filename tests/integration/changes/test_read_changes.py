@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 
 import pytest
-from pyiceberg.table import StaticTable
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
@@ -17,7 +15,6 @@ from icecdc_core.changes.steps import Step
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
-from tests.conftest import GIVEN_CATALOG
 from tests.equality_deletes import EqualityWriter
 
 pytestmark = pytest.mark.usefixtures("sql")
@@ -29,20 +26,6 @@ FILL = "INSERT INTO {t} VALUES (1, 'a', 'north'), (2, 'b', 'north'), (3, 'c', 's
 MOR = "merge-on-read"
 CHANGE_COLUMNS = [("_change_type", "string"), ("_change_ordinal", "int"), ("_commit_snapshot_id", "bigint")]
 COMPACT = "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
-# Every kind of commit a table sees; '{first}' is its first snapshot.
-HISTORY = (
-    FILL,
-    "INSERT INTO {t} VALUES (4, NULL, 'south'), (5, 'e', NULL)",
-    "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
-    "UPDATE {t} SET region = 'moved' WHERE id = 1",
-    "DELETE FROM {t} WHERE id = 2",
-    COMPACT,
-    """MERGE INTO {t} t USING (SELECT * FROM VALUES (5, 'merged'), (6, 'new') AS s(id, name)) s ON t.id = s.id
-    WHEN MATCHED THEN UPDATE SET name = s.name
-    WHEN NOT MATCHED THEN INSERT (id, name, region) VALUES (s.id, s.name, 'x')""",
-    "DELETE FROM {t} WHERE region = 'south'",
-    "INSERT INTO {t} VALUES (2, 'b', 'north'), (3, 'c', 'south')",
-)
 
 
 @pytest.fixture
@@ -69,13 +52,6 @@ def changes(spark, name):
         ]
 
     return read
-
-
-def difference(before, after):
-    """The rows that are in one multiset only, each with its change type."""
-    before, after = Counter(before), Counter(after)
-    gone = [(*row, "DELETE") for row in (before - after).elements()]
-    return Counter([*gone, *((*row, "INSERT") for row in (after - before).elements())])
 
 
 class DescribeReadChanges:
@@ -106,13 +82,6 @@ class DescribeReadChanges:
     def it_counts_no_step_for_a_compaction(self, commit, changes):
         *_, last = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'north')", COMPACT, "DELETE FROM {t} WHERE id = 4")
         assert changes(mode="snapshot")[-1:] == [(4, "d", "north", "DELETE", 2, last)]
-
-    def it_opens_no_file_for_a_compaction_in_net_mode(self, spark, commit, name):
-        _, second, _, last = commit(
-            FILL, "INSERT INTO {t} VALUES (4, 'd', 'north')", COMPACT, "DELETE FROM {t} WHERE id = 1"
-        )
-        rows = read_changes(spark, f"lake.ns.{name}", second).collect()
-        assert {row._commit_snapshot_id for row in rows} == {last}
 
     @pytest.mark.parametrize(
         ("mode", "undone"),
@@ -324,51 +293,23 @@ class DescribeReadingDeletes:
         return frame._jdf.queryExecution().executedPlan().toString().count("BatchScan")
 
 
-class DescribeAHistory:
-    """The same commits on every kind of table: each snapshot's changes are the difference that others compute."""
-
-    @pytest.mark.parametrize(
-        ("version", "mode"),
-        [(2, "copy-on-write"), (3, "copy-on-write")],
-    )
-    def it_is_the_true_difference_of_every_snapshot(self, sql, commit, changes, version, mode):
-        snapshots = commit(*HISTORY, version=version, mode=mode)
-        read = self._read_with_spark(sql) if version == 3 else self._read_with_pyiceberg(sql)
-        states = {None: [], **{snapshot: read(snapshot) for snapshot in snapshots}}
-        expected, actual = {}, {snapshot: Counter() for snapshot in snapshots}
-        for before, after in zip([None, *snapshots], snapshots, strict=False):
-            expected[after] = difference(states[before], states[after])
-        ordinals = {}
-        for *row, ordinal, snapshot in changes(mode="snapshot"):
-            actual[snapshot][tuple(row)] += 1
-            ordinals[ordinal] = snapshot
-        net = Counter(tuple(row[:4]) for row in changes(snapshots[1], snapshots[4]))
-        assert actual == expected
-        assert [ordinals[n] for n in sorted(ordinals)] == [s for s in snapshots if expected[s]]
-        assert net == difference(states[snapshots[1]], states[snapshots[4]])
-
-    def it_is_so_where_the_files_of_deletes_cannot_be_marked(self, sql, commit, changes):
-        # Keys do not come with the copy of the metadata that marks are read by, so row lineage has to find the changes.
+class DescribeDeletesThatCannotBeMarked:
+    def it_finds_them_by_row_lineage(self, sql, commit, changes):
+        # Keys do not come with the copy of the metadata that marks are read by.
         first, *_, last = commit(
-            "ALTER TABLE {t} SET TBLPROPERTIES ('encryption.key-id' = 'unused')", *HISTORY[:5], version=3, mode=MOR
+            "ALTER TABLE {t} SET TBLPROPERTIES ('encryption.key-id' = 'unused')",
+            FILL,
+            "INSERT INTO {t} VALUES (4, NULL, 'south'), (5, 'e', NULL)",
+            "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
+            "UPDATE {t} SET region = 'moved' WHERE id = 1",
+            "DELETE FROM {t} WHERE id = 2",
+            version=3,
+            mode=MOR,
         )
-        read = self._read_with_spark(sql)
-        assert Counter(tuple(row[:4]) for row in changes(first)) == difference(read(first), read(last))
-
-    @staticmethod
-    def _read_with_pyiceberg(sql):
-        log = sql("SELECT file FROM {t}.metadata_log_entries ORDER BY timestamp DESC, file DESC LIMIT 1")
-        (newest,) = log.first()
-        table = StaticTable.from_metadata(newest, json.loads(GIVEN_CATALOG or "{}"))
-
-        def read(snapshot):
-            return [tuple(row.values()) for row in table.scan(snapshot_id=snapshot).to_arrow().to_pylist()]
-
-        return read
-
-    @staticmethod
-    def _read_with_spark(sql):
-        def read(snapshot):
-            return [tuple(row) for row in sql(f"SELECT * FROM {{t}} VERSION AS OF {snapshot}").collect()]
-
-        return read
+        before, after = (
+            Counter(tuple(row) for row in sql(f"SELECT * FROM {{t}} VERSION AS OF {snapshot}").collect())
+            for snapshot in (first, last)
+        )
+        expected = [(*row, "DELETE") for row in (before - after).elements()]
+        expected += [(*row, "INSERT") for row in (after - before).elements()]
+        assert Counter(tuple(row[:4]) for row in changes(first)) == Counter(expected)

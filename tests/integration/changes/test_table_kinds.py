@@ -22,11 +22,6 @@ from icecdc_core.table.source import Selection
 from tests.colliding_texts import colliding_texts
 from tests.equality_deletes import EqualityWriter
 
-# Each version, mode and format; tests/histories has them all.
-KINDS = [
-    *((1, "copy-on-write", "orc"), (2, "copy-on-write", "avro")),
-    *((2, "merge-on-read", "orc"), (3, "merge-on-read", "avro")),
-]
 # One kind for each strategy that changes are found by.
 FEW = [(1, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")]
 
@@ -93,25 +88,6 @@ def columns_read(changes):
     return {column.split("#")[0] for columns in listed for column in columns}
 
 
-class DescribeEveryFileFormat:
-    @pytest.mark.parametrize(("version", "mode", "file"), KINDS)
-    def it_gives_the_rows_that_an_update_and_a_delete_changed(
-        self, table, insert, sql, snapshots, spark, name, version, mode, file
-    ):
-        table(version, mode, file)
-        insert((1, "a", "x"), (2, "b", "x"), (3, "c", "x"))
-        sql("DELETE FROM {t} WHERE id = 3")
-        _, start = snapshots()
-        sql("UPDATE {t} SET name = 'B' WHERE id = 2")
-        sql("DELETE FROM {t} WHERE id = 1")
-        actual = remove_carryovers(read_changes(spark, f"lake.ns.{name}", start)).collect()
-        assert sorted(tuple(row)[:4] for row in actual) == [
-            (1, "a", "x", "DELETE"),
-            (2, "B", "x", "INSERT"),
-            (2, "b", "x", "DELETE"),
-        ]
-
-
 class DescribeMergeOnRead:
     """What the Iceberg project settled for changes of merge-on-read tables holds before carryovers are removed."""
 
@@ -164,20 +140,6 @@ class DescribeMergeOnRead:
         spark.sql(f"CALL lake.system.rewrite_position_delete_files(table => 'ns.{name}', options => {options})")
         insert((7, "a", "x"))
         assert opened(spark, name, start, snapshots()[-1]) == [[0, 1]]
-
-    def it_reads_a_table_that_switches_between_the_modes(self, table, insert, sql, snapshots, raw, spark, name):
-        table(2, "copy-on-write")
-        insert(*((n, "a", "x") for n in range(6)))
-        sql("DELETE FROM {t} WHERE id = 0")
-        start = snapshots()[-1]
-        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-        sql("DELETE FROM {t} WHERE id = 1")
-        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
-        sql("DELETE FROM {t} WHERE id = 2")
-        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-        sql("DELETE FROM {t} WHERE id = 3")
-        kept = remove_carryovers(read_changes(spark, f"lake.ns.{name}", start)).collect()
-        assert sorted((row.id, row._change_type) for row in kept) == [(1, "DELETE"), (2, "DELETE"), (3, "DELETE")]
 
     def it_reads_across_upgrades_of_the_format(self, table, insert, sql, snapshots, spark, name):
         mode = "merge-on-read"
@@ -349,16 +311,14 @@ def state(spark, name):
 
 
 class DescribeEveryHistory:
-    @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
     def it_leads_from_one_state_to_the_other_by_lineage_and_by_values(
-        self, table, sql, insert, snapshots, by, merged, state, name, mode
+        self, table, sql, insert, snapshots, by, merged, state, name
     ):
-        table(3, mode)
+        table(3, "copy-on-write")
         insert(*((n, "a", "x") for n in range(100)))
         start = snapshots()[-1]
         before, strategies = state(start), {}
-        few = ("an update", "a compaction in the range", "everything deleted")
-        for history in HISTORIES if mode == "copy-on-write" else few:
+        for history in HISTORIES:
             for statement in HISTORIES[history]:
                 sql(statement.replace("{n}", f"ns.{name}"))
             end = snapshots()[-1]
@@ -368,10 +328,9 @@ class DescribeEveryHistory:
             lineage, value, _ = by(start, end)
             assert lineage == value, history
             start, before = end, after
-        if mode == "copy-on-write":
-            only_deletes = ("delete and insert again", "everything deleted")
-            others = {strategy for history, strategy in strategies.items() if history not in only_deletes}
-            assert others == {"row-ids"}, strategies
+        only_deletes = ("delete and insert again", "everything deleted")
+        others = {strategy for history, strategy in strategies.items() if history not in only_deletes}
+        assert others == {"row-ids"}, strategies
 
 
 class DescribeRowIdsAlone:
@@ -556,7 +515,7 @@ class DescribeRowsOfOneIdentifier:
 
     @pytest.mark.parametrize(
         ("version", "mode", "change_mode"),
-        [(2, "copy-on-write", "snapshot"), (3, "merge-on-read", "net"), (3, "copy-on-write", "snapshot")],
+        [(2, "copy-on-write", "snapshot"), (3, "merge-on-read", "net")],
     )
     def it_accepts_one_row_that_is_deleted_and_comes_back(
         self, table, sql, insert, spark, make_config, indexed, name, version, mode, change_mode
@@ -578,19 +537,6 @@ class DescribeRowsOfOneIdentifier:
         sync_changes(spark, config)
         actual = {key: document["name"] for key, document in indexed().items()}
         assert actual == {"0": "a", "1": "a", "2": "c", "3": "c", "4": "a"}
-
-    def it_takes_them_again_once_the_table_was_corrected(self, table, sql, insert, spark, make_config, indexed):
-        table(2, "copy-on-write")
-        insert((1, "a", "x"))
-        config = make_config()
-        export_table(spark, config)
-        insert((7, "twin", "x"), (7, "twin", "x"))
-        with pytest.raises(DuplicateIdentifierError):
-            sync_changes(spark, config)
-        sql("DELETE FROM {t} WHERE id = 7")
-        insert((7, "twin", "x"))
-        sync_changes(spark, config)
-        assert (indexed()["7"]["name"], validate_table(spark, config).ok) == ("twin", True)
 
 
 class DescribeCraftedUpdates:

@@ -16,8 +16,6 @@ from icecdc_core.errors import (
     ConfigError,
     DuplicateIdentifierError,
     IdentifierColumnsError,
-    IndexConflictError,
-    IndexNotFoundError,
     OpenSearchAuthError,
     OpenSearchUnreachableError,
     SecretError,
@@ -88,29 +86,20 @@ GONE, TYPES = "check the catalog's type, address and credentials", "use columns 
 REFUSED = [
     ({"table": "lake.ns.nowhere"}, TableNotFoundError, ["[table='lake.ns.nowhere']", "SHOW TABLES"]),
     ({"table": "pond.ns.t"}, CatalogError, ["pond", "[catalog_properties", GONE]),
-    ({"table": "spark_catalog.default.only_a_view"}, TableNotFoundError, ["spark_catalog.default.only_a_view"]),
     ({"columns": ["id", "nmae"]}, ColumnNotFoundError, ["[columns=['id', 'nmae']]", "columns: id, name, ratio, place"]),
     ({"identifier_columns": "key"}, IdentifierColumnsError, ["['key']]", "top-level columns: id, name, ratio, place"]),
     ({"identifier_columns": "place.city"}, IdentifierColumnsError, ["['place.city']]", "top-level columns"]),
     ({"identifier_columns": "ratio"}, IdentifierColumnsError, ["double", "['ratio']]", TYPES]),
-    (
-        {"opensearch_aws_region": "eu-1", "opensearch_username": "a", "opensearch_password": "env:A"},
-        ConfigError,
-        ["opensearch_aws_region: given together"],
-    ),
     ({"opensearch_username": "ann", "opensearch_password": "env:NO"}, SecretError, ["opensearch_password='env:NO']"]),
     *(
         ({"row_filter": condition}, ConfigError, [reason, f"[row_filter={condition!r}]"])
         for condition, reason in {
-            "id >": "PARSE_SYNTAX_ERROR",
             "id = 1) OR (1 = 1": "PARSE_SYNTAX_ERROR",
             "nmae = 'a'": "nmae",
             "id + 1": "BOOLEAN",
             "count(id) > 1": "not a condition",
             "id IN (SELECT id FROM lake.ns.bad_input)": "subquery",
-            "random() < 0.5": "not deterministic",
             "current_timestamp() > TIMESTAMP '2026-01-01'": "not deterministic",
-            "reflect('java.lang.System', 'getProperty', 'user.home') = 'x'": "row_filter",
             "try_reflect('java.lang.System', 'getProperty', 'user.home') = 'x'": "row_filter",
         }.items()
     ),
@@ -118,10 +107,8 @@ REFUSED = [
     *(
         ({"row_filter": condition}, ConfigError, [reason, f"[row_filter={condition!r}]", "try_cast"])
         for condition, reason in {
-            "raise_error('not here') IS NULL": "USER_RAISED_EXCEPTION] not here",
             "1 / id < 5": "DIVIDE_BY_ZERO",
             "CAST(name AS INT) > 0": "CAST_INVALID_INPUT",
-            "name RLIKE concat('(', name)": "Unclosed group",
         }.items()
     ),
 ]
@@ -131,11 +118,10 @@ REFUSED = [
 class DescribeAnInput:
     @pytest.mark.parametrize(("given", "error", "parts"), REFUSED, ids=lambda each: str(each)[:60])
     def it_is_refused_by_an_export(self, spark, table, make_config, refused, given, error, parts):
-        spark.range(1).createOrReplaceTempView("only_a_view")
         with refused(error, *parts):
             export_table(spark, make_config(**{"table": table, **given}))
 
-    @pytest.mark.parametrize("at", [0, -4], ids=["table", "row_filter"])
+    @pytest.mark.parametrize("at", [0, -2], ids=["table", "row_filter"])
     def it_is_refused_by_a_sync(self, spark, table, make_config, refused, at):
         given, error, parts = REFUSED[at]
         with refused(error, *parts):
@@ -183,10 +169,9 @@ class DescribeIdentifiersInTheData:
         [
             ("INSERT INTO {t} VALUES (3, 'c'), (NULL, 'd')", IdentifierColumnsError, "{'id': None}"),
             ("UPDATE {t} SET id = NULL WHERE id = 2", IdentifierColumnsError, "{'id': None}"),
-            ("INSERT INTO {t} VALUES (3, 'c'), (3, 'd')", DuplicateIdentifierError, "{'id': 3}"),
             ("UPDATE {t} SET id = 5", DuplicateIdentifierError, "5"),
         ],
-        ids=["append-null", "update-null", "append-duplicates", "update-duplicates"],
+        ids=["append-null", "update-null", "update-duplicates"],
     )
     def it_refuses_to_sync_them(self, spark, sql, make_config, refused, change, error, shown):
         sql(CREATE)
@@ -202,6 +187,7 @@ class DescribeTheCatalog:
         ("catalog", "properties", "reason"),
         [
             ("no_such_type", {"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
+            ("no_such_class", {"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
             ("no_such_file", {"type": "jdbc", "uri": "jdbc:sqlite:/nowhere/at/all.db", "warehouse": "/t"}, "/nowhere"),
             (
                 "printed",
@@ -269,25 +255,3 @@ class DescribeAnExpressionOfAnIngest:
         place = {"warehouse": str(warehouse), "catalog_properties": GIVEN_CATALOG}
         with pytest.raises(ConfigError, match=shown):
             ingest(spark, IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", **place, **given))
-
-
-class DescribeTheIndex:
-    def it_refuses_to_validate_an_index_that_was_never_exported(self, spark, table, make_config, refused, name):
-        with refused(IndexNotFoundError, f"[index='{name}']", "run the export first"):
-            validate_table(spark, make_config(table=table))
-
-    @pytest.mark.parametrize(
-        ("job", "index"), [(export_table, "{}"), (sync_changes, "{}-of-others")], ids=["an index", "an alias"]
-    )
-    def it_refuses_one_that_is_not_ours(self, spark, table, make_config, refused, opensearch, name, job, index):
-        body = {} if index == "{}" else {"aliases": {name: {}}}
-        opensearch.indices.create(index=index.format(name), body=body)
-        with refused(IndexConflictError, index.format(name), f"[index='{name}']", "choose another index name"):
-            job(spark, make_config(table=table))
-
-    @pytest.mark.parametrize("positions_index", ["positions-{}", "other-positions-{}"], ids=["known", "unknown"])
-    def it_refuses_the_index_of_another_table(self, spark, sql, table, make_config, refused, name, positions_index):
-        export_table(spark, make_config(table=table))
-        sql(CREATE)
-        with refused(IndexConflictError, "lake.ns.bad_input", f"[index='{name}']", "another name"):
-            sync_changes(spark, make_config(positions_index=positions_index.format(name)))

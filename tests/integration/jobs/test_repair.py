@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.commits.lock import MAX_EPOCH
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import DocumentVersionError, RejectedDocumentsError
 from tests.exported_tables import exported_table
@@ -132,18 +131,3 @@ class DescribeAVersionThatNothingIsAbove:
         sync_changes(spark, exported)
         export_table(spark, exported)
         assert (epoch < 100, validate_table(spark, exported).ok) == (True, True)
-
-
-class DescribeAnEpochThatAnEarlierReleaseSpoilt:
-    def it_is_left_behind_by_an_export(self, spark, sql, exported, opensearch):
-        identity = f"position:{exported.index}"
-        position = opensearch.get(index=exported.positions_index, id=identity)["_source"]
-        logged = position["epoch"]
-        opensearch.index(index=exported.positions_index, id=identity, body={**position, "epoch": 2**62})
-        report = export_table(spark, exported)
-        sql("UPDATE {t} SET name = 'later' WHERE id = 8")
-        sync_changes(spark, exported)
-        epochs = [entry["epoch"] for entry in PositionStore(opensearch, exported).log()]
-        expected = (logged + 1, [logged + 2, logged + 1, logged], True)
-        assert (report.epoch, epochs, validate_table(spark, exported).ok) == expected
-        assert max(epochs) < MAX_EPOCH

@@ -220,9 +220,7 @@ class DescribeAPartitionSpecWhoseSourceIsDropped:
 
 
 class DescribeChangesOverChangesOfTheSchema:
-    @pytest.mark.parametrize(
-        ("mode", "file_format"), [("merge-on-read", "parquet"), ("copy-on-write", "orc"), ("merge-on-read", "avro")]
-    )
+    @pytest.mark.parametrize(("mode", "file_format"), [("copy-on-write", "orc"), ("merge-on-read", "avro")])
     def it_gives_rows_of_todays_schema_on_both_sides(self, spark, sql, name, mode, file_format):
         sql(CREATE.format(version=2, mode=mode, file_format=file_format))
         sql(FILL)

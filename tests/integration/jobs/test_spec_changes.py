@@ -11,7 +11,6 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, IndexConflictError, SchemaChangeError
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.indexes import icecdc_meta
 from icecdc_core.runs import batch
 
@@ -203,27 +202,3 @@ class DescribeAnotherIdentity:
             'mapping.title.analyzer was "standard", is not set'
         )
         assert opensearch.get(index=config.index, id="title 3")["_source"]["id"] == 3
-
-
-class DescribeStatus:
-    def it_survives_any_failure_of_one_table(self, spark, config, monkeypatch):
-        monkeypatch.setattr("icecdc_core.jobs.status._lag", lambda *_: 1 / 0)
-        report = status(spark, config)
-        assert (report.state, report.indexes[0].problem, report.indexes[0].dead_letters) == (
-            "failed",
-            "ZeroDivisionError",
-            0,
-        )
-
-    def it_shows_a_log_entry_without_a_time(self, spark, opensearch, config):
-        opensearch.indices.refresh(index=config.positions_index)
-        opensearch.update_by_query(
-            index=config.positions_index,
-            body={"script": "ctx._source.remove('updated_at')", "query": {"term": {"type": "commit"}}},
-            params={"refresh": "true"},
-        )
-        assert "last export at an unknown time" in status(spark, config).text()
-
-    def it_is_not_ok_for_a_table_that_the_catalog_does_not_show(self, spark, sql, config):
-        sql("DROP TABLE {t}")
-        assert status(spark, config).state == "config"

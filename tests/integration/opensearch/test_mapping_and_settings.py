@@ -7,7 +7,7 @@ import json
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.errors import ConfigError, IndexConflictError
+from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.opensearch.index_pages import WHOLE, IndexPart
 
@@ -131,21 +131,6 @@ class DescribeFieldTypes:
         assert [found(query) for query, _ in queries] == [ids for _, ids in queries]
         assert validate_table(spark, config).ok
 
-    def it_maps_a_column_that_is_added_later_as_the_user_wants(self, spark, sql, make_config, opensearch, name, found):
-        sql("CREATE TABLE {t} (id BIGINT, place STRUCT<city: STRING>) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, named_struct('city', 'Rome'))")
-        export_table(spark, make_config(mapping={"place.city": {"type": "keyword"}}))
-        sql("ALTER TABLE {t} ADD COLUMN tag STRING")
-        sql("INSERT INTO {t} VALUES (2, named_struct('city', 'Oslo'), 'Big One')")
-        config = make_config(mapping={"place.city": {"type": "keyword"}, "tag": {"type": "keyword"}})
-        sync_changes(spark, config)
-        ((_, entry),) = opensearch.indices.get_mapping(index=name).items()
-        assert (entry["mappings"]["properties"]["tag"], found({"term": {"tag": "Big One"}})) == (
-            {"type": "keyword"},
-            ["2"],
-        )
-        assert validate_table(spark, config).ok
-
     def it_writes_nothing_if_the_server_or_icecdc_refuses(self, spark, sql, make_config, opensearch, name):
         sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg")
         sql("INSERT INTO {t} VALUES (1, 'a')")
@@ -163,24 +148,6 @@ class DescribeFieldTypes:
 
 
 class DescribeSettings:
-    def it_keeps_the_settings_of_the_user_after_the_export(self, spark, sql, make_config, opensearch, name):
-        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1)")
-        given = {
-            "index": {"refresh_interval": "7s", "number_of_replicas": 0},
-            "number_of_shards": 2,
-            "gc_deletes": "2h",
-        }
-        config = make_config(settings={**given, "index.translog.sync_interval": "9s"})
-        export_table(spark, config)
-        settings = settings_of(opensearch, name)
-        names = ("refresh_interval", "number_of_replicas", "number_of_shards", "gc_deletes")
-        assert ([settings[each] for each in names], settings["translog"]) == (
-            ["7s", "0", "2", "2h"],
-            {"durability": "request", "sync_interval": "9s"},
-        )
-        assert validate_table(spark, config).ok
-
     def it_reads_documents_without_the_search_pipeline_of_readers(self, opensearch, name):
         opensearch.index(index=name, id="1", body={}, refresh=True)
         pit = opensearch.create_pit(index=name, params={"keep_alive": "1m"})["pit_id"]
@@ -227,18 +194,6 @@ class DescribeSettings:
             ["1"],
         )
         assert (physical in before, report.upserts, validate_table(spark, make_config()).ok) == (False, 2, True)
-
-    def it_refuses_the_name_of_a_data_stream(self, spark, sql, make_config, opensearch, name):
-        body = {"index_patterns": [name], "priority": 900, "data_stream": {}}
-        opensearch.indices.put_index_template(name=name, body=body)
-        opensearch.indices.create_data_stream(name=name)
-        try:
-            sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
-            with pytest.raises(IndexConflictError, match="was not made by icecdc"):
-                export_table(spark, make_config())
-        finally:
-            opensearch.indices.delete_data_stream(name=name)
-            opensearch.indices.delete_index_template(name=name)
 
 
 class DescribePipelines:
@@ -299,32 +254,3 @@ class DescribePipelines:
             with pytest.raises(ConfigError, match="no ingest pipeline 'gone'"):
                 job(spark, config)
         assert "no ingest pipeline 'gone'" in check_setup(spark, config).problems[0]
-
-
-class DescribeTheSetupCheck:
-    def it_shows_queries_that_find_documents_of_the_index(self, spark, sql, make_config, opensearch, name):
-        sql(
-            "CREATE TABLE {t} (id BIGINT NOT NULL, title STRING, day DATE, at TIMESTAMP, f DOUBLE, ok BOOLEAN,"
-            " people ARRAY<STRUCT<name: STRING>>, spot STRING, none STRING, tags ARRAY<STRING>) USING iceberg"
-        )
-        sql(
-            "INSERT INTO {t} VALUES (700, 'a b c d e f g', DATE '1999-01-31', TIMESTAMP '1999-01-31 12:00:00', 0.25,"
-            " false, array(named_struct('name', 'Ann')), '48.1,11.5', null, array('x', 'y'))"
-        )
-        mapping = {"people": {"type": "nested"}, "people.name": {"type": "keyword"}, "spot": {"type": "geo_point"}}
-        config = make_config(mapping=mapping, identifier_columns=["id"])
-        export_table(spark, config)
-        report = check_setup(spark, config)
-        queries = {row["column"]: row["example query"].splitlines() for row in report.columns}
-        hits = [
-            opensearch.count(index=name, body={"query": json.loads(query)})["count"]
-            for shown in queries.values()
-            for query in shown
-        ]
-        assert (report.ok, set(hits), [column for column, shown in queries.items() if not shown]) == (
-            True,
-            {1},
-            ["none"],
-        )
-        assert queries["id"] == ['{"range": {"id": {"gte": 700, "lte": 700}}}']
-        assert json.loads(queries["people"][0])["nested"]["query"] == {"term": {"people.name": "Ann"}}

@@ -173,14 +173,6 @@ class DescribeHiddenHistory:
         with pytest.raises(HiddenHistoryError):
             sync_changes(spark, config.replace(on_history_gap="fail"))
 
-    def it_does_not_matter_to_who_exports_again_each_time(self, hiding):
-        config = hiding[0].replace(on_history_gap="reexport")
-        spark = get_spark(config)
-        export_table(spark, config)
-        get_spark(hiding[1]).sql(f"DELETE FROM {hiding[1].quoted_table} WHERE id = 3")
-        strategy = sync_changes(spark, config).strategy
-        assert (strategy, validate_table(spark, hiding[0]).ok) == ("reexport", True)
-
     def it_is_not_seen_where_old_snapshots_really_expired(self, config_for, rest):
         config = config_for({"type": "rest", "uri": rest})
         spark = create(config)
@@ -277,10 +269,9 @@ class DescribeWhatIsMissing:
         "properties",
         [
             {"type": "glue", "warehouse": "s3://lake/a"},
-            {"type": "jdbc", "uri": "jdbc:sqlite::memory:", "warehouse": "s3://lake/a", "io-impl": S3_FILE_IO},
             {"type": "hadoop", "warehouse": "s3://lake/a"},
         ],
-        ids=["glue", "s3", "hadoop"],
+        ids=["glue", "hadoop"],
     )
     def it_names_the_jar_of_aws(self, spark, config_for, properties):
         config = config_for(properties)
@@ -293,21 +284,6 @@ class DescribeWhatIsMissing:
             "spark.jars.packages",
         )
         assert [part for part in wanted if part not in str(caught.value)] == []
-
-    @pytest.mark.parametrize(
-        ("properties", "cause"),
-        [
-            ({"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
-            ({"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
-            ({"type": "rest", "uri": "http://127.0.0.1:9"}, "ConnectException"),
-            ({"type": "jdbc", "uri": "jdbc:nothing:x", "warehouse": "/tmp"}, "No suitable driver"),
-        ],
-        ids=["type", "class", "rest", "driver"],
-    )
-    def it_quotes_the_cause(self, spark, config_for, properties, cause):
-        config = config_for(properties)
-        with pytest.raises(CatalogError, match=rf"{cause}.*\[catalog_properties"):
-            export_table(get_spark(config), config)
 
     def it_says_that_a_token_is_refused(self, spark, config_for, rest, monkeypatch):
         monkeypatch.setenv("LAKE_TOKEN", "wrong")

@@ -152,6 +152,10 @@ class DescribeProblems:
             ({"columns": "a", "select": '["b"]'}, "select"),
             ({"opensearch_username": "u"}, "opensearch_password"),
             ({"opensearch_password": "env:P"}, "opensearch_username"),
+            (
+                {"opensearch_aws_region": "eu-1", "opensearch_username": "a", "opensearch_password": "env:A"},
+                "opensearch_aws_region",
+            ),
             ({"opensearch_client_key": "k"}, "opensearch_client_cert"),
             ({"index": "icecdc-positions"}, "index"),
             ({"settings": {"refresh_interval": "5s", "index.refresh_interval": "5s"}}, "settings"),
