@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import nbformat
-import papermill
 import pytest
 import yaml
-from nbconvert import HTMLExporter
 from opensearchpy import OpenSearch
-from papermill.exceptions import PapermillExecutionError
 from pyspark.sql import SparkSession
 
 from icecdc_core import export_table
@@ -42,6 +39,8 @@ def _as_texts(config: SyncConfig) -> dict[str, str]:
 
 def _papermill(notebook: str, output: Path, parameters: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Execute a notebook; its report and everything it showed."""
+    import papermill  # here and below: the imports take seconds, in every process that runs tests
+
     node = papermill.execute_notebook(
         str(NOTEBOOKS / notebook), str(output), parameters=parameters, kernel_name="python3", progress_bar=False
     )
@@ -50,13 +49,21 @@ def _papermill(notebook: str, output: Path, parameters: dict[str, Any]) -> tuple
     return json.loads(last.text), json.dumps(node.cells)
 
 
-def _as_databricks_would(notebook: str, dbutils: Dbutils, spark: SparkSession) -> Any:
+def _as_databricks_would(
+    notebook: str, dbutils: Dbutils, spark: SparkSession, display: Callable[..., None] = print
+) -> Any:
     """Run the code cells in one namespace that has `spark` and `dbutils`; the value the notebook exits with."""
-    node = nbformat.read(NOTEBOOKS / notebook, as_version=4)
-    cells = "\n".join(cell.source for cell in node.cells if cell.cell_type == "code")
-    program = compile(cells, notebook, "exec", dont_inherit=True)
+    import nbformat
+
+    body: list[ast.stmt] = []
+    for cell in nbformat.read(NOTEBOOKS / notebook, as_version=4).cells:
+        if cell.cell_type == "code":
+            body += ast.parse(cell.source).body
+            if isinstance(body[-1], ast.Expr):
+                body[-1].value = ast.Call(ast.Name("display", ast.Load()), [body[-1].value], [])
+    program = compile(ast.fix_missing_locations(ast.Module(body, [])), notebook, "exec", dont_inherit=True)
     with pytest.raises(NotebookExit) as caught:
-        exec(program, {"spark": spark, "dbutils": dbutils, "display": print})
+        exec(program, {"spark": spark, "dbutils": dbutils, "display": display})
     return json.loads(str(caught.value))
 
 
@@ -133,32 +140,10 @@ class DescribeThePapermillWay:
         repaired, _ = _papermill("30_validation.ipynb", tmp_path / "30b.ipynb", setup_given | {"repair": "true"})
         assert (repaired["ok"], repaired["repaired"]) == (True, 1)
 
-    def it_explores_a_table_and_its_index_without_what_is_masked(
-        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
-    ):
-        select = ["id", "concat(left(name, 1), '...') AS name"]
-        config = make_config(select=select)
-        _create(spark, config.table)
-        export_table(spark, config)
-        opensearch.indices.refresh(index=config.index)
-        _change(spark, config.table)
-        path = _index_file(config, tmp_path, select=select)
-        given = {"index_file": str(path), "spark_conf": json.dumps(small_spark()), "query": "name:t*", "sample_rows": 5}
-        given["report_path"] = str(tmp_path / "report.json")
-
-        report, shown = _papermill("50_explore.ipynb", tmp_path / "50.ipynb", given)
-        found = {name: report["changes"][name] for name in ("inserts", "updates", "deletes")}
-        assert found == {"inserts": 1, "updates": 1, "deletes": 1}
-        assert (report["next_sync"]["upserts"], report["next_sync"]["deletes"]) == (2, 1)
-        assert (report["document"]["document_id"], report["document"]["agrees"]) == ("2", False)
-        assert (report["query"]["hits"], report["snapshots"]) == (2, 4)
-        assert json.loads((tmp_path / "report.json").read_text()) == report
-        assert "<s>t...</s> \\u2192 z..." in shown
-        assert "BEHIND" in shown
-        # Not even in a field that the parameters let through, as "two" becomes "t...".
-        assert [secret for secret in ("three", "zwei", "four") if secret in shown] == []
-
     def it_shows_wrong_parameters_in_one_red_box_without_a_traceback(self, tmp_path: Path):
+        from nbconvert import HTMLExporter
+        from papermill.exceptions import PapermillExecutionError
+
         output = tmp_path / "10.ipynb"
         given = {"table": "lake.ns.t", "identifier_column": "id", "max_rejected_documents": "-3"}
         with pytest.raises(PapermillExecutionError) as caught:
@@ -208,6 +193,32 @@ class DescribeTheDatabricksWay:
         assert (names, lists.jobs.taskValues.texts) == ([config.index, "other"], {"indexes": json.dumps(names)})
         assert (sync["upserts"], validation["ok"], validation["table"]) == (3, True, config.table)
         assert _documents(opensearch, config.index) == {"1": "one", "2": "two", "3": "three"}
+
+    def it_explores_a_table_and_its_index_without_what_is_masked(
+        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
+    ):
+        select = ["id", "concat(left(name, 1), '...') AS name"]
+        config = make_config(select=select)
+        _create(spark, config.table)
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        _change(spark, config.table)
+        path = _index_file(config, tmp_path, select=select)
+        given = {"index_file": str(path), "query": "name:t*", "report_path": str(tmp_path / "report.json")}
+        parts: list[Any] = []
+
+        report = _as_databricks_would("50_explore.ipynb", Dbutils(**given), spark, lambda *some: parts.extend(some))
+        shown = "".join(part._repr_html_() for part in parts if part is not None) + json.dumps(report)
+        found = {name: report["changes"][name] for name in ("inserts", "updates", "deletes")}
+        assert found == {"inserts": 1, "updates": 1, "deletes": 1}
+        assert (report["next_sync"]["upserts"], report["next_sync"]["deletes"]) == (2, 1)
+        assert (report["document"]["document_id"], report["document"]["agrees"]) == ("2", False)
+        assert (report["query"]["hits"], report["snapshots"]) == (2, 4)
+        assert json.loads((tmp_path / "report.json").read_text()) == report
+        assert "<s>t...</s> \u2192 z..." in shown
+        assert "BEHIND" in shown
+        # Not even in a field that the parameters let through, as "two" becomes "t...".
+        assert [secret for secret in ("three", "zwei", "four") if secret in shown] == []
 
     def it_goes_from_a_table_to_a_search_page(
         self, spark: SparkSession, make_config: MakeConfig, opensearch: OpenSearch

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from icecdc_core.config import SyncConfig
@@ -14,8 +13,6 @@ from icecdc_core.errors import ConfigError
 from tests.index_file_schema import index_file_schema
 from tests.parameter_values import OTHER, WITH
 
-SCHEMA = index_file_schema()
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 GOOD: list[tuple[str, Any]] = [
     ("dry_run", "no"),
     ("catalog_properties", {"type": "rest", "ssl": True, "n": 3}),
@@ -33,22 +30,29 @@ def _file(name: str, value: Any) -> dict[str, Any]:
     return {"indexes": {"films": {"table": "lake.shop.film", name: value}}}
 
 
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    import jsonschema  # takes seconds, in every process that runs tests
+
+    return jsonschema.Draft202012Validator(index_file_schema())
+
+
 class DescribeTheSchema:
     @pytest.mark.parametrize(("name", "value"), GOOD)
-    def it_accepts_what_a_configuration_accepts(self, name, value):
-        VALIDATOR.validate(_file(name, value))
+    def it_accepts_what_a_configuration_accepts(self, validator, name, value):
+        validator.validate(_file(name, value))
         SyncConfig(**{"table": "lake.shop.film", name: value})
 
     @pytest.mark.parametrize("name", sorted(SyncConfig.model_fields.keys() - {"routing", "index_column", "nest"}))
-    def it_accepts_values_texts_and_variables(self, name):
+    def it_accepts_values_texts_and_variables(self, validator, name):
         given = {"table": "lake.shop.film", **WITH.get(name, {}), name: OTHER.get(name, "")}
         values = ["", given[name], SyncConfig(**given).model_dump(mode="json")[name]]
         for value in values if name == "opensearch_password" else [*values, "{ ${env:NAME}"]:
-            VALIDATOR.validate(_file(name, value))
+            validator.validate(_file(name, value))
 
     @pytest.mark.parametrize(("name", "value"), BAD)
-    def it_refuses_what_a_configuration_refuses(self, name, value):
-        assert not VALIDATOR.is_valid(_file(name, value))
+    def it_refuses_what_a_configuration_refuses(self, validator, name, value):
+        assert not validator.is_valid(_file(name, value))
         with pytest.raises(ConfigError):
             SyncConfig(**{"table": "lake.shop.film", name: value})
 
@@ -62,8 +66,8 @@ class DescribeTheSchema:
             {"indexes": {"a": {"table": "a.b.c"}}, "defaults": {"row_hash": "md5"}},
         ],
     )
-    def it_refuses_what_the_file_cannot_have(self, content, tmp_path: Path):
-        assert not VALIDATOR.is_valid(content)
+    def it_refuses_what_the_file_cannot_have(self, validator, content, tmp_path: Path):
+        assert not validator.is_valid(content)
         path = tmp_path / "indexes.yml"
         path.write_text(json.dumps(content))
         with pytest.raises(ConfigError):

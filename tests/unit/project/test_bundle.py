@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
-from databricks.bundles.jobs import Job
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.explore.config import ExploreConfig
@@ -42,10 +40,14 @@ def tasks(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
 class DescribeTheBundle:
     @each_job
     def it_is_accepted_by_databricks_own_model(self, job):
+        from databricks.bundles.jobs import Job
+
         assert Job.from_dict(job).max_concurrent_runs == 1
 
     @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
     def it_runs_on_clusters_that_the_model_accepts(self, cluster):
+        from databricks.bundles.jobs import Job
+
         job = {**JOBS["validation"], "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": cluster}]}
         assert Job.from_dict(job).job_clusters[0].new_cluster.spark_version is not None
 
@@ -67,6 +69,8 @@ class DescribeTheBundle:
         assert [each for each in (VARIABLES["permissions"], *given) if each] == []
 
     def it_deploys_an_index_file_that_can_be_loaded(self):
+        import jsonschema
+
         path = ROOT / VARIABLES["index_file"].removeprefix("${workspace.file_path}/")
         schema = json.loads((ROOT / "icecdc_core" / "config" / "indexes.schema.json").read_text())
         jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(path.read_text()))

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
@@ -32,6 +31,8 @@ def it_is_run_or_checked_or_says_why_not(block):
 
 @pytest.mark.parametrize("block", INDEX_FILES, ids=lambda block: block.id)
 def it_shows_index_files_that_can_be_loaded(block, tmp_path):
+    import jsonschema
+
     content = yaml.safe_load(block.text)
     jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(content)
     (tmp_path / "indexes.yml").write_text(block.text, encoding="utf-8")
