@@ -8,6 +8,9 @@ from typing import Any
 DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
 """The words by which an error of Spark is recognized as one of identifiers that are not unique, or null."""
 
+SEVERAL_MESSAGE = "several matches for"
+"""The words by which an error of Spark is recognized as one of rows that do not fit into one nested object."""
+
 CARD = "icecdc_card"
 """The attribute of an error that holds, as HTML, what a notebook shows of the run that it ended."""
 
@@ -98,6 +101,10 @@ class IdentifierColumnsError(IcecdcError):
 
 class DuplicateIdentifierError(IcecdcError):
     """Two rows of the table have the same identifier, so they would be one document."""
+
+
+class SeveralMatchesError(IcecdcError):
+    """Several rows of a nested table match where the document has one object."""
 
 
 class SchemaChangeError(IcecdcError):

@@ -45,6 +45,17 @@ class LeaseHolder:
 
 
 @dataclass(frozen=True)
+class NestedPosition:
+    """The state of a nested table in an index or in a batch."""
+
+    __pydantic_config__ = _STRICT
+
+    table_uuid: str
+    snapshot_id: int | None
+    schema: str
+
+
+@dataclass(frozen=True)
 class Batch:
     """A begun batch."""
 
@@ -68,6 +79,14 @@ class Batch:
     index_digest: str = ""
     failure: str = ""
     cuts: list[int | None] = field(default_factory=list)
+    nested: dict[str, NestedPosition] = field(default_factory=dict)
+    nested_cuts: list[dict[str, int | None]] = field(default_factory=list)
+    """The snapshots of nested tables at each of the cuts."""
+
+    @property
+    def nested_snapshots(self) -> dict[str, int | None]:
+        """The snapshots of nested tables at its end."""
+        return {table: at.snapshot_id for table, at in self.nested.items()}
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,21 @@ class Position:
     schema: str = ""
     batch: Batch | None = None
     unfinished_specs: list[dict[str, Any]] = field(default_factory=list)
+    nested: dict[str, NestedPosition] = field(default_factory=dict)
+
+    @property
+    def nested_snapshots(self) -> dict[str, int | None]:
+        """The snapshots of nested tables that the index is in sync with."""
+        return {table: at.snapshot_id for table, at in self.nested.items()}
+
+    def of_nested(self, table: str) -> Position:
+        """Return this position as if it were that of an index of a nested table."""
+        at, batch = self.nested[table], self.batch
+        if batch is not None:
+            cuts = [cut.get(table) for cut in batch.nested_cuts]
+            batch = replace(batch, cuts=cuts, to_snapshot_id=batch.nested_snapshots.get(table))
+        moved = replace(self, table=table, table_uuid=at.table_uuid, snapshot_id=at.snapshot_id)
+        return replace(moved, schema=at.schema, batch=batch)
 
     @property
     def exists(self) -> bool:

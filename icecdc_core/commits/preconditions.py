@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
 _REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
 _IDENTIFIERS = "identifier_columns"
-_DROPPABLE = ("select", MAPPING, SETTINGS)
+_DROPPABLE = ("select", "nest", MAPPING, SETTINGS)
 
 
 def check_preconditions(position: Position, source: Source) -> IcecdcError | None:
@@ -196,4 +196,16 @@ def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     )
 
 
-_CHECKS = (_table_replaced, _snapshot_expired, _no_current_snapshot, _other_selection, _other_spec, _other_schema)
+def _nested(position: Position, source: Source) -> IcecdcError | None:
+    for table, nested in source.nested.items():
+        for check in (_table_replaced, _snapshot_expired, _no_current_snapshot, _other_schema):
+            if (error := check(position.of_nested(table), nested)) is not None:
+                error.message = f"Of the nested table '{table}': {error.message}"
+                return error
+    return None
+
+
+_CHECKS = (
+    *(_table_replaced, _snapshot_expired, _no_current_snapshot, _other_selection, _other_spec, _other_schema),
+    _nested,
+)

@@ -22,12 +22,12 @@ from icecdc_core.secrets import REDACTED, looks_secret, redact
 
 C = TypeVar("C", bound=ParameterModel)
 
-ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", "select")
+ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", "select", "nest")
 """Parameters that describe one table and its documents, so `defaults` must not have them."""
 
 _SECTIONS = ("defaults", "indexes")
 # Positions, errors and reports show these texts, and no reference in them is resolved.
-_EXPRESSIONS = ("select", "row_filter")
+_EXPRESSIONS = ("select", "row_filter", "nest")
 _SUBSTITUTION = re.compile(
     r"(?P<literal>\$\$\{)|\$\{env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^}]*))?\}|\$\{"
 )
@@ -190,6 +190,8 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_mapping_node(anchor)
         keys: set[str] = set()
         for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:bool":  # `on`, a parameter of `nest`, is true in YAML 1.1
+                key.tag = "tag:yaml.org,2002:str"
             problem = f"has the key {key.value!r} twice" if key.value in keys else ""
             if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
                 problem = "has a key that is not a string; write it in quotes"

@@ -26,6 +26,7 @@ from icecdc_core.config.model import (
     SecretReference,
     Text,
 )
+from icecdc_core.config.nest import Nested, check_nest, parse_nest, with_nested_types
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import is_reference, resolve
 
@@ -90,8 +91,12 @@ class SyncConfig(ParameterModel):
     """Reserved for the routing of documents; not supported yet."""
     index_column: Reserved = ""
     """Reserved for an index chosen by a column; not supported yet."""
-    nest: Reserved = ""
-    """Reserved for documents of several tables; not supported yet."""
+    nest: Annotated[JsonObject, AfterValidator(check_nest)] = Field(default_factory=dict)
+    """Rows of other tables in the document, such as {"language": {"table": "lake.shop.language", "alias": "l", "on":
+    "l.language_id = f.language_id", "as": "object"}}. Default: none."""
+    max_fan_out: int = Field(default=1_000_000, ge=1, le=2**31 - 1)
+    """Documents that the changes of nested tables may rewrite in one batch; a run that would exceed it fails before its
+    first write."""
     row_filter: str = ""
     """SQL condition, such as region = 'EU'; a row that stops matching leaves the index. Default: all."""
     branch: Name = "main"
@@ -202,6 +207,16 @@ class SyncConfig(ParameterModel):
                 f"index: {given['index']!r} is also the positions_index. Remedy: give the index another name."
             )
         return problems
+
+    @property
+    def entries(self) -> dict[str, Nested]:
+        """The entries of `nest`."""
+        return parse_nest(self.nest)
+
+    @property
+    def full_mapping(self) -> dict[str, Any]:
+        """The mapping, with the types of nested entries."""
+        return with_nested_types(self.mapping, self.entries) if self.nest else self.mapping
 
     @property
     def subject(self) -> dict[str, str]:

@@ -1,4 +1,11 @@
-"""Documents: the mapping of a table's index, and the JSON of one bulk operation for each row.
+"""Documents: put together of one or several tables, the mapping of their index, and the JSON of each bulk operation.
 
-In: a Spark schema, or a DataFrame of change rows. Out: an index mapping, or a DataFrame of NDJSON bulk lines.
+In: a Spark schema, or a DataFrame of rows or change rows. Out: documents, an index mapping, NDJSON bulk lines.
 """
+
+from __future__ import annotations
+
+import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)
+from icecdc_core.documents.nest import affected_roots, assemble
+
+__all__ = ["affected_roots", "assemble"]

@@ -161,7 +161,7 @@ def _current_rows(source: Source, document_id: str) -> tuple[Document, ...]:
         return ()
     try:
         values = {
-            name: int(text) if isinstance(schema[name].dataType, T.IntegralType) else text
+            name: [int(text) if isinstance(schema[name].dataType, T.IntegralType) else text]
             for name, text in texts.items()
             if not isinstance(schema[name].dataType, T.BinaryType | T.BooleanType)
         }

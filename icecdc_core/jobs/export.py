@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position import Batch
+from icecdc_core.commits.position import Batch, NestedPosition
 from icecdc_core.commits.preconditions import index_identity, parameter_changes
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import (
@@ -18,6 +18,7 @@ from icecdc_core.errors import (
     DuplicateIdentifierError,
     HistoryGapError,
     IdentifierColumnsError,
+    SeveralMatchesError,
     TableReplacedError,
 )
 from icecdc_core.logs import event
@@ -39,8 +40,9 @@ from icecdc_core.opensearch.indexes import (
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import begun_batch, commit_batch, noted_changes, report_fields, write_batch
+from icecdc_core.runs.nested import at_vector, heads, nested_positions
 from icecdc_core.runs.run import Look, Run, require_identity
-from icecdc_core.table.snapshots import sequence_number
+from icecdc_core.table.snapshots import history_gap_error, sequence_number
 from icecdc_core.table.source import Source, require_row_positions
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 # If snapshots expire faster than an export takes, it would start over for ever.
 _ATTEMPTS = 3
-_SEEN_IN_ROWS = ("identifier_columns", "row_filter", "select")
+_SEEN_IN_ROWS = ("identifier_columns", "row_filter", "select", "nest")
 """Parameters that only a row may show to be wrong."""
 
 
@@ -109,6 +111,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         groups = _begin(run, source, lock)
         notes += noted_changes(changes)
     batch, total = begun_batch(lock), BulkResult()
+    source = at_vector(source, batch.to_snapshot_id, batch.nested_snapshots)
     with run.stage("plan"):
         rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
     done = sum(rows[: batch.groups_done])
@@ -121,7 +124,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 with bar.watching(operations):
                     written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
                 total += written
-                source.table.release()
+                source.release()
                 lock.record(
                     groups_done=number,
                     operations=batch.operations + total.counts.operations,
@@ -132,7 +135,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         if not lock.position.exists:
             with run.stage("check identifiers"):
                 _require_a_document_of_each_row(run, source, begun_batch(lock))
-    except (ConfigError, DuplicateIdentifierError, IdentifierColumnsError) as error:
+    except (ConfigError, DuplicateIdentifierError, IdentifierColumnsError, SeveralMatchesError) as error:
         if not lock.position.exists and error.subject in _SEEN_IN_ROWS:
             # Nobody reads this index, and there is no earlier one: as if the export had never begun.
             with run.stage("check identifiers"):
@@ -148,6 +151,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         run.report("export", None, batch.to_snapshot_id, "export", **report_fields(total)),
         rejected=batch.rejected + total.counts.rejected,
         snapshots=1 if batch.to_snapshot_id is not None else 0,
+        nested_snapshots=batch.nested_snapshots,
         epoch=batch.epoch,
         notes=notes,
     )
@@ -194,7 +198,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
     if source.identifier_columns and groups and lock.position.exists:  # the first export sees them in the end
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
-            source.table.release()
+            source.release()
     number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
         check_mapping(run.client, config, source.schema)
@@ -211,6 +215,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             group_bytes=config.export_group_bytes,
             groups_digest=digest,
             on_duplicate_identifier=config.on_duplicate_identifier,
+            nested=nested_positions(source, heads(source)),
         )
         lock.begin(batch)
         try:
@@ -235,13 +240,14 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
     groups, notes = _resume(run, source, begun)
     if begun is not None and groups is not None:
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups[begun.groups_done :])
+        source = at_vector(source, snapshot_id, begun.nested_snapshots)
     else:
         notes += noted_changes(parameter_changes(position, source))
         with run.typed_errors("checking the mapping"):
             check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
-            source.table.release()
+            source.release()
         files = source.files(snapshot_id)
     with run.stage("count"):
         count = source.rows_as_inserts(files, config.on_duplicate_identifier).count()
@@ -275,13 +281,21 @@ def file_groups(
 
 def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
     """Return what changed in the table or the parameters since an export began; empty: nothing."""
-    snapshots = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
+    now = {"": source, **source.nested}
+    then = {
+        "": NestedPosition(begun.table_uuid, begun.to_snapshot_id, begun.schema),
+        **{name: at for name, at in begun.nested.items() if name in now},
+    }
+    expired = (
+        at.snapshot_id is not None and history_gap_error(now[name].metadata, at.snapshot_id) is not None
+        for name, at in then.items()
+    )
     changes = {
         "documents were rejected when it ran last": bool(begun.failure),
-        "the table was created again": begun.table_uuid != source.table_uuid,
+        "the table was created again": any(at.table_uuid != now[name].table_uuid for name, at in then.items()),
         "the selection changed": begun.selection != source.stored_selection,
-        "the table's schema changed": begun.schema != source.schema_json,
-        "its snapshot expired": begun.to_snapshot_id not in snapshots,
+        "the table's schema changed": any(at.schema != now[name].schema_json for name, at in then.items()),
+        "its snapshot expired": any(expired),
         "it did not record its index": not begun.index_uuid,
         "on_duplicate_identifier changed": begun.on_duplicate_identifier != config.on_duplicate_identifier,
         "max_rejected_documents is now below what was rejected": begun.rejected > config.max_rejected_documents,

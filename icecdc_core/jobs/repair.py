@@ -12,7 +12,8 @@ from icecdc_core.documents.bulk_lines import delete_actions, document_id, epoch_
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
-from icecdc_core.runs.batch import log_entry, report_fields, write_batch
+from icecdc_core.runs.batch import has_other_schema, log_entry, report_fields, write_batch
+from icecdc_core.runs.nested import at_vector
 from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.source import Source
 
@@ -30,6 +31,7 @@ def newest_version(wrong: DataFrame) -> tuple[str, int | None]:
 
 def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
     """Return the bulk lines that bring the documents that differ to the position's snapshot."""
+    source = at_vector(source, position.snapshot_id, position.nested_snapshots)
     ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
     key = unused_name("_document_id", rows.columns)
     wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
@@ -119,6 +121,6 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
         selection=source.stored_selection,
     )
     lock.begin(batch)
-    if position.schema != source.schema_json:  # the rows have columns that no sync has mapped yet
+    if has_other_schema(position, source):  # the rows have columns that no sync has mapped yet
         evolve_mapping(run.client, run.config, physical, source.schema)
     return write_batch(run, lock, repair_actions(source, position, wrong, epoch, run.config.on_duplicate_identifier))

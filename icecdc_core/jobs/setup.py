@@ -146,7 +146,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
 
 
 def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
-    fields = index_mapping(source.schema, config.mapping, config.pipeline_fields)["properties"]
+    fields = index_mapping(source.schema, config.full_mapping, config.pipeline_fields)["properties"]
     identifiers = source.identifier_columns
     columns = []
     for name in dict.fromkeys((*source.schema.names, *fields)):
@@ -191,7 +191,7 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
     if source is not None:
-        fields = index_mapping(source.schema, config.mapping, config.pipeline_fields)["properties"]
+        fields = index_mapping(source.schema, config.full_mapping, config.pipeline_fields)["properties"]
         for column in found["columns"]:
             column["example query"] = as_text(_that_find(client, config.index, fields, column["column"]))
     if position.batch is not None:

@@ -44,7 +44,7 @@ def _steps(spark: SparkSession) -> Any:
 
 
 def _lag(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    return lag_of(IcebergTable(spark, source["table"]).metadata(), config, source)
+    return lag_of(lambda table: IcebergTable(spark, table).metadata(), config, source)
 
 
 def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from icecdc_core.runs.batch import (
     count_rows,
     create_empty_index,
     follow_spec,
+    has_other_schema,
     noted_changes,
     position_at,
     prepared_index,
@@ -35,9 +36,10 @@ from icecdc_core.runs.batch import (
     to_documents,
     write_batch,
 )
+from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
 from icecdc_core.runs.run import Look, Run, require_identity
-from icecdc_core.table.snapshots import lag, sequence_number
+from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -81,10 +83,10 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         if not position.exists:  # a wrong start_from needs no lock
             start_position(position, source, config)
         elif _is_up_to_date(position, source):
-            return run.finish(run.report("sync", source.head, source.head, "none"))
+            return run.finish(_nothing(run, source))
         with run.lock(look) as (lock, source):
             if _is_up_to_date(lock.position, source):
-                return run.finish(run.report("sync", source.head, source.head, "none"))
+                return run.finish(_nothing(run, source))
             start = start_position(lock.position, source, config)
             if start is None:
                 export = export_locked(run, source, lock)
@@ -134,7 +136,7 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
         if not followed:
             return _reexport(run, source, lock)
         notes = noted_changes(changes)
-    while report is None or lock.position.snapshot_id != source.head:
+    while report is None or not is_at_head(lock.position, source):
         try:
             part = _sync_batch(run, source, lock)
         except SchemaChangeError:
@@ -165,7 +167,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         with run.stage("write"), prepared_index(run, lock, source, plan, changes) as bar:
             written = write_batch(run, lock, documents)
             bar.complete(written.counts.operations)
-    source.table.release()
+    source.release()
     report = replace(_batch_report(run, position, plan, changes, **report_fields(written)), epoch=epoch)
     with run.stage("commit"):
         commit_batch(run, lock, source, report)
@@ -174,7 +176,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 @contextmanager
 def _next_batch(run: Run, source: Source, position: Position) -> Iterator[tuple[BatchPlan, NetChanges]]:
-    with run.stage("plan", lambda: f"reading {lag(source.metadata, position.snapshot_id, source.head)[0]:,} snapshots"):
+    with run.stage("plan", lambda: f"reading {lag_of_tables(position, source)[0]:,} snapshots"):
         plan = plan_batch(source, run.config, position)
     with run.stage("changes", lambda: f"comparing {count_rows(source, plan):,} rows"):
         changes = compute_changes(source, run.config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
@@ -184,15 +186,16 @@ def _next_batch(run: Run, source: Source, position: Position) -> Iterator[tuple[
 
 def _batch_report(run: Run, position: Position, plan: BatchPlan, changes: NetChanges, **found: Any) -> RunReport:
     found |= {"carryovers_removed": changes.carryovers_removed, "snapshots": plan.snapshots, "steps": plan.steps}
+    found["nested_snapshots"] = {name: at.snapshot_id for name, at in plan.nested.items()}
     return run.report("sync", position.snapshot_id, plan.end, changes.reported_strategy, **found)
 
 
 def _catch_up_after_export(run: Run, source: Source, lock: IndexLock, export: RunReport) -> RunReport:
-    if lock.position.snapshot_id == source.head:
+    if is_at_head(lock.position, source):
         return export
     # A resumed export is of the snapshot it began with; what was committed since follows at once.
     source = run.look_again(lock).source
-    if lock.position.snapshot_id == source.head:
+    if is_at_head(lock.position, source):
         return export
     both = export.then(_catch_up(run, source, lock))
     return replace(both, kind="export", strategy="export", seconds=run.seconds, stage_seconds=run.stage_seconds)
@@ -207,15 +210,19 @@ def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | No
     return report if earlier is None else earlier.then(report)
 
 
+def _nothing(run: Run, source: Source) -> RunReport:
+    return run.report("sync", source.head, source.head, "none", nested_snapshots=heads(source))
+
+
 def _is_up_to_date(position: Position, source: Source) -> bool:
     """Whether there is nothing to do, not even to lock the index."""
     return (
         position.exists
         and position.batch is None
-        and position.snapshot_id == source.head
+        and is_at_head(position, source)
         and check_preconditions(position, source) is None
         and not has_other_spec(position, source)
-        and position.schema == source.schema_json
+        and not has_other_schema(position, source)
     )
 
 
@@ -227,21 +234,22 @@ def _dry_run(run: Run, look: Look) -> RunReport:
         export = dry_run_export(run, look)
         if export.to_snapshot_id == source.head:
             return export
-        position = replace(position_at(look.position, source, export.to_snapshot_id), batch=None)
+        nested = nested_positions(source, heads(source))
+        position = replace(position_at(look.position, source, export.to_snapshot_id, nested), batch=None)
     elif not position.exists:
-        position = position_at(position, source, position.snapshot_id)
+        position = position_at(position, source, position.snapshot_id, position.nested)
     if needs_reexport(position, source, run.config):
         look = Look(position, source)
         require_identity(run.client, run.config, look)
         return replace(dry_run_export(run, look), strategy="reexport")
     notes = noted_changes(parameter_changes(position, source))
-    while report is None or position.snapshot_id != source.head:
+    while report is None or not is_at_head(position, source):
         with _next_batch(run, source, position) as (plan, changes):
             found = {"upserts": changes.upserts, "deletes": changes.deletes, "dry_run": True}
-        source.table.release()
+        source.release()
         part = _batch_report(run, position, plan, changes, **found)
         report = replace(part, notes=notes) if report is None else report.then(part)
-        position = replace(position, snapshot_id=plan.end, batch=None)
+        position = replace(position, snapshot_id=plan.end, nested=dict(plan.nested), batch=None)
     if export is not None:
         report = replace(export.then(report), kind="export", strategy="export", from_snapshot_id=None)
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)

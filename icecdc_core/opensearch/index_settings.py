@@ -63,7 +63,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 def vector_settings(client: OpenSearch, config: SyncConfig) -> dict[str, Any]:
     """Return the settings that vectors need, if the mapping has any."""
-    if all(field.get("type") != VECTOR for _, field in flatten_mapping(config.mapping)):
+    if all(field.get("type") != VECTOR for _, field in flatten_mapping(config.full_mapping)):
         return {}
     # From OpenSearch 3 on, `_source` otherwise has vectors that are made of the index.
     major = int(str(client.info()["version"]["number"]).partition(".")[0])

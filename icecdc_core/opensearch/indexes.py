@@ -78,7 +78,7 @@ def index_definition(
 ) -> dict[str, dict[str, Any]]:
     """Return the settings and the explicit mapping of a new index."""
     needed = _limits(config, schema) | vector_settings(client, config)
-    mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
+    mapping = index_mapping(schema, config.full_mapping, config.pipeline_fields)
     return {"settings": {"index": new_index_settings(config, needed, loading)}, "mappings": mapping}
 
 
@@ -99,7 +99,7 @@ def create_physical(
     """Create an index with its write alias; return its uuid."""
     body = index_definition(client, config, schema, loading)
     meta = {"table": config.table, "index": config.index, "run": run_id, **(identity or {})}
-    body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.mapping, config.settings)}}
+    body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.full_mapping, config.settings)}}
     body["aliases"] = {write_alias(physical): {}}
     with definition_errors(config):
         try:
@@ -132,11 +132,11 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
 
     That shows, before anything is written, whether the fields of the user's mapping accept the columns.
     """
-    if not config.mapping:
+    if not config.full_mapping:
         return
     pipelines = ("default_pipeline", "final_pipeline")
     settings = {name: value for name, value in given_settings(config.settings).items() if name not in pipelines}
-    properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
+    properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
     probe = physical_index(config.index, unused_epoch(client, config.index, 0))
     create_physical(client, config.replace(settings=settings), probe, schema, uuid.uuid4().hex)
     try:
@@ -147,7 +147,7 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
         raise ConfigError(
             f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
             subject="mapping",
-            value=config.mapping,
+            value=config.full_mapping,
             remedy="map the fields as types that read the columns, or cast the columns in select",
         )
 
@@ -175,10 +175,10 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
     """Add the fields of new columns to the mapping, and what the user's mapping may change of existing fields."""
     if limits := _limits(config, schema):
         client.indices.put_settings(index=physical, body={"index": limits})
-    properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
+    properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
     meta = icecdc_meta(indexes_behind(client, physical).get(physical, {}))
-    meta["spec"] = spec_digest(config.mapping, config.settings)
-    meta |= {"mapping": bool(config.mapping), "settings": bool(config.settings)}
+    meta["spec"] = spec_digest(config.full_mapping, config.settings)
+    meta |= {"mapping": bool(config.full_mapping), "settings": bool(config.settings)}
     try:
         client.indices.put_mapping(index=physical, body={"properties": properties, "_meta": {"icecdc": meta}})
     except RequestError as error:
@@ -197,7 +197,7 @@ def _delete(client: OpenSearch, physical: str) -> None:
 
 def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
     """The limits that the mapping needs and the user does not set."""
-    limits = index_limits(schema, config.mapping, config.pipeline_fields)
+    limits = index_limits(schema, config.full_mapping, config.pipeline_fields)
     return {name: value for name, value in limits.items() if name not in given_settings(config.settings)}
 
 

@@ -55,7 +55,7 @@ _ERRORS = {
     "config": "ConfigError ColumnNotFoundError IdentifierColumnsError TableNotFoundError IndexConflictError "
     "PositionError JavaNotFoundError DependencyError UnsupportedTypeError PortInUseError "
     "TopicNotFoundError",
-    "data": "DuplicateIdentifierError RejectedDocumentsError DataReadError",
+    "data": "DuplicateIdentifierError SeveralMatchesError RejectedDocumentsError DataReadError",
     "reexport": "TableReplacedError HistoryGapError HiddenHistoryError SchemaChangeError IndexNotFoundError "
     "DocumentVersionError",
     "retry": "CatalogError OpenSearchUnreachableError OpenSearchRequestError DownloadError DiskFullError "

@@ -129,6 +129,7 @@ class RunReport(Report):
         index: The alias that readers use.
         from_snapshot_id: The snapshot that the run began at; null for an export, and before the first snapshot.
         to_snapshot_id: The snapshot that the index now equals; null for the export of an empty table.
+        nested_snapshots: The snapshot of each nested table that it now equals.
         strategy: How rows were found: ``diff`` compares changed files before and after, ``insert-only`` reads new
             files, ``export`` and ``reexport`` read the whole table, ``repair`` and ``replay`` write single documents
             again; ``none``: there was nothing to do.
@@ -167,6 +168,7 @@ class RunReport(Report):
     index: str
     from_snapshot_id: int | None = None
     to_snapshot_id: int | None = None
+    nested_snapshots: dict[str, int | None] = field(default_factory=dict)
     strategy: str = ""
     upserts: int = 0
     deletes: int = 0

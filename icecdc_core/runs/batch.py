@@ -22,7 +22,7 @@ from icecdc_core.changes.net_changes import (
     compute_net_changes,
 )
 from icecdc_core.changes.scan_planning import is_insert_only
-from icecdc_core.commits.position import Batch, Position
+from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.documents.bulk_lines import to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
@@ -45,6 +45,7 @@ from icecdc_core.opensearch.indexes import (
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
+from icecdc_core.runs.nested import compute_nested_changes
 from icecdc_core.session.spark import shuffle_partitions_for
 from icecdc_core.table.schema import require_no_null
 
@@ -69,7 +70,7 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
     Changes of a range with deletes are cached (memory, then disk) until they are closed, because they are counted and
     then written. An insert-only range has as many rows as its files and is not cached.
     """
-    changes = _changes_of_files(source, config, plan) if plan.scans else NetChanges()
+    changes = _changes_of_files(source, config, plan) if plan.steps else NetChanges()
     set_fields(change_strategy=changes.strategy)  # in the log of the stage; reports group some strategies
     return changes
 
@@ -100,10 +101,12 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
         source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
     )
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
-        if is_insert_only(plan.scans) and config.on_duplicate_identifier == "fail":
+        if source.nested:
+            changes = compute_nested_changes(source, config, plan, planned)
+        elif is_insert_only(plan.scans) and config.on_duplicate_identifier == "fail":
             return compute_inserts(planned, count=config.dry_run)
-        source.require_identifier_columns("rows were deleted or updated since the position")
-        if config.on_duplicate_identifier == "last":
+        elif config.on_duplicate_identifier == "last":
+            source.require_identifier_columns("rows were deleted or updated since the position")
             changes = compute_last_rows(planned, source.current_rows(plan.end, "last"))
         else:
             changes = compute_net_changes(planned)
@@ -131,6 +134,8 @@ def begin_batch(lock: IndexLock, source: Source, plan: BatchPlan, epoch: int, on
         schema=source.schema_json,
         on_duplicate_identifier=on_duplicate_identifier,
         cuts=list(plan.cuts),
+        nested=dict(plan.nested),
+        nested_cuts=list(plan.nested_cuts),
     )
     lock.begin(batch)
 
@@ -141,7 +146,7 @@ def prepared_index(
 ) -> Iterator[Progress]:
     """Prepare the index for the begun batch, which the block writes; afterwards searches find its documents."""
     config, physical = run.config, lock.position.physical_index
-    if lock.position.schema != source.schema_json:
+    if has_other_schema(lock.position, source):
         evolve_mapping(run.client, config, physical, source.schema)
     count = count_documents(source, plan, changes)
     with (
@@ -188,7 +193,8 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
     """
     batch = begun_batch(lock)
     position = replace(lock.position, physical_index=batch.physical_index)
-    lock.commit(position_at(position, source, batch.to_snapshot_id), log_entry(report))
+    position = position_at(position, source, batch.to_snapshot_id, batch.nested)
+    lock.commit(position, log_entry(report))
     drop_leftovers(run.client, run.config, batch.physical_index)
 
 
@@ -204,8 +210,16 @@ def begun_batch(lock: IndexLock) -> Batch:
     return batch
 
 
-def position_at(position: Position, source: Source, snapshot_id: int | None) -> Position:
-    """Return the position once its index has the documents of a snapshot."""
+def has_other_schema(position: Position, source: Source) -> bool:
+    """Return whether a table has another schema than it had when the index was written."""
+    schemas = {name: each.schema_json for name, each in source.nested.items()}
+    return position.schema != source.schema_json or {n: at.schema for n, at in position.nested.items()} != schemas
+
+
+def position_at(
+    position: Position, source: Source, snapshot_id: int | None, nested: Mapping[str, NestedPosition]
+) -> Position:
+    """Return the position once its index has the documents of a snapshot, and of one of each nested table."""
     return replace(
         position,
         table=source.table.name,
@@ -214,6 +228,7 @@ def position_at(position: Position, source: Source, snapshot_id: int | None) -> 
         selection=source.stored_selection,
         schema=source.schema_json,
         unfinished_specs=[],
+        nested=dict(nested),
     )
 
 
@@ -266,7 +281,8 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
     check_mapping(run.client, config, source.schema)
     create_physical(run.client, config, physical, source.schema, run.run_id, loading=False, identity=identity)
     publish_index(run.client, config, physical, seen)
-    lock.write(position_at(replace(start, epoch=epoch, physical_index=physical), source, start.snapshot_id))
+    start = replace(start, epoch=epoch, physical_index=physical)
+    lock.write(position_at(start, source, start.snapshot_id, start.nested))
 
 
 def _put_settings(run: Run, physical: str, changed: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
 from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.snapshots import head_snapshot_id, lag
+from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -42,6 +43,7 @@ class IndexStatus:
         index: The alias that readers use.
         table: Its table.
         snapshot_id: The snapshot it equals; null before the first commit.
+        nested_snapshots: The snapshot of each nested table that it equals.
         lag_snapshots: Snapshots it is behind; null if that is unknown.
         lag_seconds: Age in seconds of the oldest commit it lacks; null if that is unknown.
         last_run: Its newest committed batch: kind, when, counts, seconds.
@@ -55,6 +57,7 @@ class IndexStatus:
     index: str
     table: str
     snapshot_id: int | None = None
+    nested_snapshots: dict[str, int | None] = field(default_factory=dict)
     lag_snapshots: int | None = None
     lag_seconds: float | None = None
     last_run: dict[str, Any] = field(default_factory=dict)
@@ -151,28 +154,38 @@ def _status(
     )
 
 
-def lag_of(metadata: TableMetadata, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    """How far a position is behind the branch of its table."""
+def lag_of(
+    metadata_of: Callable[[str], TableMetadata | None], config: SyncConfig, source: dict[str, Any]
+) -> dict[str, Any]:
+    """How far a position is behind its table's branch and its nested tables; nothing if one of them is not known."""
     branch = (source.get("selection") or {}).get("branch", config.branch)
-    snapshots, seconds = lag(metadata, source.get("snapshot_id"), head_snapshot_id(metadata, branch))
-    return {"lag_snapshots": snapshots, "lag_seconds": seconds}
+    lags = []
+    nested = {name: (at["snapshot_id"], MAIN_BRANCH) for name, at in (source.get("nested") or {}).items()}
+    for name, (snapshot_id, of_branch) in {source["table"]: (source.get("snapshot_id"), branch), **nested}.items():
+        if (metadata := metadata_of(name)) is None:
+            return {}
+        lags.append(lag(metadata, snapshot_id, head_snapshot_id(metadata, of_branch)))
+    return {"lag_snapshots": sum(each[0] for each in lags), "lag_seconds": max(each[1] for each in lags)}
 
 
 def _lag_of_files(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    """The lag by the files of the embedded catalog; nothing if the table is not there."""
-    catalog, *namespace, name = split_table_name(source["table"])
+    """The lag by the files of the embedded catalog; nothing if a table is not there."""
+    return lag_of(partial(_metadata_of_files, config), config, source)
+
+
+def _metadata_of_files(config: SyncConfig, table: str) -> TableMetadata | None:
+    catalog, *namespace, name = split_table_name(table)
     file = Path(config.warehouse_location) / "catalog.db"
     if config.catalog_properties or catalog != config.catalog or not file.is_file():
-        return {}
+        return None
     query = "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
         row = database.execute(f"{query}AND table_name = ?", (catalog, ".".join(namespace), name)).fetchone()
     path = Path(str(row[0]).removeprefix("file:")) if row else file
     if not row or not path.is_file():
-        return {}
+        return None
     content = path.read_bytes()
-    metadata = json.loads(gzip.decompress(content) if ".gz." in path.name else content)
-    return lag_of(TableMetadata.from_json(metadata), config, source)
+    return TableMetadata.from_json(json.loads(gzip.decompress(content) if ".gz." in path.name else content))
 
 
 def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
@@ -180,6 +193,7 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     pending = {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None
     return {
         "snapshot_id": position.snapshot_id,
+        "nested_snapshots": position.nested_snapshots,
         "pending": pending,
         "running": _running(holder) if holder else None,
     }

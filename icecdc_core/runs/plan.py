@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, HistoryGapError
+from icecdc_core.runs.nested import heads, nested_positions
 from icecdc_core.table.snapshots import committed_at, history_gap_error, snapshot_as_of
 
 if TYPE_CHECKING:
-    from icecdc_core.commits.position import Batch
+    from icecdc_core.commits.position import Batch, NestedPosition
     from icecdc_core.config import SyncConfig
     from icecdc_core.table.source import Source
 
@@ -31,6 +32,10 @@ class BatchPlan:
     scans: Sequence[StepScan] = ()
     snapshots: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
+    nested: Mapping[str, NestedPosition] = field(default_factory=dict)
+    """The nested tables at its end."""
+    nested_cuts: tuple[dict[str, int | None], ...] = ()
+    nested_scans: Mapping[str, Sequence[StepScan]] = field(default_factory=dict)
 
     @property
     def file_bytes(self) -> int:
@@ -43,7 +48,8 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
     if position.begun_export or (not position.exists and config.start_point is None):
         return None
     if not position.exists:
-        start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
+        nested = nested_positions(source, {name: _start_snapshot(each, config) for name, each in source.nested.items()})
+        start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None, nested=nested)
         if start.snapshot_id is not None and history_gap_error(source.metadata, start.snapshot_id) is not None:
             raise _wrong_start(source, config, "The table has no such snapshot")
         error = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
@@ -69,35 +75,55 @@ def has_other_spec(position: Position, source: Source) -> bool:
 
 def next_range(position: Position, source: Source, config: SyncConfig) -> BatchPlan:
     """Return what the next batch covers: the begun one if it can be repeated, else all that is new."""
-    begun = position.batch
+    begun, now = position.batch, nested_positions(source, heads(source))
     if begun is None:
-        return BatchPlan(source.head)
+        return BatchPlan(source.head, nested=now)
     if (
         begun.schema == source.schema_json
+        and all(table in begun.nested and begun.nested[table].schema == at.schema for table, at in now.items())
         # The position has the current spec, because a sync follows a changed one first.
         and begun.selection.get(DIGEST) == position.selection.get(DIGEST)
         and begun.on_duplicate_identifier in ("", config.on_duplicate_identifier)
-        and (not begun.failure or begun.to_snapshot_id == source.head)
+        and (not begun.failure or (begun.to_snapshot_id == source.head and begun.nested_snapshots == heads(source)))
     ):
-        return BatchPlan(begun.to_snapshot_id, tuple(begun.cuts), replayed=begun)
+        cuts, nested_cuts = tuple(begun.cuts), tuple(begun.nested_cuts)
+        return BatchPlan(begun.to_snapshot_id, cuts, begun, nested=begun.nested, nested_cuts=nested_cuts)
     # A begun batch is not repeated if the schema, the spec or the policy changed, or if its rows were rejected and the
     # table has changed since. With its versions, documents that it wrote would not get the fields of a new mapping.
     # The new batch reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
-    return BatchPlan(source.head, (*begun.cuts, begun.to_snapshot_id))
+    return BatchPlan(
+        source.head,
+        (*begun.cuts, begun.to_snapshot_id),
+        nested=now,
+        nested_cuts=(*begun.nested_cuts, begun.nested_snapshots),
+    )
 
 
 def plan_batch(source: Source, config: SyncConfig, position: Position) -> BatchPlan:
     """Find the files that hold the changes of the next batch."""
     plan = next_range(position, source, config)
+    found = _plan_table(source, position.snapshot_id, [*plan.cuts, plan.end], config.change_mode)
+    plan = replace(plan, scans=found.scans, snapshots=found.snapshots, steps=found.steps)
+    if not is_insert_only(plan.scans):
+        source.require_identifier_columns("rows were deleted or updated since the position")
+    for name, each in source.nested.items():
+        stops = [*(cut[name] for cut in plan.nested_cuts), plan.nested[name].snapshot_id]
+        found = _plan_table(each, position.nested_snapshots[name], stops, "net")
+        steps = [*plan.steps, *({"table": name, **step} for step in found.steps)]
+        scans = {**plan.nested_scans, name: found.scans}
+        plan = replace(plan, nested_scans=scans, snapshots=plan.snapshots + found.snapshots, steps=steps)
+    return plan
+
+
+def _plan_table(source: Source, begin: int | None, stops: Sequence[int | None], mode: str) -> BatchPlan:
+    """Plan the changes of one table, from stop to stop."""
     scans: list[StepScan] = []
-    snapshots, begin = 0, position.snapshot_id
-    for stop in (stop for stop in (*plan.cuts, plan.end) if stop is not None):
-        part = plan_scans(source.table, source.metadata, begin, stop, config.change_mode)
+    snapshots = 0
+    for stop in (stop for stop in stops if stop is not None):
+        part = plan_scans(source.table, source.metadata, begin, stop, mode)
         scans += [replace(scan, step=replace(scan.step, ordinal=len(scans) + n)) for n, scan in enumerate(part)]
         snapshots += len(snapshots_between(source.metadata, begin, stop) or ())
         begin = stop
-    if not is_insert_only(scans):
-        source.require_identifier_columns("rows were deleted or updated since the position")
     steps = [
         {
             "ordinal": scan.step.ordinal,
@@ -109,16 +135,17 @@ def plan_batch(source: Source, config: SyncConfig, position: Position) -> BatchP
         }
         for scan in scans
     ]
-    return replace(plan, scans=scans, snapshots=snapshots, steps=steps)
+    return BatchPlan(begin, scans=scans, snapshots=snapshots, steps=steps)
 
 
 def _start_snapshot(source: Source, config: SyncConfig) -> int | None:
     point = config.start_point
-    if point == "latest":
+    # A snapshot id is one of the root's; nested tables have ids of their own.
+    if point == "latest" or (isinstance(point, int) and source.table.name != config.table):
         return source.head
     if isinstance(point, datetime):
         try:
-            return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), config.branch)
+            return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), source.branch)
         except HistoryGapError as error:
             raise _wrong_start(source, config, "The snapshots of that time have expired") from error
     return point if isinstance(point, int) else None

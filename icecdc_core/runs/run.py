@@ -25,8 +25,8 @@ from icecdc_core.opensearch.indexes import (
 )
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
+from icecdc_core.runs.nested import lag_of_tables, open_nested
 from icecdc_core.table.failures import spark_errors
-from icecdc_core.table.snapshots import lag
 from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class Run(JobRun["SyncConfig"]):
 
     def _open_source(self, needs_history: bool) -> Source:
         if self._source is not None:
-            self._source.table.release()
+            self._source.release()
         source = open_indexable_source(self.spark, self.config, needs_history)
-        self._opened.callback(source.table.release)
+        self._opened.callback(source.release)
         self._source = source
         self.opened_source = source
         return source
@@ -107,7 +107,7 @@ class Run(JobRun["SyncConfig"]):
     def note_lag(self, look: Look) -> None:
         """Note how far the index is behind its table; one that does not exist lacks every snapshot."""
         position, source = look
-        snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
+        snapshots, seconds = lag_of_tables(position, source)
         self.note(lag_snapshots=snapshots, lag_seconds=seconds)
         if position.exists:
             self.note(lag_read_at=self.seconds)
@@ -199,9 +199,9 @@ def refuse_dry_run(config: SyncConfig, what: str, instead: str) -> None:
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
     """Open the table as `open_source` does, and check that documents can contain its columns."""
     check_settings(config.settings)
-    source = open_source(spark, config, needs_history=needs_history)
-    index_mapping(source.schema, config.mapping, config.pipeline_fields)
-    spec = stored_spec(config.mapping, config.settings)
+    source = open_nested(open_source(spark, config, needs_history=needs_history), config)
+    index_mapping(source.schema, config.full_mapping, config.pipeline_fields)
+    spec = stored_spec(config.full_mapping, config.settings)
     return replace(source, spec=spec, number_of_shards=config.number_of_shards)
 
 

@@ -19,10 +19,12 @@ from icecdc_core import errors
 from icecdc_core.errors import (
     DUPLICATE_MESSAGE,
     NULL_MESSAGE,
+    SEVERAL_MESSAGE,
     ConfigError,
     DataReadError,
     DiskFullError,
     IcecdcError,
+    SeveralMatchesError,
     SparkJobError,
     TableNotFoundError,
     TableReplacedError,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 # What the jobs' own expressions raise. A value may have the same words, but not at the beginning of the text.
 _IDENTIFIER = re.compile(rf"\[USER_RAISED_EXCEPTION\] ((?:{DUPLICATE_MESSAGE}: |{NULL_MESSAGE} in column )[^\n]*)")
+_SEVERAL = re.compile(rf"\[USER_RAISED_EXCEPTION\] ({SEVERAL_MESSAGE} [^\n]*?)( SQLSTATE: \w+)?(\n|$)")
 # SQLSTATEs beside 22xxx: a key that a map has twice, `raise_error`, an error in a function, a text of another format.
 _EVALUATION = frozenset({"23505", "P0001", "39000", "42601"})
 # Each matches the first class on the stack that is not Java's, and the class of the exception.
@@ -80,13 +83,18 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
         except (ConnectionError, Py4JNetworkError) as ended:  # the causes are asked of the Java process
             typed = java_ended(SparkJobError, ended)
         # Spark's text may show a value that select masks.
-        raise typed from (None if config.select else error)
+        raise typed from (None if config.select or config.nest else error)
 
 
 def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:
     text, chain = root_cause(error), causes(error)
     # The text of a failed expression has values of rows, which may read like any other failure.
-    known = _identifier_error(chain, config) or _expression_error(chain, config) or known_failure(text)
+    known = (
+        _identifier_error(chain, config)
+        or _several_error(chain)
+        or _expression_error(chain, config)
+        or known_failure(text)
+    )
     if known is None and table is not None:
         known = _table_gone_error(table)
     if known is not None:
@@ -138,16 +146,29 @@ def _identifier_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError
     return (duplicate_error if is_duplicate else null_error)(config.table, config.identifier_columns, raised)
 
 
+def _several_error(chain: Sequence[Cause]) -> IcecdcError | None:
+    """The error if several rows of a nested table match where the document has one object."""
+    raised = next((found[1] for cause in chain if (found := _SEVERAL.match(cause.text))), "")
+    if not raised:
+        return None
+    return SeveralMatchesError(
+        f"There are {raised}",
+        subject="nest",
+        remedy="nest them as an array, or narrow the rows down with row_filter or a further equality in on",
+    )
+
+
 def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError | None:
     """The error if ``select`` or ``row_filter`` failed for a row: no other expression of the jobs can."""
     failed = next(filter(_is_evaluation, chain), None)
-    if failed is None or not (config.select or config.row_filter):
+    given = [name for name in ("select", "nest", "row_filter") if getattr(config, name)]
+    if failed is None or not given:
         return None
-    said = f"{failed.condition or failed.kind} {_HIDDEN}" if config.select else failure_message(failed.text)
+    said = failure_message(failed.text) if given == ["row_filter"] else f"{failed.condition or failed.kind} {_HIDDEN}"
     return ConfigError(
-        f"{'select or row_filter' if config.select else 'row_filter'} fails for a row of '{config.table}': {said}",
-        subject="select" if config.select else "row_filter",
-        value=list(config.select) or config.row_filter,
+        f"{' or '.join(given)} fails for a row of '{config.table}': {said}",
+        subject=given[0],
+        value=getattr(config, given[0]),
         remedy="write expressions that every row can answer, with try_cast, try_divide or coalesce for instance",
     )
 

@@ -188,13 +188,14 @@ class IcebergTable:
         snapshot_id: int,
         locations: Collection[str] | None = None,
         deletes: bool = False,
-        values: Mapping[str, Any] | None = None,
+        values: Mapping[str, list[Any]] | None = None,
     ) -> FileTasks:
-        """Plan a snapshot: all, these data files (and those with deletes), or those that may have the values."""
+        """Plan a snapshot: all, these data files (and those with deletes), or those that may have one of the values."""
         self.read_snapshots.add(snapshot_id)
         scan = self._table.newScan().useSnapshot(snapshot_id)
-        for name, value in (values or {}).items():
-            scan = scan.filter(iceberg_class(self.spark, "expressions.Expressions").equal(name, value))
+        expressions = iceberg_class(self.spark, "expressions.Expressions")
+        for name, several in (values or {}).items():
+            scan = scan.filter(getattr(expressions, "in")(name, several))
         return FileTasks(self._lists.planned(scan, None if locations is None else _join(locations), deletes))
 
     def no_tasks(self) -> FileTasks:

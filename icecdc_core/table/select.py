@@ -136,11 +136,11 @@ def open_projection(
     )
 
 
-def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> UsedColumns:
+def condition_columns(spark: SparkSession, schema: StructType, condition: str, alias: str = "") -> UsedColumns:
     """Check a row filter and return the columns it reads and the fields in them."""
 
     def function(rows: DataFrame) -> DataFrame:
-        return rows.where(F.expr(condition))
+        return (rows.alias(alias) if alias else rows).where(F.expr(condition))
 
     cause: Exception | None = None
     try:

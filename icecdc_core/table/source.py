@@ -114,6 +114,9 @@ class Source:
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     number_of_shards: int = 1
+    nest: Mapping[str, Any] = field(default_factory=dict)
+    nested: Mapping[str, Source] = field(default_factory=dict)
+    """By name, the other tables of documents of several tables."""
 
     @property
     def key_columns(self) -> list[str]:
@@ -129,8 +132,9 @@ class Source:
 
     @property
     def snapshot_ids(self) -> frozenset[int]:
-        """The snapshots that had not expired."""
-        return frozenset(snapshot.snapshot_id for snapshot in self.metadata.snapshots)
+        """The snapshots of all tables that had not expired."""
+        tables = (self.metadata, *(each.metadata for each in self.nested.values()))
+        return frozenset(snapshot.snapshot_id for metadata in tables for snapshot in metadata.snapshots)
 
     @property
     def schema_json(self) -> str:
@@ -164,6 +168,8 @@ class Source:
         }
         if self.projection is not None:
             stored["select"] = list(self.projection.stored)
+        if self.nest:
+            stored["nest"] = dict(self.nest)
         return {**stored, **self.spec}
 
     def fields_since(self, schema: str) -> frozenset[str]:
@@ -205,6 +211,11 @@ class Source:
     def files(self, snapshot_id: int | None) -> FileTasks:
         """Plan the scan of a snapshot; None is the empty table."""
         return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
+
+    def release(self) -> None:
+        """Release what was read of all tables; frames of them cannot be read any more."""
+        for each in (self, *self.nested.values()):
+            each.table.release()
 
     def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
         """Check the identifiers of a snapshot's rows; without identifier columns there is none."""

@@ -29,6 +29,7 @@ BEGUN = Batch(
 def source(**changed):
     snapshots = metadata((7, None, "append"), (8, 7, "append"), (9, 8, "append"), current=9)
     facts = {"table_uuid": "u", "stored_selection": {"columns": []}, "schema_json": "{}", "metadata": snapshots}
+    facts["nested"] = {}
     return SimpleNamespace(**facts | changed)
 
 

@@ -12,7 +12,8 @@ from icecdc_core.commits.position import Batch, Position
 from icecdc_core.errors import ConfigError
 from icecdc_core.runs.plan import BatchPlan, next_range, start_position
 
-SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u")
+TABLE = SimpleNamespace(name="lake.ns.t")
+SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u", table=TABLE, branch="main", nested={})
 NEW = Position("t", "lake.ns.t", "u")
 THERE = replace(NEW, snapshot_id=7, physical_index="t--1", schema="{}")
 EXPORT = Batch("export", 2, None, 8, "t--2")
@@ -21,7 +22,7 @@ REPAIR = Batch("repair", 2, 7, 7, "t--1")
 
 
 def config(**more):
-    return SimpleNamespace(**{"start_point": None, "on_duplicate_identifier": "fail", **more})
+    return SimpleNamespace(**{"table": "lake.ns.t", "start_point": None, "on_duplicate_identifier": "fail", **more})
 
 
 class DescribeStart:
@@ -56,10 +57,10 @@ class DescribeRange:
         [
             (None, "fail", BatchPlan(9)),
             (SYNC, "fail", BatchPlan(8, replayed=SYNC)),
-            (SYNC, "last", BatchPlan(9, cuts=(8,))),
-            (replace(SYNC, schema="{ }"), "fail", BatchPlan(9, cuts=(8,))),
-            (replace(SYNC, selection={"spec": "older"}), "fail", BatchPlan(9, cuts=(8,))),
-            (replace(SYNC, failure="rejected"), "fail", BatchPlan(9, cuts=(8,))),
+            (SYNC, "last", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+            (replace(SYNC, schema="{ }"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+            (replace(SYNC, selection={"spec": "older"}), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+            (replace(SYNC, failure="rejected"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
         ],
         ids=["nothing begun", "begun", "another policy", "another schema", "another spec", "failed"],
     )

@@ -100,7 +100,7 @@ class DescribeAFailureOfSpark:
             (PLAIN, [DIVISION], SparkJobError, "DIVIDE_BY_ZERO"),
             (FILTER, [PATTERN], ConfigError, "row_filter fails"),
             (FILTER, [FORMAT], ConfigError, "row_filter fails"),
-            (SELECT, [DIVISION], ConfigError, "select or row_filter fails for a row of 'lake.ns.t': DIVIDE_BY_ZERO"),
+            (SELECT, [DIVISION], ConfigError, "select fails for a row of 'lake.ns.t': DIVIDE_BY_ZERO"),
         ],
     )  # fmt: skip
     def it_is_named_by_what_it_follows_from(self, config, chain, expected, says):

@@ -1,0 +1,512 @@
+"""Documents of several tables: which of them changed, and how they are put together.
+
+A spec is a tree of tables. Its root has a row for each document, and each other table is linked to the one around it:
+
+    film f            root: a document for each row
+    ├── language l    l.language_id = f.language_id              an object
+    └── actor a       a.actor_id = fa.actor_id, through
+        film_actor fa    fa.film_id = f.film_id                  an array
+
+Affected roots are those of every DELETE image, joined upwards to rows of the state before, and those of every INSERT
+image, joined upwards to rows of the state after. A tree in which nothing was deleted before and nothing inserted after
+is the same tree. This holds for left equi-joins and deterministic expressions, which `open_tree` checks.
+
+The jobs join all images to the state after alone, which finds the same roots: on the path from a root to an image take
+the topmost row that has an image. The rows above it have none, so they are in every state of the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.nest import iterate_entries
+from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
+from icecdc_core.session.java_causes import failure_message
+from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
+
+if TYPE_CHECKING:
+    from icecdc_core.config.nest import Link, Nested
+
+KEY = f"{OWN_PREFIX}key_"
+_LINK, _ENTRY, _ORDER, _TIES = (f"{OWN_PREFIX}{name}" for name in ("link_", "entry", "order_", "ties"))
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A table in its place in a tree: the keys that link its rows to rows of the place above, on both sides."""
+
+    table: str
+    alias: str
+    row_filter: str
+    above: Place | None = None
+    keys: tuple[str, ...] = ()
+    keys_above: tuple[str, ...] = ()
+
+    def matching(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that the place shows, by its alias."""
+        rows = rows.alias(self.alias)
+        return rows.where(F.expr(self.row_filter)) if self.row_filter else rows
+
+    def with_keys(self, rows: DataFrame, texts: Sequence[str], prefix: str = KEY) -> DataFrame:
+        """Return rows with the values of key expressions as columns of their own."""
+        return rows.alias(self.alias).withColumns({f"{prefix}{n}": F.expr(text) for n, text in enumerate(texts)})
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A table whose rows are fields of documents, and what is nested in them."""
+
+    place: Place
+    projection: Projection
+    name: str = ""
+    entry: Nested | None = None
+    inner: tuple[Node, ...] = ()
+
+    def nodes(self) -> Iterator[Node]:
+        """Return the nodes of the tree, inner ones first."""
+        for node in self.inner:
+            yield from node.nodes()
+        yield self
+
+    def places(self) -> Iterator[Place]:
+        """Return every place of the tree, inner ones first."""
+        for node in self.nodes():
+            yield node.place
+            if node.entry and node.entry.through:
+                assert node.place.above is not None
+                yield node.place.above
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The analysed spec of documents of several tables."""
+
+    root: Node
+    schema: StructType
+    identifier_columns: tuple[str, ...]
+    used: Mapping[str, UsedColumns]
+    """By table: the columns that any expression reads."""
+    plain: Mapping[tuple[str, str], str]
+    """By table and key expression: the column that it is, perhaps cast."""
+
+
+class States(Protocol):
+    """The rows of every table at one vector of snapshots."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all roots are wanted, so that it does not pay to look for the rows of some keys."""
+
+    def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
+        """Return the rows that a place shows, or those of them whose keys are wanted."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """States that are given as frames, by the name of their table."""
+
+    frames: Mapping[str, DataFrame]
+    whole: bool = False
+
+    def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
+        """Return the rows of a place, see `States`."""
+        rows = place.matching(self.frames[place.table])
+        return rows if wanted is None else matching_keys(place, rows, texts, wanted)
+
+
+def matching_keys(place: Place, rows: DataFrame, texts: Sequence[str], wanted: DataFrame) -> DataFrame:
+    """Return the rows whose keys are wanted; ``wanted`` has the columns of `Place.with_keys`."""
+    keyed = place.with_keys(rows, texts)
+    return keyed.join(wanted, wanted.columns, "left_semi").select(*map(quoted, rows.columns))
+
+
+def key_names(texts: Sequence[str], prefix: str = KEY) -> list[str]:
+    """Return the columns of `Place.with_keys`."""
+    return [f"{prefix}{n}" for n in range(len(texts))]
+
+
+# --- The spec -------------------------------------------------------------------------------------------------------
+
+
+def nested_tables(config: SyncConfig) -> list[str]:
+    """Return the tables of a spec beside its root, each once; the root's may be one of them."""
+    links = (link for _, entry in iterate_entries(config.entries) for link in (entry.through, entry) if link)
+    return list(dict.fromkeys(link.table for link in links))
+
+
+def open_tree(
+    spark: SparkSession,
+    config: SyncConfig,
+    schemas: Mapping[str, StructType],
+    identifier_columns: Sequence[str],
+    unreadable: Mapping[str, str] | None = None,
+) -> Tree:
+    """Analyse the spec of documents of several tables, given the schema of each table."""
+    place = Place(config.table, config.alias or config.table_name, config.row_filter)
+    texts = config.select or [*map(quoted, config.columns)] or ["*"]
+    schema = schemas[config.table]
+    projection = open_projection(spark, schema, texts, place.alias, identifier_columns, unreadable or {})
+    opening = _Opening(spark, schemas, {}, {})
+    opening.note(config.table, UsedColumns(projection.used_columns | {*identifier_columns}, projection.computed_from))
+    if config.row_filter:
+        opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias))
+    root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))
+    empty = Frames({table: spark.createDataFrame([], each) for table, each in schemas.items()}, whole=True)
+    documents = _documents(root, empty.frames[config.table], empty)
+    return Tree(root, documents.schema, tuple(identifier_columns), opening.used, opening.plain)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    spark: SparkSession
+    schemas: Mapping[str, StructType]
+    used: dict[str, UsedColumns]
+    plain: dict[tuple[str, str], str]
+
+    def note(self, table: str, used: UsedColumns) -> None:
+        known = self.used.get(table, UsedColumns())
+        self.used[table] = UsedColumns(known.names | used.names, known.computed_from | used.computed_from)
+
+    def inner(
+        self, prefix: str, projection: Projection, entries: Mapping[str, Nested], above: Place
+    ) -> tuple[Node, ...]:
+        for name in entries:
+            if name.lower() in (field_name.lower() for field_name in projection.schema.names):
+                raise _refused(f"{prefix}{name}", "is a field of select, too", "give one of them another name")
+        return tuple(self.node(f"{prefix}{name}", name, entry, above) for name, entry in entries.items())
+
+    def node(self, path: str, name: str, entry: Nested, above: Place) -> Node:
+        outer = self.place(path, entry.through, above) if entry.through else above
+        place = self.place(path, entry, outer)
+        projection = self.expressions(path, place, entry.select or ["*"])
+        if entry.order_by:
+            self.expressions(path, place, [f"{text} AS {KEY}{n}" for n, text in enumerate(_ascending(entry))])
+        return Node(place, projection, name, entry, self.inner(f"{path}.", projection, entry.nest, place))
+
+    def place(self, path: str, link: Link, above: Place) -> Place:
+        """Analyse how a table is linked to the one above it."""
+        place = Place(link.table, link.name, link.row_filter, above)
+        if place.alias.lower() == above.alias.lower():
+            raise _refused(path, f"has the name '{place.alias}', as the table around it", "give it another alias")
+        if link.row_filter:
+            condition = condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
+            self.note(link.table, condition)
+        pairs = self.equalities(path, link.on, place, above)
+        place = replace(place, keys=tuple(own for own, _ in pairs), keys_above=tuple(other for _, other in pairs))
+        for each, texts in ((place, place.keys), (above, place.keys_above)):
+            found = self.expressions(path, each, [f"{text} AS {KEY}{n}" for n, text in enumerate(texts)])
+            columns = zip(texts, key_names(texts), strict=True)
+            self.plain.update(
+                {(each.table, text): found.repeated[key] for text, key in columns if key in found.repeated}
+            )
+        return place
+
+    def expressions(self, path: str, place: Place, texts: Sequence[str]) -> Projection:
+        try:
+            found = open_projection(self.spark, self.schemas[place.table], texts, place.alias, (), {})
+        except ConfigError as error:
+            raise _refused(path, error.message.removeprefix("select "), error.remedy) from error
+        self.note(place.table, UsedColumns(found.used_columns, found.computed_from))
+        return found
+
+    def equalities(self, path: str, on: str, place: Place, above: Place) -> list[tuple[str, str]]:
+        """Return the sides of each equality of a condition, with the casts that Spark compares them with."""
+        inner, outer = (
+            self.spark.createDataFrame([], self.schemas[each.table]).alias(each.alias) for each in (place, above)
+        )
+        wanted = f"must be equalities of {place.alias} and {above.alias}, joined by AND"
+        remedy = f"write {place.alias}.<column> = {above.alias}.<column>; other conditions belong into row_filter"
+        try:
+            plan = outer.join(inner, F.expr(on))._jdf.queryExecution().analyzed()
+        except PySparkException as error:
+            raise _refused(path, f"{wanted}: {failure_message(str(error))}", remedy) from error
+        inside, outside = plan.right().outputSet(), plan.left().outputSet()
+        pairs = []
+        open_ends = [plan.condition().get()]
+        while open_ends:
+            each = open_ends.pop()
+            kind = each.getClass().getSimpleName()
+            if kind not in ("And", "EqualTo"):
+                raise _refused(path, wanted, remedy)
+            sides = [each.left(), each.right()]
+            if kind == "And":
+                open_ends += reversed(sides)
+                continue
+            if sides[0].references().subsetOf(outside):
+                sides.reverse()
+            for side, attributes in zip(sides, (inside, outside), strict=True):
+                if side.references().isEmpty() or not side.references().subsetOf(attributes):
+                    raise _refused(path, wanted, remedy)
+            pairs.append((str(sides[0].sql()), str(sides[1].sql())))
+        return pairs
+
+
+def _refused(path: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(f"nest.{path} {problem}", subject="nest", value=path, remedy=remedy)
+
+
+def _is_descending(order: str) -> bool:
+    return order.lower().endswith(" desc")
+
+
+def _ascending(entry: Nested) -> list[str]:
+    """The expressions of `order_by` without their direction."""
+    return [order[: -len(" desc")] if _is_descending(order) else order for order in entry.order_by]
+
+
+# --- Which documents changed ----------------------------------------------------------------------------------------
+
+
+def find_affected_roots(tree: Tree, images: Mapping[str, DataFrame], states: States) -> DataFrame:
+    """Return the identifiers of the roots that images of rows, by the name of their table, belong to."""
+    found: list[DataFrame] = []
+    reached: dict[Place, list[DataFrame]] = {}
+    for place in tree.root.places():
+        rows = reached.pop(place, [])
+        if place.table in images:
+            rows.append(place.matching(images[place.table]))
+        if place.above is None:
+            found += [each.select(*map(quoted, tree.identifier_columns)) for each in rows]
+        elif rows:
+            names = key_names(place.keys)
+            keys = reduce(DataFrame.unionAll, [place.with_keys(each, place.keys).select(*names) for each in rows])
+            above = states.rows(place.above, place.keys_above, keys.distinct())
+            reached.setdefault(place.above, []).append(above)
+    return reduce(DataFrame.unionAll, found).distinct()
+
+
+def used_changes(tree: Tree, table: str, changes: DataFrame) -> DataFrame:
+    """Return the changes of the columns of a table that matter, without carryovers."""
+    names = [name for name in changes.columns if name in (*tree.used[table].names, *RESERVED)]
+    return changes.select(*map(quoted, names)).transform(remove_carryovers)
+
+
+# --- How a document is put together ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TreeProjection(Projection):
+    """The fields of documents of several tables, as functions of a row of the root and of the states."""
+
+    tree: Tree = field(kw_only=True)
+    states: States = field(kw_only=True)
+
+    @classmethod
+    def of(cls, tree: Tree, states: States) -> TreeProjection:
+        """Return the projection of a tree."""
+        known = {each.name: getattr(tree.root.projection, each.name) for each in fields(Projection)}
+        used, computed_from = tree.used[tree.root.place.table]
+        known |= {"schema": tree.schema, "used_columns": used, "computed_from": computed_from}
+        return cls(**known, tree=tree, states=states)
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        """Return the documents of rows of the root, followed by the columns of these rows that are none of the table's.
+
+        The entries travel beside the rows until the expressions of the root are applied.
+        """
+        beside = rows.columns[len(self.columns) :]
+        documents = _documents(self.tree.root, rows, self.states)
+        return documents.select(*map(quoted, self.schema.names), *map(quoted, beside))
+
+
+def _documents(node: Node, rows: DataFrame, states: States) -> DataFrame:
+    """The fields of rows, the columns beside those of the table, and the entries nested in them."""
+    for number, inner in enumerate(node.inner):
+        rows = _with_entries(rows, node.place, inner, number, states)
+    documents = node.projection.apply(rows)
+    return documents.withColumnsRenamed({f"{_ENTRY}{number}": inner.name for number, inner in enumerate(node.inner)})
+
+
+def _with_entries(rows: DataFrame, outer: Place, node: Node, number: int, states: States) -> DataFrame:
+    """Add what of a nested table belongs to each row: an object or null, or an array."""
+    place, entry = node.place, node.entry
+    assert entry is not None
+    assert place.above is not None
+    first = place.above if entry.through else place  # the place that is linked to these rows
+    links = key_names(first.keys, f"{_LINK}{number}_")
+    rows = outer.with_keys(rows, first.keys_above, f"{_LINK}{number}_")
+    wanted = None if states.whole else rows.select(*links).distinct().toDF(*key_names(first.keys))
+    if entry.through:
+        through = first.with_keys(states.rows(first, first.keys, wanted), first.keys, f"{_LINK}{number}_")
+        keys = key_names(place.keys)
+        through = first.with_keys(through, place.keys_above).select(*links, *keys)
+        wanted = None if states.whole else through.select(*keys).distinct()
+        found = through.join(_entries(node, states.rows(place, place.keys, wanted), states), keys)
+    else:
+        found = _entries(node, states.rows(place, place.keys, wanted), states)
+        found = found.withColumnsRenamed(dict(zip(key_names(place.keys), links, strict=True)))
+    one = _object if entry.shape == "object" else _array
+    entries = found.groupBy(*links).agg(one(node, found, links).alias(f"{_ENTRY}{number}"))
+    rows = rows.join(entries, links, "left").drop(*links)
+    if entry.shape == "array":
+        rows = rows.withColumn(f"{_ENTRY}{number}", F.coalesce(f"{_ENTRY}{number}", F.array()))
+    return rows
+
+
+def _entries(node: Node, rows: DataFrame, states: States) -> DataFrame:
+    """The rows of a nested table as entries, with their keys and what they are ordered by."""
+    assert node.entry is not None
+    place, names = node.place, key_names(node.place.keys)
+    rows = place.with_keys(rows, place.keys)
+    rows = place.with_keys(rows, _ascending(node.entry), _ORDER)
+    orders = key_names(node.entry.order_by, _ORDER)
+    rows = rows.select(*map(quoted, node.projection.columns), *names, *orders)
+    documents = _documents(node, rows, states)
+    made = (*node.projection.schema.names, *(inner.name for inner in node.inner))
+    return documents.select(*names, *orders, F.struct(*map(quoted, made)).alias(_ENTRY))
+
+
+def _object(node: Node, found: DataFrame, links: Sequence[str]) -> Column:
+    """The one entry of a group; several end the query with an error that names two."""
+    texts = F.to_json(_ENTRY, JSON_OPTIONS)
+    keys = F.to_json(F.struct(*(F.col(link).alias(key) for link, key in zip(links, node.place.keys, strict=False))))
+    message = F.concat(
+        F.lit(f"{SEVERAL_MESSAGE} '{node.name}': rows of {node.place.table} with "),
+        *(keys, F.lit(": "), F.min(texts), F.lit(", "), F.max(texts)),
+    )
+    return F.when(F.count(F.lit(1)) > 1, F.raise_error(message)).otherwise(F.first(_ENTRY))
+
+
+def _array(node: Node, found: DataFrame, links: Sequence[str]) -> Column:
+    """The entries of a group in the order of `order_by`, then of all their values."""
+    assert node.entry is not None
+    kind = found.schema[_ENTRY].dataType.simpleString()
+    is_ordered = "map<" not in kind and "variant" not in kind
+    ties = [F.col(_ENTRY)] if is_ordered else []
+    if not is_ordered or "float" in kind or "double" in kind:  # 0.0 and -0.0 are equal and have different texts
+        ties.append(F.to_json(_ENTRY, JSON_OPTIONS))
+    orders = key_names(node.entry.order_by, _ORDER)
+    by = [F.struct(F.col(name).alias("value")).alias(name) for name in orders]
+    entries = F.collect_list(
+        F.struct(*by, F.struct(*(tie.alias(f"t{n}") for n, tie in enumerate(ties))).alias(_TIES), _ENTRY)
+    )
+    descending = {name for name, text in zip(orders, node.entry.order_by, strict=True) if _is_descending(text)}
+    if is_ordered and not descending:
+        entries = F.sort_array(entries)
+    else:
+
+        def compare(one: Column, other: Column) -> Column:
+            order = F.lit(0)
+            for name in (_TIES, *reversed(orders)):
+                less, more = (other, one) if name in descending else (one, other)
+                less, more = less.getField(name), more.getField(name)
+                order = F.when(less < more, F.lit(-1)).when(less > more, F.lit(1)).otherwise(order)
+            return order
+
+        entries = F.array_sort(entries, compare)
+    return F.transform(entries, lambda each: each.getField(_ENTRY))
+
+
+# --- The two transforms, for frames of any origin -------------------------------------------------------------------
+
+
+def affected_roots(
+    spec: SyncConfig | Mapping[str, Any],
+    changes: Mapping[str, DataFrame],
+    states_from: Mapping[str, DataFrame],
+    states_to: Mapping[str, DataFrame],
+) -> DataFrame:
+    """Find the documents of several tables that changes of any of these tables affect.
+
+    They are the roots of every DELETE image, joined upwards to the rows before, and of every INSERT image, joined
+    upwards to the rows after. There may be more than had to be: that costs time, and never makes a document wrong.
+
+    Args:
+        spec: The parameters of the index, or a mapping of them: ``table``, ``alias``, ``identifier_columns``,
+            ``select``, ``row_filter``, ``nest``.
+        changes: By the name of a table, its changes as ``read_changes`` returns them; a table without changes may be
+            missing. Columns that the spec does not use, and carryovers, are dropped here.
+        states_from: By the name of a table, all its rows before the changes; a table without rows may be missing.
+        states_to: The same after the changes.
+
+    Returns:
+        The identifier columns of the affected roots, each once.
+
+    Raises:
+        ConfigError: The spec is wrong: a parameter, an expression, or a link that is no equality of two tables.
+        IdentifierColumnsError: The spec has no identifier columns.
+    """
+    tree, before = _open(spec, [states_to, states_from, changes], states_from)
+    _, after = _open(spec, [states_to, states_from, changes], states_to)
+    images = {table: used_changes(tree, table, frame) for table, frame in changes.items() if table in tree.used}
+    if not images:
+        return before[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))
+    sides = [(DELETE, Frames(before)), (INSERT, Frames(after))]
+    found = [
+        find_affected_roots(
+            tree, {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}, state
+        )
+        for kind, state in sides
+    ]
+    return reduce(DataFrame.unionAll, found).distinct()
+
+
+def assemble(
+    spec: SyncConfig | Mapping[str, Any], states: Mapping[str, DataFrame], roots: DataFrame | None = None
+) -> DataFrame:
+    """Put documents of several tables together, as they are at one state of each table.
+
+    An object without a matching row is null, an array without one is empty. Arrays are ordered by ``order_by``, then by
+    all their values.
+
+    Args:
+        spec: The parameters of the index, see ``affected_roots``.
+        states: By the name of a table, all its rows; a table without rows may be missing.
+        roots: The identifier columns of the documents to make; by default all.
+
+    Returns:
+        The fields of ``select`` (by default all columns of the root), then one for each entry of ``nest``.
+
+    Raises:
+        ConfigError: The spec is wrong: a parameter, an expression, or a link that is no equality of two tables.
+        IdentifierColumnsError: The spec has no identifier columns.
+        pyspark.errors.PySparkException: Lazily, when several rows match where the document has one object.
+    """
+    tree, frames = _open(spec, [states], states)
+    projection = TreeProjection.of(tree, Frames(frames, whole=roots is None))
+    rows = tree.root.place.matching(frames[tree.root.place.table])
+    if roots is not None:
+        ids = [*tree.identifier_columns]
+        rows = rows.join(roots.select(*map(quoted, ids)).distinct(), ids, "left_semi")
+    return projection.apply(rows.select(*map(quoted, projection.columns)))
+
+
+def _open(
+    spec: SyncConfig | Mapping[str, Any], known: Sequence[Mapping[str, DataFrame]], states: Mapping[str, DataFrame]
+) -> tuple[Tree, dict[str, DataFrame]]:
+    """Analyse a spec by the schemas of frames; with it, the frames of all its tables."""
+    config = spec if isinstance(spec, SyncConfig) else SyncConfig(**spec)
+    if not config.identifier_columns:
+        raise IdentifierColumnsError(
+            "Documents of several tables need identifier columns",
+            subject="identifier_columns",
+            value=[],
+            remedy="name the columns that identify a row of the root",
+        )
+    frames = {table: frame for each in reversed(known) for table, frame in each.items()}
+    missing = [table for table in nested_tables(config) if table not in frames]
+    if missing:
+        raise ConfigError(
+            f"There are no rows of {', '.join(missing)}", subject="states", value=sorted(frames), remedy="add a frame"
+        )
+    schemas = {
+        table: StructType([each for each in frame.schema if each.name not in RESERVED])
+        for table, frame in frames.items()
+    }
+    spark = frames[config.table].sparkSession
+    tree = open_tree(spark, config, schemas, config.identifier_columns)
+    return tree, {
+        table: states[table] if table in states else spark.createDataFrame([], schema)
+        for table, schema in schemas.items()
+    }

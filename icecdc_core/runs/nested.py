@@ -1,0 +1,227 @@
+"""Documents of several tables in a run: their tables, the vector of snapshots, and what changed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType
+
+from icecdc_core.changes.net_changes import NetChanges, PlannedRange
+from icecdc_core.changes.row_changes import changes_frame
+from icecdc_core.columns import (
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    COMMIT_SNAPSHOT_ID,
+    DELETE,
+    INSERT,
+    private_identifier,
+    quoted,
+)
+from icecdc_core.commits.position import NestedPosition, Position
+from icecdc_core.documents.nest import (
+    Place,
+    TreeProjection,
+    find_affected_roots,
+    key_names,
+    matching_keys,
+    nested_tables,
+    open_tree,
+    used_changes,
+)
+from icecdc_core.errors import ConfigError
+from icecdc_core.session.jvm import unpersist
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
+from icecdc_core.table.source import Selection, Source
+from icecdc_core.updates import merge_updates
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.runs.plan import BatchPlan
+
+Vector = Mapping[str, int | None]
+"""A snapshot of each nested table."""
+
+NESTED = "nested"
+"""The strategy of a batch of several tables."""
+
+# Iceberg compares no more values with the bounds of a file.
+_MOST_VALUES = 200
+_BOUNDED = (IntegerType, LongType, StringType)
+
+
+class TableStates:
+    """The rows of every table at one vector of snapshots, read by key where only some are wanted."""
+
+    def __init__(self, source: Source, snapshot_id: int | None, vector: Vector, whole: bool) -> None:
+        self.whole = whole
+        self.cached: list[DataFrame] = []
+        self._source = source
+        self._sources = {**source.nested, source.table.name: source}
+        self._vector = {**vector, source.table.name: snapshot_id}
+
+    def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
+        """Return the rows of a place, see ``documents.nest.States``."""
+        table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
+        values: dict[str, list[Any]] = {}
+        if wanted is not None:
+            wanted = self.cache(wanted)
+            few = wanted.limit(_MOST_VALUES + 1).collect()
+            if not few:
+                snapshot_id = None
+            elif len(few) <= _MOST_VALUES:
+                wanted = F.broadcast(table.spark.createDataFrame(few, wanted.schema))
+                values = self._values(place, texts, few)
+        files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
+        rows = place.matching(table.read(files))
+        return rows if wanted is None else matching_keys(place, rows, texts, wanted)
+
+    def cache(self, frame: DataFrame) -> DataFrame:
+        """Keep the rows of a frame until ``close``."""
+        self.cached.append(frame.persist())
+        return frame
+
+    def close(self) -> None:
+        """Release what is cached."""
+        for frame in self.cached:
+            unpersist(frame)
+
+    def _values(self, place: Place, texts: Sequence[str], rows: Sequence[Any]) -> dict[str, list[Any]]:
+        """The values of plain columns that prune data files."""
+        plain, schema = self._tree.plain, self._sources[place.table].table.schema()
+        found = {}
+        for name, text in zip(key_names(texts), texts, strict=True):
+            column = plain.get((place.table, text))
+            kinds = schema[column].dataType if column else None, type(rows[0][name])
+            if isinstance(kinds[0], _BOUNDED) and (kinds[1] is str) == isinstance(kinds[0], StringType):
+                found[str(column)] = sorted({row[name] for row in rows if row[name] is not None})
+        return found
+
+    @property
+    def _tree(self) -> Any:
+        assert isinstance(self._source.projection, TreeProjection)
+        return self._source.projection.tree
+
+
+def open_nested(source: Source, config: SyncConfig) -> Source:
+    """Return a source whose rows are documents of several tables, at the newest snapshot of each."""
+    if not config.nest:
+        return source
+    source.require_identifier_columns("documents of several tables are found by them")
+    spark, root = source.table.spark, source.table
+    tables = {name: IcebergTable(spark, name) for name in nested_tables(config) if name != root.name}
+    schemas = {name: table.schema() for name, table in (*tables.items(), (root.name, root))}
+    tree = open_tree(spark, config, schemas, source.identifier_columns, root.unreadable)
+    nested = {}
+    for name, table in tables.items():
+        metadata, used = table.metadata(), tree.used[name]
+        if config.on_history_gap == "fail":
+            table.require_visible_history(metadata)
+        nested[name] = Source(
+            table=table,
+            metadata=metadata,
+            head=head_snapshot_id(metadata),
+            columns=[each for each in schemas[name].names if each in used.names],
+            identifier_columns=[],
+            schema=schemas[name],
+            row_filter="",
+            branch=MAIN_BRANCH,
+            chosen_columns=[],
+            # Of its schema's changes, those count that change what any expression makes of its rows.
+            projection=replace(tree.root.projection, computed_from=used.computed_from, stored=("*",)),
+        )
+    source = replace(
+        source,
+        columns=[each for each in schemas[root.name].names if each in tree.used[root.name].names],
+        schema=tree.schema,
+        nest=config.nest,
+        nested=nested,
+    )
+    states = TableStates(source, source.head, heads(source), whole=True)
+    return replace(source, projection=TreeProjection.of(tree, states))
+
+
+def at_vector(source: Source, snapshot_id: int | None, vector: Vector, whole: bool = True) -> Source:
+    """Return a source whose documents have the rows that nested tables had at a vector of snapshots."""
+    if not isinstance(source.projection, TreeProjection):
+        return source
+    states = TableStates(source, snapshot_id, vector, whole)
+    return replace(source, projection=replace(source.projection, states=states))
+
+
+def heads(source: Source) -> dict[str, int | None]:
+    """Return the newest snapshot of each nested table."""
+    return {name: each.head for name, each in source.nested.items()}
+
+
+def nested_positions(source: Source, vector: Vector) -> dict[str, NestedPosition]:
+    """Return what a position stores of nested tables."""
+    return {
+        name: NestedPosition(each.table_uuid, vector[name], each.schema_json) for name, each in source.nested.items()
+    }
+
+
+def is_at_head(position: Position, source: Source) -> bool:
+    """Return whether an index has the newest snapshot of every table."""
+    return position.snapshot_id == source.head and position.nested_snapshots == heads(source)
+
+
+def lag_of_tables(position: Position, source: Source) -> tuple[int, float]:
+    """Return how many snapshots of all tables an index lacks, and the age of the oldest of them in seconds."""
+    behind = [lag(source.metadata, position.snapshot_id, source.head)]
+    for name, each in source.nested.items():
+        behind.append(lag(each.metadata, position.nested_snapshots.get(name), each.head))
+    return sum(snapshots for snapshots, _ in behind), max(seconds for _, seconds in behind)
+
+
+def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
+    """Find the roots that changes of any table affect, and put their documents together as they are at the end.
+
+    A root without a row there is deleted, because of an INSERT and a DELETE the first decides.
+    """
+    source = at_vector(source, plan.end, {name: at.snapshot_id for name, at in plan.nested.items()}, whole=False)
+    projection = source.projection
+    assert isinstance(projection, TreeProjection)
+    tree, states = projection.tree, projection.states
+    assert isinstance(states, TableStates)
+    try:
+        images = {}
+        for name, each, scans in [
+            (source.table.name, source, plan.scans),
+            *((name, source.nested[name], scans) for name, scans in plan.nested_scans.items()),
+        ]:
+            if scans:
+                changes = changes_frame(each.table, scans, Selection(tuple(sorted(tree.used[name].names))))
+                images[name] = states.cache(used_changes(tree, name, changes))
+        if not images:
+            return NetChanges()
+        ids = [private_identifier(name) for name in source.identifier_columns]
+        roots = states.cache(find_affected_roots(tree, images, states).toDF(*ids))
+        count = roots.count()
+        if count > config.max_fan_out and not config.dry_run:
+            raise ConfigError(
+                f"The changes of nested tables affect {count:,} documents of '{config.index}'",
+                subject="max_fan_out",
+                value=config.max_fan_out,
+                remedy="run the export, which builds the index anew and is faster for so many, or raise max_fan_out",
+            )
+        texts = [f"{quoted(tree.root.place.alias)}.{quoted(name)}" for name in source.identifier_columns]
+        rows = states.rows(tree.root.place, texts, roots.toDF(*key_names(texts)))
+        change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
+        documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
+        deletes = roots.selectExpr(*map(quoted, ids), f"'{DELETE}' AS {CHANGE_TYPE}", *change)
+        merged = (
+            deletes.unionByName(documents, allowMissingColumns=True)
+            .transform(shuffle_by_identifiers, ids)
+            .transform(merge_updates, ids, config.on_duplicate_identifier)
+        )
+        found = NetChanges.from_rows(merged.select(*map(quoted, documents.columns)), planned, NESTED)
+    except BaseException:
+        states.close()
+        raise
+    return replace(found, cached=(*found.cached, *states.cached))

@@ -1,0 +1,178 @@
+"""Documents of several tables: exported, synced, validated and repaired, whichever table changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import export_table, status, sync_changes, validate_table
+from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError, SeveralMatchesError, TableReplacedError
+from tests.nested_shop import Shop
+
+KINDS = (
+    "'format-version' = '2'",
+    "'format-version' = '3', 'write.update.mode' = 'merge-on-read', 'write.delete.mode' = 'merge-on-read'",
+    "'format-version' = '2', 'write.update.mode' = 'merge-on-read', 'write.delete.mode' = 'merge-on-read'",
+    "'format-version' = '1'",
+    "'format-version' = '3'",
+)
+CHANGES = {
+    "a row of a nested table": "UPDATE {country} SET name = 'Espana' WHERE country_id = 100",
+    "a row three levels below": "UPDATE {continent} SET name = 'The old world' WHERE code = 'EU'",
+    "a link of the root": "UPDATE {film} SET language_id = 2 WHERE film_id = 1",
+    "a link in the middle": "UPDATE {actor} SET country_id = 101 WHERE actor_id = 10",
+    "a row of the table between": "UPDATE {film_actor} SET film_id = 3 WHERE actor_id = 11",
+    "a nested row that goes": "DELETE FROM {language} WHERE language_id = 2",
+    "one of two children that goes": "DELETE FROM {film_actor} WHERE film_id = 1 AND actor_id = 11",
+    "a child that goes and comes back": "INSERT INTO {film_actor} VALUES (1, 11)",
+    "a nested row that comes later": "INSERT INTO {language} VALUES (9, 'Welsh', 'x')",
+    "a filter of a nested table": "UPDATE {actor} SET name = 'hidden' WHERE actor_id = 12",
+    "a filter of the root": "UPDATE {film} SET shelf = 'gone' WHERE film_id = 2",
+    "a root that goes": "DELETE FROM {film} WHERE film_id = 4",
+    "a new root": "INSERT INTO {film} VALUES (5, 'Eraserhead', 1, 1, 'a')",
+    "the key of a root": "UPDATE {film} SET film_id = 6 WHERE film_id = 5",
+}
+
+
+@pytest.fixture
+def shop(spark, name):
+    shop = Shop(spark, name, *KINDS)
+    shop.fill()
+    yield shop
+    shop.drop()
+
+
+@pytest.fixture
+def config(shop, make_config):
+    return make_config(**shop.spec)
+
+
+class DescribeDocumentsOfSeveralTables:
+    def it_follows_every_table(self, spark, shop, config, indexed):
+        exported = export_table(spark, config)
+        assert (exported.upserts, indexed()) == (4, shop.documents())
+        for what, statement in CHANGES.items():
+            shop.sql(statement)
+            expected, before = shop.documents(), indexed()
+            changed = {key for key in {*expected, *before} if expected.get(key) != before.get(key)}
+            dry = sync_changes(spark, config.replace(dry_run=True))
+            report = sync_changes(spark, config)
+            assert indexed() == expected, what
+            assert report.upserts + report.deletes == dry.upserts + dry.deletes == len(changed), what
+            assert len(report.nested_snapshots) == 5
+        found = validate_table(spark, config)
+        assert (found.ok, found.source_rows) == (True, len(shop.documents()))
+
+    def it_writes_nothing_for_a_change_that_no_document_shows(self, spark, shop, config):
+        export_table(spark, config)
+        shop.sql("UPDATE {actor} SET note = 'y'")
+        shop.sql("UPDATE {language} SET note = 'y' WHERE language_id = 1")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes, report.snapshots) == (0, 0, 2)
+        assert sync_changes(spark, config).snapshots == 0
+
+    def it_knows_the_lag_of_every_table(self, spark, shop, config):
+        export_table(spark, config)
+        shop.sql("UPDATE {actor} SET note = 'y'")
+        shop.sql("INSERT INTO {film_actor} VALUES (3, 12)")
+        (before,) = status(spark, config).indexes
+        sync_changes(spark, config)
+        (after,) = status(spark, config).indexes
+        assert (before.lag_snapshots, after.lag_snapshots) == (2, 0)
+
+    def it_finds_and_repairs_what_differs(self, spark, shop, config, opensearch, indexed):
+        export_table(spark, config)
+        opensearch.update(index=config.index, id="1", body={"doc": {"language": {"name": "?"}}}, refresh="true")
+        opensearch.delete(index=config.index, id="2", refresh="true")
+        shop.sql("DELETE FROM {actor}")  # after the position: a repair leaves that to the sync
+        found = validate_table(spark, config.replace(validate_at="position"))
+        assert (found.stale_ids, found.missing_ids) == (["1"], ["2"])
+        assert validate_table(spark, config.replace(repair=True)).ok
+        sync_changes(spark, config)
+        assert indexed() == shop.documents()
+
+    def it_starts_with_changes_alone(self, spark, shop, config, indexed):
+        started = config.replace(start_from="latest")
+        sync_changes(spark, started)
+        assert indexed() == {}
+        shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
+        sync_changes(spark, started)
+        expected = shop.documents()
+        assert indexed() == {key: expected[key] for key in ("1", "2", "3")}
+
+    def it_names_rows_that_do_not_fit_into_one_object(self, spark, shop, config, indexed):
+        shop.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
+        with pytest.raises(SeveralMatchesError, match=r"'language'.*English.*Inglese"):
+            export_table(spark, config)
+        shop.sql("DELETE FROM {language} WHERE name = 'Inglese'")
+        export_table(spark, config)
+        before = indexed()
+        shop.sql("INSERT INTO {country} VALUES (100, 'Spanien', 'EU')")
+        with pytest.raises(SeveralMatchesError, match=r"'country'.*Spain.*Spanien"):
+            sync_changes(spark, config)
+        assert indexed() == before
+
+    def it_limits_how_many_documents_a_change_may_rewrite(self, spark, shop, config, indexed):
+        export_table(spark, config)
+        limited, before = config.replace(max_fan_out=2), indexed()
+        shop.sql("UPDATE {continent} SET name = upper(name)")
+        assert sync_changes(spark, limited.replace(dry_run=True)).upserts == 3
+        with pytest.raises(ConfigError, match="affect 3 documents") as refused:
+            sync_changes(spark, limited)
+        assert (refused.value.subject, indexed()) == ("max_fan_out", before)
+        export_table(spark, limited)  # the remedy
+        assert indexed() == shop.documents()
+
+    @pytest.mark.parametrize(
+        ("statements", "error", "policy"),
+        [
+            (["UPDATE {country} SET name = 'x'", "expire"], HistoryGapError, "on_history_gap"),
+            (["DROP TABLE {country}", "create"], TableReplacedError, "on_history_gap"),
+            (["ALTER TABLE {country} RENAME COLUMN name TO label", "ALTER TABLE {country} ADD COLUMN name STRING"],
+             SchemaChangeError, "on_schema_change"),
+        ],
+        ids=["expired", "replaced", "renamed"],
+    )  # fmt: skip
+    def it_names_the_nested_table_that_stops_it(self, spark, shop, config, indexed, statements, error, policy):
+        export_table(spark, config)
+        for statement in statements:
+            if statement == "expire":
+                name = shop.table("country").removeprefix("lake.")
+                future = "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1"
+                shop.sql(f"CALL lake.system.expire_snapshots(table => '{name}', {future})")
+            elif statement == "create":
+                shop.sql("CREATE TABLE {country} (country_id INT, name STRING, continent STRING) USING iceberg")
+                shop.sql("INSERT INTO {country} VALUES (100, 'Spain', 'EU')")
+            else:
+                shop.sql(statement)
+        with pytest.raises(error, match=r"nested table '.*_country'"):
+            sync_changes(spark, config)
+        sync_changes(spark, config.replace(**{policy: "reexport"}))
+        assert indexed() == shop.documents()
+
+    def it_follows_a_rollback_of_one_table(self, spark, shop, config, indexed):
+        first = shop.sql("SELECT snapshot_id FROM {actor}.snapshots").collect()[0][0]
+        export_table(spark, config)
+        shop.sql("UPDATE {actor} SET name = 'Zoe' WHERE actor_id = 10")
+        sync_changes(spark, config)
+        name = shop.table("actor").removeprefix("lake.")
+        shop.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {first})")
+        sync_changes(spark, config)
+        assert indexed() == shop.documents()
+
+    def it_takes_another_tree_for_another_index(self, spark, shop, config, indexed):
+        export_table(spark, config)
+        nest = {name: entry for name, entry in config.nest.items() if name != "original"}
+        with pytest.raises(SchemaChangeError, match="nest"):
+            sync_changes(spark, config.replace(nest=nest))
+        sync_changes(spark, config.replace(nest=nest, on_schema_change="reexport"))
+        assert "original" not in indexed()["1"]
+
+    def it_takes_up_a_new_column_of_a_nested_table(self, spark, shop, config, indexed):
+        everything = {**config.nest["language"], "select": ["*"]}
+        config = config.replace(nest={"language": everything})
+        export_table(spark, config)
+        shop.sql("ALTER TABLE {language} ADD COLUMN iso STRING")
+        shop.sql("INSERT INTO {language} VALUES (9, 'Welsh', 'x', 'cy')")
+        sync_changes(spark, config)
+        assert indexed()["3"]["language"] == {"language_id": 9, "name": "Welsh", "note": "x", "iso": "cy"}
+        assert validate_table(spark, config).ok
