@@ -18,6 +18,7 @@ the topmost row that has an image. The rows above it have none, so they are in e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
@@ -200,8 +201,10 @@ class _Opening:
         if place.alias.lower() == above.alias.lower():
             raise _refused(path, f"has the name '{place.alias}', as the table around it", "give it another alias")
         if link.row_filter:
-            condition = condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
-            self.note(link.table, condition)
+            with _naming(path):
+                self.note(
+                    link.table, condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
+                )
         pairs = self.equalities(path, link.on, place, above)
         place = replace(place, keys=tuple(own for own, _ in pairs), keys_above=tuple(other for _, other in pairs))
         for each, texts in ((place, place.keys), (above, place.keys_above)):
@@ -213,10 +216,8 @@ class _Opening:
         return place
 
     def expressions(self, path: str, place: Place, texts: Sequence[str]) -> Projection:
-        try:
+        with _naming(path):
             found = open_projection(self.spark, self.schemas[place.table], texts, place.alias, (), {})
-        except ConfigError as error:
-            raise _refused(path, error.message.removeprefix("select "), error.remedy) from error
         self.note(place.table, UsedColumns(found.used_columns, found.computed_from))
         return found
 
@@ -250,6 +251,15 @@ class _Opening:
                     raise _refused(path, wanted, remedy)
             pairs.append((str(sides[0].sql()), str(sides[1].sql())))
         return pairs
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Say which entry has the wrong expression."""
+    try:
+        yield
+    except ConfigError as error:
+        raise _refused(path, error.message.removeprefix("select "), error.remedy) from error
 
 
 def _refused(path: str, problem: str, remedy: str) -> ConfigError:

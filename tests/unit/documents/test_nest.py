@@ -1,0 +1,192 @@
+"""The two transforms of documents of several tables, as truth tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F
+
+from icecdc_core.documents import affected_roots, assemble
+from icecdc_core.errors import ConfigError, IdentifierColumnsError
+
+FILM, LANGUAGE, CAST, ACTOR = (f"lake.shop.{name}" for name in ("film", "language", "film_actor", "actor"))
+SCHEMAS = {
+    FILM: "film_id INT, title STRING, language_id INT",
+    LANGUAGE: "language_id BIGINT, name STRING",
+    CAST: "film_id INT, actor_id INT",
+    ACTOR: "actor_id INT, name STRING, agent INT",
+}
+ROWS = {
+    FILM: [(1, "Alien", 1), (2, "Brazil", None), (3, "Coma", 9)],
+    LANGUAGE: [(1, "English"), (2, "French")],
+    CAST: [(1, 10), (1, 11), (2, 10), (None, 11)],
+    ACTOR: [(10, "Ana", 11), (11, "Bo", None)],
+}
+LANGUAGES = {"table": LANGUAGE, "alias": "l", "on": "l.language_id = f.language_id", "as": "object"}
+ACTORS = {
+    "table": ACTOR,
+    "alias": "a",
+    "through": {"table": CAST, "alias": "fa", "on": "fa.film_id = f.film_id"},
+    "on": "a.actor_id = fa.actor_id",
+    "as": "array",
+    "select": ["a.name"],
+    "order_by": "a.actor_id",
+}
+AGENT = {"table": ACTOR, "alias": "agent", "on": "agent.actor_id = a.agent", "select": ["agent.name"]}
+SPEC = {
+    "table": FILM,
+    "alias": "f",
+    "identifier_columns": ["film_id"],
+    "select": ["f.film_id"],
+    "nest": {"language": LANGUAGES, "actors": {**ACTORS, "nest": {"agent": AGENT}}},
+}
+
+
+@pytest.fixture
+def frames(spark):
+    """Make a frame of each table; given rows replace those of the example."""
+
+    def build(**given):
+        rows = {**ROWS, **{f"lake.shop.{name}": values for name, values in given.items()}}
+        return {table: spark.createDataFrame(rows[table], schema) for table, schema in SCHEMAS.items()}
+
+    return build
+
+
+@pytest.fixture
+def changes(spark):
+    def build(table, *rows):
+        schema = f"{SCHEMAS[table]}, _change_type STRING, _change_ordinal INT, _commit_snapshot_id BIGINT"
+        return {table: spark.createDataFrame([(*row, 0, 7) for row in rows], schema)}
+
+    return build
+
+
+def documents(frame):
+    texts = frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
+    return [json.loads(row[0]) for row in texts.collect()]
+
+
+class DescribeAffectedRoots:
+    @pytest.mark.parametrize(
+        ("table", "images", "before", "after", "expected"),
+        [
+            (FILM, [(1, "Alien", 1, "DELETE"), (1, "Alien", 2, "INSERT")], {}, {}, [1]),
+            (FILM, [(1, "Alien", 1, "DELETE"), (1, "Aliens", 1, "INSERT")], {}, {}, []),
+            (FILM, [(4, "Dune", 2, "INSERT")], {}, {}, [4]),
+            (LANGUAGE, [(1, "English", "DELETE"), (1, "Anglais", "INSERT")], {}, {}, [1]),
+            (LANGUAGE, [(2, "French", "DELETE")], {}, {}, []),
+            (LANGUAGE, [(9, "Welsh", "INSERT")], {}, {}, [3]),
+            (CAST, [(1, 11, "DELETE"), (2, 11, "INSERT")], {}, {}, [1, 2]),
+            (CAST, [(None, 11, "DELETE")], {}, {}, []),
+            (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bob", None, "INSERT")], {}, {}, [1, 2]),
+            (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bo", None, "INSERT")], {}, {}, []),
+            (ACTOR, [(10, "Ana", 11, "DELETE")], {}, {"film_actor": [(1, 11)]}, [1, 2]),
+            (ACTOR, [(12, "Cy", None, "INSERT")], {"film_actor": [(2, 12)]}, {"film_actor": [(3, 12)]}, [3]),
+        ],
+        ids=[
+            *("link of the root", "column that no document has", "new root", "object", "object of no root"),
+            *("object that was missing", "moved link", "link to nothing", "two levels and two places", "carryover"),
+            *("DELETE: roots before", "INSERT: roots after"),
+        ],
+    )
+    def it_finds_the_roots_of_images(self, spark, frames, changes, table, images, before, after, expected):
+        found = affected_roots(SPEC, changes(table, *images), frames(**before), frames(**after))
+        wanted = spark.createDataFrame([(each,) for each in expected], "film_id INT")
+        assert_df_equality(found, wanted, ignore_row_order=True)
+
+    def it_finds_nothing_without_changes(self, frames):
+        assert affected_roots(SPEC, {}, frames(), frames()).count() == 0
+
+    def it_takes_raw_changes_of_a_filtered_place(self, frames, changes):
+        spec = {**SPEC, "row_filter": "f.film_id > 1", "nest": {"actors": {**ACTORS, "row_filter": "name = 'Ana'"}}}
+        given = changes(ACTOR, (10, "Ana", 1, "DELETE"), (10, "Anna", 1, "INSERT"), (11, "Bo", None, "DELETE"))
+        assert [row.film_id for row in affected_roots(spec, given, frames(), frames()).collect()] == [2]
+
+
+class DescribeAssembledDocuments:
+    def it_nests_objects_and_arrays(self, frames):
+        ana, bo = {"name": "Ana", "agent": {"name": "Bo"}}, {"name": "Bo", "agent": None}
+        english = {"language_id": 1, "name": "English"}
+        found = assemble(SPEC, frames()).orderBy("film_id")
+        assert documents(found) == [
+            {"film_id": 1, "language": english, "actors": [ana, bo]},
+            {"film_id": 2, "language": None, "actors": [ana]},
+            {"film_id": 3, "language": None, "actors": []},
+        ]
+
+    def it_makes_those_of_some_roots(self, spark, frames):
+        roots = spark.createDataFrame([(2,), (2,), (7,)], "film_id INT")
+        assert [each["film_id"] for each in documents(assemble(SPEC, frames(), roots))] == [2]
+
+    @pytest.mark.parametrize(
+        ("order_by", "expected"),
+        [
+            ("name DESC", ["Bo", "Ana", "Ana"]),
+            (["length(name) DESC", "name"], ["Ana", "Ana", "Bo"]),
+            ([], ["Ana", "Ana", "Bo"]),
+        ],
+    )
+    def it_orders_arrays(self, frames, order_by, expected):
+        spec = {**SPEC, "nest": {"actors": {**ACTORS, "order_by": order_by}}}
+        rows = frames(film_actor=[(1, 11), (1, 10), (1, 10)])
+        actors = documents(assemble(spec, rows).where("film_id = 1"))[0]["actors"]
+        assert [each["name"] for each in actors] == expected
+
+    @pytest.mark.parametrize("select", [["map('n', name) AS m", "name"], ["CAST(actor_id AS DOUBLE) AS d", "name"]])
+    def it_orders_values_that_spark_does_not_compare_exactly(self, frames, select):
+        spec = {**SPEC, "nest": {"actors": {**ACTORS, "select": select, "order_by": "agent IS NULL DESC"}}}
+        (film,) = documents(assemble(spec, frames()).where("film_id = 1"))
+        assert [each["name"] for each in film["actors"]] == ["Bo", "Ana"]
+
+    def it_compares_keys_as_a_join_does(self, frames):
+        on = "CAST(l.language_id AS STRING) = f.language_id"
+        spec = {**SPEC, "nest": {"language": {**LANGUAGES, "on": on}}}
+        assert documents(assemble(spec, frames()).where("film_id = 1"))[0]["language"]["name"] == "English"
+
+    def it_ends_at_an_object_of_several_rows(self, frames):
+        rows = frames(language=[(1, "English"), (1, "Inglese")])
+        with pytest.raises(Exception, match=r"several matches for 'language'.*English.*Inglese"):
+            assemble(SPEC, rows).collect()
+
+
+class DescribeSpecs:
+    @pytest.mark.parametrize(
+        ("entry", "problem"),
+        [
+            ({"on": "l.language_id > f.language_id"}, "nest.language must be equalities of l and f"),
+            ({"on": "l.language_id = 1"}, "nest.language must be equalities of l and f"),
+            ({"on": "l.nothing = f.language_id"}, "l`.`nothing"),
+            ({"on": "rand() = f.language_id"}, "eterministic"),
+            ({"alias": "F"}, "has the name 'F', as the table around it"),
+            ({"select": ["current_date() AS today"]}, "nest.language is not deterministic"),
+            ({"select": ["explode(array(1)) AS many"]}, "nest.language does not make one row of each row"),
+            ({"row_filter": "rand() > 0"}, "nest.language row_filter is not deterministic"),
+            ({"as": "list"}, "language.as: Input should be 'object' or 'array'"),
+            ({"table": "film"}, "language.table: must have three parts"),
+            ({"filter": "x"}, "language.filter: Extra inputs"),
+        ],
+    )
+    def it_refuses_what_cannot_be_kept_right(self, frames, entry, problem):
+        spec = {**SPEC, "nest": {"language": {**LANGUAGES, **entry}}}
+        with pytest.raises(ConfigError) as refused:
+            assemble(spec, frames())
+        assert problem in str(refused.value)
+        assert "nest" in str(refused.value)
+
+    def it_refuses_a_field_twice_and_a_fourth_level(self, frames):
+        with pytest.raises(ConfigError, match=r"nest.title is a field of select, too"):
+            assemble({**SPEC, "select": ["*"], "nest": {"title": LANGUAGES}}, frames())
+        deep = LANGUAGES
+        for level in range(3):
+            deep = {**LANGUAGES, "alias": f"l{level}", "nest": {"more": deep}}
+        with pytest.raises(ConfigError, match=r"'language.more.more.more', .* below the level 3"):
+            assemble({**SPEC, "nest": {"language": deep}}, frames())
+
+    def it_needs_identifier_columns_and_every_table(self, frames):
+        with pytest.raises(IdentifierColumnsError):
+            assemble({**SPEC, "identifier_columns": []}, frames())
+        with pytest.raises(ConfigError, match=CAST):
+            assemble(SPEC, {FILM: frames()[FILM], LANGUAGE: frames()[LANGUAGE], ACTOR: frames()[ACTOR]})
