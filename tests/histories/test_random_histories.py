@@ -17,7 +17,7 @@ from icecdc_core.changes import net_changes
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, follow
 
-MANY = int(os.environ.get("ICECDC_HISTORIES", "2"))
+MANY = int(os.environ.get("ICECDC_HISTORIES", "1"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 # What a refusal must be due to: something in the stretch, or what it did to the history of the index.
 EXCUSES = {

@@ -279,15 +279,18 @@ class DescribeTypesThatSparkCannotRead:
         "geography": "geography(OGC:CRS84, spherical)",
     }  # fmt: skip
 
-    @pytest.mark.parametrize("column", ["time", "timestamp_ns", "in_a_struct", "in_a_list", "geometry"])
-    def it_refuses_the_column_by_name(self, spark, create, make_config, name, column):
-        create([field(1, "id"), field(2, column, self.UNREADABLE[column])])
-        for columns in ([], ["id", column]):
+    def it_refuses_the_column_by_name(self, spark, create, make_config, name):
+        unreadable = ("time", "timestamp_ns", "in_a_struct", "in_a_list", "geometry")
+        create(
+            [field(1, "id"), *(field(2 + n, column, self.UNREADABLE[column]) for n, column in enumerate(unreadable))]
+        )
+        for column in unreadable:
             with pytest.raises(UnsupportedTypeError, match=f"'{column}' has the type .*leave it out with the columns"):
-                export_table(spark, make_config(columns=columns))
-        if "geo" not in column:
-            with pytest.raises(UnsupportedTypeError, match=column):
-                read_changes(spark, f"lake.ns.{name}")
+                export_table(spark, make_config(columns=["id", column]))
+        with pytest.raises(UnsupportedTypeError, match="leave it out with the columns"):
+            export_table(spark, make_config())
+        with pytest.raises(UnsupportedTypeError, match="time"):
+            read_changes(spark, f"lake.ns.{name}")
 
     def it_follows_the_other_columns(self, spark, sql, make_config, indexed, name):
         sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import ConfigError, IcecdcError, IndexConflictError
+from icecdc_core.errors import IcecdcError, IndexConflictError
 
 COLUMNS = "(id BIGINT NOT NULL, title STRING, n INT) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} VALUES (1, 'a b', 1), (2, 'c', 2), (3, 'd', 3)"
@@ -124,14 +124,6 @@ def delete_foreign(index: Index, config: Any, error: IcecdcError) -> Any:
     return index.config
 
 
-def start_at_the_oldest(index: Index, config: Any, error: IcecdcError) -> Any:
-    assert type(error) is ConfigError
-    assert PositionStore(index.opensearch, config).read() is None
-    oldest = re.findall(r"the oldest is (\d+)", error.message)[0]
-    sync_changes(index.spark, config.replace(start_from=oldest))
-    return index.config
-
-
 def identify(index: Index, config: Any, error: IcecdcError) -> Any:
     """Name the columns, then run the export, with replace_index=true because the index exists."""
     named = config.replace(identifier_columns=["id"])
@@ -140,28 +132,11 @@ def identify(index: Index, config: Any, error: IcecdcError) -> Any:
     return named
 
 
-def map_as_long(index: Index, config: Any, error: IcecdcError) -> Any:
-    config = config.replace(mapping={**MAPPING, "id": {"type": "long"}})
-    export_table(index.spark, config)
-    return config
-
-
-def remove_template(index: Index, config: Any, error: IcecdcError) -> Any:
-    index.opensearch.indices.delete_index_template(name=config.index)
-    export_table(index.spark, config)
-    return config
-
-
 def expire(index: Index) -> None:
     index.sql("INSERT INTO {t} (id, title) SELECT max(id) + 1, 'z' FROM {t}")
     old = PositionStore(index.opensearch, index.config).read().snapshot_id
     name = index.config.table.removeprefix("lake.")
     index.sql(f"CALL lake.system.expire_snapshots(table => '{name}', snapshot_ids => array({old}))")
-
-
-def forget_earlier_snapshots(index: Index) -> None:
-    expire(index)
-    export_table(index.spark, index.config)
 
 
 def conflict(index: Index) -> None:
@@ -191,15 +166,6 @@ def without_identifiers(index: Index) -> Any:
 def foreign(index: Index) -> Any:
     config = index.other()
     index.opensearch.indices.create(index=config.index)
-    return config
-
-
-def with_template(index: Index) -> Any:
-    """An index template that would leave documents of the next index without a part of their row."""
-    config = index.other()
-    template = {"mappings": {"_source": {"excludes": ["n"]}}}
-    body = {"index_patterns": [f"{config.index}--*"], "priority": 900, "template": template}
-    index.opensearch.indices.put_index_template(name=config.index, body=body)
     return config
 
 
@@ -237,9 +203,6 @@ REEXPORT = changed(**OTHER_IDENTITY, on_schema_change="reexport")
 FOREIGN = "^choose another index name, or delete that index or alias if it is no longer needed$"
 OTHER_TABLE = r"^give table=\S+, or give the index of \S+ another name$"
 GONE = f"^{EXPORT} again; it builds a new index behind the alias$"
-NEVER_RUN = f"^{EXPORT} first; check `index` and `positions_index`$"
-START = "^give a snapshot that the table has, a later time, or latest; without it the sync exports the table$"
-WRONG_TYPE = "^map the fields as types that read the columns, or cast the columns in select$"
 IDENTIFY = "^name the columns .* in identifier_columns, .*; then run the export, with replace_index=true if the index"
 CASES = {
     "replaced": Case(Index.create, sync_changes, changed(), GAP, (export,)),
@@ -256,20 +219,6 @@ CASES = {
         lambda x: x.opensearch.indices.delete(index=x.physical[0]), sync_changes, changed(), GONE, (export,)
     ),
     "the alias has a filter": Case(hide_a_part, sync_changes, changed(), f"^{ALIAS}", (alias,)),
-    "no position": Case(nothing, validate_table, Index.other, NEVER_RUN, (another_index,)),
-    "a wrong start": Case(
-        forget_earlier_snapshots, sync_changes, lambda x: x.other(start_from="1"), START, (start_at_the_oldest,)
-    ),
-    "a template": Case(
-        nothing, export_table, with_template, "^remove `_source` from the template for '.*--.*'", (remove_template,)
-    ),
-    "a mapping that does not fit": Case(
-        nothing,
-        export_table,
-        lambda x: x.other(mapping={**MAPPING, "id": {"type": "ip"}}),
-        WRONG_TYPE,
-        (map_as_long,),
-    ),
     "no identifiers": Case(nothing, sync_changes, without_identifiers, IDENTIFY, (identify,)),
 }
 

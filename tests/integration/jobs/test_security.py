@@ -214,38 +214,6 @@ class DescribePlantedSecrets:
         assert actual == (0, 1, True, True, True, []), left[str(tmp_path / "out")][-3000:]
 
 
-class DescribeHostileContent:
-    VALUES = (
-        '"}}\n{"delete":{"_id":"1"}}\n',
-        "'; DROP TABLE x; --",
-        "../_all/_delete_by_query",
-        "%2e%2e%2f",
-        '\\"\\u0000\\n',
-        "\u2028\u2029\x07",
-        "a|b\\|c",
-        "*",
-        "_all",
-        "{{mustache}} ${spark.app.name} $(id)",
-    )
-    COLUMNS = ('a"b', "a`b", "x; DROP TABLE y", "$(id)", "{{v}}", "a b'c", "select", "é\U0001f9ca")
-
-    def it_is_data_and_nothing_else(self, spark, sql, make_config, indexed):
-        config = make_config(identifier_columns=["id", self.COLUMNS[0]])
-        schema = ", ".join(["id STRING", *(f"`{name.replace('`', '``')}` STRING" for name in self.COLUMNS)])
-        sql(f"CREATE TABLE {{t}} ({schema}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
-        rows = [(value, *[f"{value}{n}" for n in range(len(self.COLUMNS))]) for value in self.VALUES]
-        table = spark.table(config.table)
-        spark.createDataFrame(rows, table.schema).writeTo(config.table).append()
-        sync_changes(spark, config)
-        first = len(indexed())
-        spark.createDataFrame([(f"{v}!", *r) for v, *r in rows], table.schema).writeTo(config.table).append()
-        sql("DELETE FROM {t} WHERE id = '*'")
-        sync_changes(spark, config)
-        documents = sorted(json.dumps(document, sort_keys=True) for document in indexed().values())
-        expected = sorted(json.dumps(row.asDict(), sort_keys=True) for row in spark.table(config.table).collect())
-        assert (first, documents == expected, validate_table(spark, config).ok) == (10, True, True)
-
-
 class DescribeLeastPrivilege:
     def it_needs_no_request_that_the_role_does_not_have(
         self, spark, sql, make_config, opensearch, opensearch_url, indexed, name

@@ -128,16 +128,6 @@ class DescribeADocumentOfExpressions:
         assert document(opensearch, config, "1") == expected
         assert validate_table(spark, config).ok
 
-    def it_is_the_last_of_two_rows_of_one_identifier(self, spark, sql, make_config, opensearch):
-        create(sql)
-        sql("INSERT INTO {t} VALUES (3, 'x', 'z', 1, 2, 0)")
-        config = make_config(select=["name"], on_duplicate_identifier="last")
-        export_table(spark, config)
-        assert document(opensearch, config, "3") == {"name": "z"}
-        sql("DELETE FROM {t} WHERE name = 'z'")
-        sync_changes(spark, config)
-        assert document(opensearch, config, "3") == {"name": "n3"}
-
 
 class DescribeAChangeOfTheTable:
     def it_matters_for_a_star_within_a_function(self, spark, sql, make_config):

@@ -39,7 +39,7 @@ def of_index(opensearch, config):
 
 
 class DescribeAChangeInPlace:
-    def it_sets_dynamic_settings_and_resets_them(self, spark, opensearch, config):
+    def it_sets_and_resets_settings_and_analyzers_and_maps_new_columns(self, spark, sql, opensearch, config):
         before = physical_index(opensearch, config)
         other = config.replace(settings={"refresh_interval": "7s", "max_result_window": 20000})
         report = sync_changes(spark, other)
@@ -50,43 +50,34 @@ class DescribeAChangeInPlace:
             'the parameters of the index changed: settings.max_result_window was not set, is "20000"; '
             'settings.refresh_interval was not set, is "7s"'
         ]
-        sync_changes(spark, config)
-        settings, _ = of_index(opensearch, config)
-        assert "max_result_window" not in settings
-
-    def it_keeps_what_icecdc_sets_when_a_setting_is_gone(self, spark, opensearch, config):
-        sync_changes(spark, config.replace(settings={"gc_deletes": "2h", "number_of_replicas": 1}))
-        settings, _ = of_index(opensearch, config)
-        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("2h", "1")
-        sync_changes(spark, config)
-        settings, _ = of_index(opensearch, config)
-        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("1h", str(config.number_of_replicas))
-
-    def it_sets_and_resets_a_search_analyzer(self, spark, opensearch, config):
-        sync_changes(spark, config.replace(mapping={"title": {**TITLE, "search_analyzer": "whitespace"}}))
-        assert of_index(opensearch, config)[1]["title"]["search_analyzer"] == "whitespace"
-        sync_changes(spark, config)
-        assert "search_analyzer" not in of_index(opensearch, config)[1]["title"]
-
-    def it_maps_a_column_that_the_table_got_since(self, spark, sql, opensearch, config):
-        sql("ALTER TABLE {t} ADD COLUMN code STRING")
-        sql("INSERT INTO {t} VALUES (50, 'new', 'A B')")
-        sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}}))
-        found = opensearch.search(index=config.index, body={"query": {"term": {"code": "A B"}}})["hits"]["hits"]
-        assert [hit["_id"] for hit in found] == ["50"]
-
-    def it_is_known_from_then_on(self, spark, opensearch, config):
-        other = config.replace(settings={"refresh_interval": "7s"})
-        sync_changes(spark, other)
+        # It is known from then on.
         position = PositionStore(opensearch, config).read()
         assert sync_changes(spark, other).strategy == "none"
         assert PositionStore(opensearch, config).read() == position
-        entry = opensearch.indices.get(index=physical_index(opensearch, config))[physical_index(opensearch, config)]
-        assert icecdc_meta(entry)["spec"] == position.selection[DIGEST]
+        assert icecdc_meta(opensearch.indices.get(index=before)[before])["spec"] == position.selection[DIGEST]
+
+        sync_changes(spark, config.replace(settings={"gc_deletes": "2h", "number_of_replicas": 1}))
+        settings, _ = of_index(opensearch, config)
+        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("2h", "1")
+        assert "max_result_window" not in settings
+
+        sync_changes(spark, config.replace(mapping={"title": {**TITLE, "search_analyzer": "whitespace"}}))
+        settings, fields = of_index(opensearch, config)
+        # What icecdc sets by itself is back.
+        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("1h", str(config.number_of_replicas))
+        assert fields["title"]["search_analyzer"] == "whitespace"
+
+        sql("ALTER TABLE {t} ADD COLUMN code STRING")
+        sql("INSERT INTO {t} VALUES (50, 'new', 'A B')")
+        sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}}))
+        assert "search_analyzer" not in of_index(opensearch, config)[1]["title"]
+        found = opensearch.search(index=config.index, body={"query": {"term": {"code": "A B"}}})["hits"]["hits"]
+        assert ([hit["_id"] for hit in found], physical_index(opensearch, config)) == (["50"], before)
 
 
 class DescribeAChangeThatNeedsANewIndex:
-    def it_fails_and_says_what_differs(self, spark, config):
+    def it_fails_says_what_differs_and_leaves_the_index_as_it_is(self, spark, opensearch, config):
+        before = PositionStore(opensearch, config).read()
         for changes, problem in (
             ({"mapping": {"title": {**TITLE, "fields": {"raw": {"type": "keyword"}}}}}, "mapping.title.raw.type"),
             ({"mapping": {"title": {**TITLE, "analyzer": "english"}}}, 'was "standard", is "english"'),
@@ -95,9 +86,7 @@ class DescribeAChangeThatNeedsANewIndex:
         ):
             with pytest.raises(SchemaChangeError, match=problem):
                 sync_changes(spark, config.replace(**changes))
-
-    def it_leaves_the_index_as_it_is_when_the_server_refuses_a_new_one(self, spark, opensearch, config):
-        before = PositionStore(opensearch, config).read()
+        # The server refuses a new one.
         with pytest.raises(ConfigError, match="no_such_codec"):
             export_table(spark, config.replace(settings={"codec": "no_such_codec"}))
         assert sync_changes(spark, config).strategy == "none"
@@ -119,7 +108,7 @@ class DescribeAChangeThatNeedsANewIndex:
         missed, done = [], threading.Event()
 
         def read():
-            while not done.is_set():
+            while not done.wait(0.02):
                 if opensearch.count(index=config.index)["count"] != 20:
                     missed.append(1)
 
@@ -140,39 +129,37 @@ class DescribeAChangeThatNeedsANewIndex:
 
 
 class DescribeASpecFollowedHalfway:
-    @pytest.mark.parametrize("dies_at", ["evolve_mapping", "the last write"])
-    def it_is_put_back_when_it_is_taken_back(self, spark, opensearch, config, monkeypatch, dies_at):
+    @pytest.fixture
+    def die(self, spark, monkeypatch):
+        """Let a sync die before or after it puts its mapping in place."""
+        evolve = batch.evolve_mapping
+
+        def run(config, after):
+            def killed(*given):
+                if after:
+                    evolve(*given)
+                raise RuntimeError("killed")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(batch, "evolve_mapping", killed)
+                with pytest.raises(RuntimeError):
+                    sync_changes(spark, config)
+
+        return run
+
+    def it_is_put_back_when_it_is_taken_back(self, spark, opensearch, config, die):
         mapping = {"title": {**TITLE, "search_analyzer": "whitespace"}}
-        other = config.replace(settings={"refresh_interval": "77s"}, mapping=mapping)
-        evolve = batch.evolve_mapping
+        for after in (False, True):
+            die(config.replace(settings={"refresh_interval": "77s"}, mapping=mapping), after)
+            assert of_index(opensearch, config)[0]["refresh_interval"] == "77s"
+            sync_changes(spark, config)
+            settings, fields = of_index(opensearch, config)
+            assert ("refresh_interval" in settings, "search_analyzer" in fields["title"]) == (False, False)
+            assert PositionStore(opensearch, config).read().unfinished_specs == []
 
-        def die(*given):
-            if dies_at == "the last write":
-                evolve(*given)
-            raise RuntimeError("killed")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(batch, "evolve_mapping", die)
-            with pytest.raises(RuntimeError):
-                sync_changes(spark, other)
-        assert of_index(opensearch, config)[0]["refresh_interval"] == "77s"
-        sync_changes(spark, config)
-        settings, fields = of_index(opensearch, config)
-        assert ("refresh_interval" in settings, "search_analyzer" in fields["title"]) == (False, False)
-        assert PositionStore(opensearch, config).read().unfinished_specs == []
-
-    def it_says_which_new_field_cannot_be_put_back(self, spark, sql, opensearch, config, monkeypatch):
+    def it_says_which_new_field_cannot_be_put_back(self, spark, sql, opensearch, config, die):
         sql("ALTER TABLE {t} ADD COLUMN code STRING")
-        evolve = batch.evolve_mapping
-
-        def die(*given):
-            evolve(*given)
-            raise RuntimeError("killed")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(batch, "evolve_mapping", die)
-            with pytest.raises(RuntimeError):
-                sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}))
+        die(config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}), True)
         assert of_index(opensearch, config)[1]["code"] == {"type": "integer"}
         with pytest.raises(SchemaChangeError, match=r"code.* cannot be changed from type \[integer\] to \[text\]"):
             sync_changes(spark, config)

@@ -33,13 +33,13 @@ def plant(opensearch, name):
     opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
 
 
-def it_parses_no_document_where_all_texts_are_equal(spark, exported, monkeypatch):
-    monkeypatch.setattr(validate, "index_checksums", lambda *_: pytest.fail("parses documents"))
-    report = validate_table(spark, exported)
+def it_parses_no_document_where_all_texts_are_equal_and_takes_another_way_of_writing_for_equal(
+    spark, exported, opensearch, name, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr(validate, "index_checksums", lambda *_: pytest.fail("parses documents"))
+        report = validate_table(spark, exported)
     assert (report.ok, report.source_rows, report.index_documents) == (True, 500, 500)
-
-
-def it_takes_documents_for_equal_that_are_written_in_another_way(spark, exported, opensearch, name):
     document = opensearch.get(index=name, id="8")["_source"]
     opensearch.index(index=name, id="8", body=dict(reversed(document.items())))
     report = validate_table(spark, exported)
@@ -57,17 +57,17 @@ def it_finds_and_repairs_a_missing_an_extra_and_a_stale_document(spark, exported
     sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
     sync_changes(spark, exported)
     assert validate_table(spark, exported).ok
-
-
-def it_compares_with_the_table_or_with_the_position_while_others_commit(spark, exported, sql):
+    # Others commit: it compares with the table, or with the position.
     sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
     report = validate_table(spark, exported)
     assert (report.ok, report.missing_ids) == (False, ["1000"])
     assert validate_table(spark, exported.replace(validate_at="position")).ok
 
 
-def it_compares_tables_without_identifier_columns_by_content(spark, exported, sql, name):
-    config = exported.replace(identifier_columns=[], index=f"{name}-rows")
+def it_compares_tables_without_identifier_columns_by_content(spark, sql, make_config, name):
+    config = make_config(identifier_columns=[])
+    sql(CREATE)
+    sql(FILL)
     export_table(spark, config)
     spark.sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
     assert validate_table(spark, config).ok

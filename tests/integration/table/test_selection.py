@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -13,7 +13,7 @@ CREATE = """CREATE TABLE {{t}} (id INT, v STRING, amount INT, region STRING) USI
 TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
 'write.merge.mode' = '{mode}')"""
 FILL = "INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id), CAST(id * 10 AS INT), 'north' FROM range(6)"
-KINDS = pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")])
+KINDS = pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "copy-on-write")])
 
 
 @KINDS
@@ -56,7 +56,6 @@ def it_keeps_an_index_empty_under_a_condition_that_no_row_can_meet(spark, sql, m
     ("version", "mode", "change_mode", "policy"),
     [
         (1, "copy-on-write", "net", "fail"),
-        (2, "merge-on-read", "net", "last"),
         (3, "copy-on-write", "snapshot", "last"),
     ],
 )
@@ -150,49 +149,8 @@ class DescribeARowFilterWhoseColumnChanges:
         sync_changes(spark, renamed)
         assert (sorted(indexed()), validate_table(spark, renamed).ok) == (["0", "2"], True)
 
-    def it_is_followed_when_a_column_is_added_that_it_does_not_look_at(self, spark, sql, make_config, indexed):
-        sql(CREATE.format(version=2, mode="merge-on-read"))
-        sql(FILL)
-        config = make_config(columns=["id"], row_filter="amount < 30")
-        export_table(spark, config)
-        sql("ALTER TABLE {t} ADD COLUMN note STRING")
-        sql("ALTER TABLE {t} DROP COLUMN v")
-        sql("UPDATE {t} SET amount = 50, note = 'x' WHERE id = 0")
-        sync_changes(spark, config)
-        assert (indexed(), validate_table(spark, config).ok) == ({"1": {"id": 1}, "2": {"id": 2}}, True)
-
 
 class DescribeStartFrom:
-    def it_applies_the_selected_changes_since_then_and_no_row_before(
-        self, spark, sql, make_config, indexed, snapshots, name
-    ):
-        sql(CREATE.format(version=3, mode="merge-on-read"))
-        sql(FILL)
-        sql("UPDATE {t} SET amount = 5 WHERE id = 4")
-        sql("INSERT INTO {t} VALUES (6, 'v6', 1, 'north'), (7, 'v7', 70, 'north')")
-        committed = sql("SELECT committed_at FROM {t}.snapshots ORDER BY committed_at").collect()[1][0]
-        second = committed.astimezone(UTC) if committed.tzinfo else committed.replace(tzinfo=UTC)
-        starts = {
-            "latest": "latest",
-            "earliest": "earliest",
-            "snapshot": str(snapshots()[0]),
-            "timestamp": (second + timedelta(milliseconds=1)).isoformat(),
-        }
-
-        def config(label):
-            selection = {"columns": ["id", "v"], "row_filter": "amount < 30", "change_mode": "snapshot"}
-            return make_config(index=f"{name}-{label}", start_from=starts[label], **selection)
-
-        for label in starts:
-            sync_changes(spark, config(label))
-        sql("UPDATE {t} SET amount = 2 WHERE id = 5")
-        sql("DELETE FROM {t} WHERE id = 1")
-        for label in starts:
-            sync_changes(spark, config(label))
-        found = {label: "".join(sorted(indexed(f"{name}-{label}"))) for label in starts}
-        assert found == {"latest": "5", "earliest": "02456", "snapshot": "456", "timestamp": "56"}
-        assert validate_table(spark, config("earliest")).ok
-
     def it_refuses_a_start_that_has_expired_and_reads_all_that_is_left_when_it_starts_earliest(
         self, spark, sql, make_config, indexed, name
     ):

@@ -67,11 +67,8 @@ WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
 # Unusable answers to one index and one delete operation; the unit tests have more.
 NO_ANSWERS = {
     "too few items": Page(good_answer(WRITTEN)),
-    "something behind it": Page(good_answer(WRITTEN, DELETED) + good_answer(WRITTEN)),
     "another object": Page('{"message":"ok"}'),
-    "a text": Page(good_answer(WRITTEN, DELETED), "text/plain"),
     "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
-    "an error page of a gateway": Page("[]", status=503),
 }
 
 
