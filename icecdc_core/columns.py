@@ -38,6 +38,12 @@ KIND, DELETED, UPSERTED = f"{OWN_PREFIX}kind", 1, 2
 IS_DUPLICATE = f"{OWN_PREFIX}duplicate"
 """Whether two rows have an identifier."""
 
+PLACE = f"{OWN_PREFIX}place"
+"""The text that routes a document to its shard; only in frames of an index with `routing`."""
+
+OLD_PLACES = f"{OWN_PREFIX}old_places"
+"""Where else the document of a row may be."""
+
 _IDENTIFIER_PREFIX = f"{OWN_PREFIX}id_"
 
 JSON_OPTIONS = {
@@ -77,7 +83,7 @@ def identifier_name(column: str) -> str:
 
 def is_document_column(name: str) -> bool:
     """Whether a column of a change row is a field of the document."""
-    return name not in RESERVED and not name.startswith(_IDENTIFIER_PREFIX)
+    return name not in RESERVED and not name.startswith(OWN_PREFIX)
 
 
 def unused_name(name: str, columns: Sequence[str]) -> str:

@@ -20,7 +20,17 @@ NEEDED: dict[type[ParameterModel], dict[str, str]] = {
 # Texts that are not the default, as a job passes them.
 _PATHS = ("log_path", "metrics_folder", "report_path", "warehouse")
 _CERTIFICATES = ("opensearch_ca_certs", "opensearch_client_cert", "opensearch_client_key")
-_WORDS = ("alias", "branch", "document_id", "index", "job", "op_field", "opensearch_aws_region", "ordering_column")
+_WORDS = (
+    "alias",
+    "branch",
+    "document_id",
+    "index",
+    "job",
+    "op_field",
+    "opensearch_aws_region",
+    "ordering_column",
+    "routing",
+)
 _USERS = ("opensearch_username", "schema_registry_username")
 _COLUMNS = ("columns", "identifier_columns", "pipeline_fields", "sort_columns")
 _URLS = ("metrics_url", "opensearch_url", "schema_registry_url")
@@ -43,6 +53,7 @@ OTHER: dict[str, str] = {
     "partition_by": "days(ts)",
     "positions_index": "other-positions",
     "route_by": "topic",
+    "routing": "region",
     "routes": '{"lake.ns.a": "a.*"}',
     "row_filter": "id > 3",
     "select": '["id"]',
@@ -81,7 +92,7 @@ WITH: dict[str, dict[str, str]] = {
     },
     "topic_pattern": {"topics": ""},
 }
-WITHOUT_OTHER = {"routing", "index_column", "nest"}  # they are reserved
+WITHOUT_OTHER = {"index_column", "nest"}  # they are reserved
 OTHER |= {
     name: _other(field)
     for kind in NEEDED

@@ -33,6 +33,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_narrow_carryovers
 from icecdc_core.changes.narrow_rows import FAST, narrow_rows
+from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
 from icecdc_core.changes.scan_planning import StepScan, file_bytes
@@ -42,6 +43,8 @@ from icecdc_core.columns import (
     DELETE,
     IS_DUPLICATE,
     IS_INSERT,
+    OLD_PLACES,
+    PLACE,
     ROWS,
     quoted,
 )
@@ -260,7 +263,9 @@ class NetChanges:
     def from_rows(
         cls, rows: DataFrame, planned: PlannedRange, strategy: str, carryovers_removed: int = 0
     ) -> NetChanges:
-        """Compute, count and cache these rows."""
+        """Compute, count and cache these rows; one row for each place where they have places."""
+        if OLD_PLACES in rows.columns:
+            rows = at_each_place(rows)
         with storage_level_for(rows.sparkSession, planned.file_bytes) as level:
             rows = rows.persist(level)
             try:
@@ -307,14 +312,18 @@ def compute_inserts(planned: PlannedRange, count: bool) -> NetChanges:
     return NetChanges(rows, INSERT_ONLY, upserts=rows.count() if count else 0)
 
 
-def compute_last_rows(planned: PlannedRange, current: DataFrame) -> NetChanges:
+def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges:
     """Look up the rows that remain in the end snapshot: of several rows of one identifier, changes do not show it."""
     ids = planned.identifier_columns
     found = find_changed_identifiers(planned.changes(), ids, row_hash=planned.row_hash)
     try:
         if found.nulls:
             require_no_null(found.identifiers, ids, planned.table.name)
-        return NetChanges.from_rows(fetch_current_rows(current, ids, found), planned, LAST_ROWS, found.carryovers)
+        rows = fetch_current_rows(merge_updates(remaining, ids, on_duplicate="last"), ids, found)
+        if planned.selection.routing:
+            # Any of the rows that remain may have been the last one before.
+            rows = look_up_old_places(rows, [_deleted(planned.changes()), remaining], found.identifiers, ids)
+        return NetChanges.from_rows(rows, planned, LAST_ROWS, found.carryovers)
     finally:
         found.close()
 
@@ -324,11 +333,13 @@ def _by_narrow_rows(planned: PlannedRange) -> NetChanges:
     with tuned_for_many_groups(changes.sparkSession):
         found = find_changed_identifiers(changes, ids, planned.only_step, planned.change_count(), planned.row_hash)
     rows = fetch_changed_rows(changes, ids, found)
-    if not found.duplicates:
+    if planned.selection.routing:
+        rows = look_up_old_places(rows, [_deleted(changes)], found.identifiers, ids)
+    elif not found.duplicates:
         counts = (found.upserts, found.deletes, found.nulls, found.carryovers)
         return NetChanges(rows, NARROW_ROWS, *counts, (found.identifiers,))
     try:
-        # Computed now, because it fails if an identifier is a duplicate.
+        # Computed now, because it fails if an identifier is a duplicate, or because its places are counted.
         return NetChanges.from_rows(rows, planned, NARROW_ROWS, found.carryovers)
     finally:
         found.close()
@@ -367,4 +378,11 @@ def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
 
 def _merged(changes: DataFrame, ids: Sequence[str]) -> DataFrame:
     """Shuffle and updates; carryovers are not among these changes."""
-    return changes.transform(shuffle_by_identifiers, ids).transform(merge_updates, ids)
+    shuffled = changes.transform(shuffle_by_identifiers, ids)
+    if PLACE in changes.columns:
+        shuffled = shuffled.transform(with_old_places, ids)
+    return shuffled.transform(merge_updates, ids)
+
+
+def _deleted(changes: DataFrame) -> DataFrame:
+    return changes.where(f"NOT ({IS_INSERT})")

@@ -87,8 +87,8 @@ class SyncConfig(ParameterModel):
     pipeline_fields: Names = Field(default_factory=list)
     """Fields that an ingest pipeline makes, as a list, JSON array or "a,b"; the validation does not compare them.
     Default: none."""
-    routing: Reserved = ""
-    """Reserved for the routing of documents; not supported yet."""
+    routing: str = ""
+    """Column of the table whose value routes a document to its shard. Default: the document id does."""
     index_column: Reserved = ""
     """Reserved for an index chosen by a column; not supported yet."""
     nest: Annotated[JsonObject, AfterValidator(check_nest)] = Field(default_factory=dict)

@@ -20,6 +20,7 @@ from icecdc_core.columns import (
     CHANGE_TYPE,
     INSERT,
     JSON_OPTIONS,
+    PLACE,
     ROW_POSITION,
     identifier_name,
     is_document_column,
@@ -110,7 +111,7 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     document_key = unused_name("_document_id", changes.columns)
     identified = changes.withColumn(document_key, identifier)
     is_insert = F.col(CHANGE_TYPE) == INSERT
-    text = _json_string(F.col(document_key))
+    text = _target(F.col(document_key), changes.columns)
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
     delete = _delete(text, F.lit(str(delete_version(epoch))))
     return identified.select(
@@ -123,13 +124,15 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
 def stored_actions(dead_letters: DataFrame) -> DataFrame:
     """Turn dead letters into operations again, with the versions that they had."""
     text, version = _json_string(F.col("document_id")), F.col("version").cast("string")
+    routed = F.concat(text, F.lit(_ROUTING), _json_string(F.col("routing")))
+    text = F.when(F.col("routing") == "", text).otherwise(routed)
     upsert = _upsert(text, version, F.col("document"))
     return dead_letters.select(F.coalesce(upsert, _delete(text, version)).alias("action"))
 
 
 def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
-    """Turn document ids into delete operations."""
-    action = _delete(_json_string(F.col("id")), F.lit(str(delete_version(epoch))))
+    """Turn document ids, and their places if there are any, into delete operations."""
+    action = _delete(_target(F.col("id"), ids.columns), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
 
 
@@ -171,6 +174,15 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
     if len(texts) == 1:  # a `|` is in no digest
         unfit |= (size == DIGEST_DIGITS) & joined.rlike(DIGEST)
     return F.when(unfit, F.sha2(joined, 256)).otherwise(joined)
+
+
+_ROUTING = ',"routing":'
+
+
+def _target(document_id: Column, columns: Sequence[str]) -> Column:
+    """The JSON of a bulk line's head that says which document it is about, after the key `_id`."""
+    text = _json_string(document_id)
+    return F.concat(text, F.lit(_ROUTING), _json_string(F.col(PLACE))) if PLACE in columns else text
 
 
 def _upsert(text: Column, version: Column, document: Column) -> Column:

@@ -159,7 +159,8 @@ def open_tree(
     schema = schemas[config.table]
     projection = open_projection(spark, schema, texts, place.alias, identifier_columns, unreadable or {})
     opening = _Opening(spark, schemas, {}, {})
-    opening.note(config.table, UsedColumns(projection.used_columns | {*identifier_columns}, projection.computed_from))
+    beside = {*identifier_columns, *([config.routing] if config.routing else [])}
+    opening.note(config.table, UsedColumns(projection.used_columns | beside, projection.computed_from))
     if config.row_filter:
         opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias))
     root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))

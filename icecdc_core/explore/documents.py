@@ -10,7 +10,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from opensearchpy.exceptions import NotFoundError
 from py4j.protocol import Py4JError
 from pyspark.sql import types as T
 
@@ -202,10 +201,11 @@ def _snapshot(source: Source, snapshot_id: int) -> dict[str, Any]:
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> dict[str, Any]:
     """The document in the index, and which batch wrote it, by its version and the commit log."""
-    try:
-        found = client.get(index=view.config.index, id=document_id)
-    except NotFoundError:
+    query = {"query": {"ids": {"values": [document_id]}}, "version": True}  # it may be in any shard
+    hits = client.search(index=view.config.index, body=query)["hits"]["hits"]
+    if not hits:
         return {}
+    found = hits[0]
     version = int(found["_version"])
     epoch = epoch_of(version)
     written = f"Its version in the index is {version:,}"

@@ -195,9 +195,12 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
     require_identity(run.client, config, Look(lock.position, source))
     with run.stage("plan"):
         groups, digest = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
-    if source.identifier_columns and groups and lock.position.exists:  # the first export sees them in the end
+    # The first export sees them in the end, unless rows of one identifier may be documents in several shards.
+    if groups and (source.routing or (source.identifier_columns and lock.position.exists)):
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
+            if source.routing:
+                source.require_places(source.rows(source.files(source.head)))
             source.release()
     number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
@@ -247,6 +250,8 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
             check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
+            if source.routing:
+                source.require_places(source.rows(source.files(source.head)))
             source.release()
         files = source.files(snapshot_id)
     with run.stage("count"):

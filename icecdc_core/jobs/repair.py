@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.columns import unused_name
+from icecdc_core.changes.places import at_each_place
+from icecdc_core.columns import OLD_PLACES, PLACE, unused_name
 from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, epoch_of, to_actions, upsert_version
@@ -34,10 +35,16 @@ def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: 
     source = at_vector(source, position.snapshot_id, position.nested_snapshots)
     ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
     key = unused_name("_document_id", rows.columns)
-    wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
-    rows = rows.withColumn(key, document_id(rows.schema, ids)).join(wanted, key, "left_semi").drop(key)
+    wanted, gone = wrong.where("rows > 0").withColumnRenamed("id", key), wrong.where("rows = 0").select("id")
+    identified = rows.withColumn(key, document_id(rows.schema, ids))
+    if source.routing:
+        places = wanted.select(key, F.col("places").alias(OLD_PLACES))
+        rows = at_each_place(identified.join(places, key).drop(key))
+        gone = wrong.where("rows = 0").select("id", F.explode("places").alias(PLACE))
+    else:
+        rows = identified.join(wanted, key, "left_semi").drop(key)
     upserts = to_actions(rows, ids, epoch).select("action")
-    deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
+    deletes = delete_actions(gone, epoch).select("action")
     return upserts.unionAll(deletes)
 
 
@@ -75,6 +82,8 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
     documents; those of deleted documents show only in conflicts, after which the batch is written again.
     """
     look.source.require_identifier_columns("a repair writes single documents")
+    if look.source.routing:
+        look.source.require_places(look.source.rows(look.source.files(look.position.snapshot_id)))
     wrong = differing_documents(differences)
     newest_id, newest = newest_version(wrong)
     with run.lock(look) as (lock, source):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions, upsert_version
 from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, write_actions
@@ -84,9 +85,9 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
                 run.client.indices.refresh(index=position.physical_index)
         with run.stage("resolve"):
             heads = [(parse_action(letter["action"])[1], letter["status"]) for letter in result.dead_letters]
-            rejected_again = {head["_id"]: head["version"] for head, _ in heads}
+            rejected_again = [_document_and_version(head) for head, _ in heads]
             # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
-            by_content = {head["_id"]: head["version"] for head, status in heads if status != 409}
+            by_content = [head for head, status in heads if status != 409]
             outdated = _outdated(run.client, position.physical_index, by_content)
             if counts:
                 resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))
@@ -107,34 +108,47 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
 def _with_resolution(source: Source, position: Position, dead_letters: DataFrame) -> DataFrame:
     """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
     # Epochs begin again when a position was deleted, so versions of another index say nothing about this one.
-    of_one_document = Window.partitionBy("document_id", "physical_index")
+    of_one_document = Window.partitionBy("document_id", "routing", "physical_index")
     is_newest = F.row_number().over(of_one_document.orderBy(F.desc("version"))) == 1
     dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
     if source.identifier_columns and position.snapshot_id is not None:
         rows = source.current_rows(position.snapshot_id, "fail")
-        ids = rows.select(document_id(rows.schema, source.key_columns).alias("present")).distinct()
-        dead_letters = dead_letters.join(ids, F.col("document_id") == F.col("present"), "left")
+        place = F.col(PLACE) if source.routing else F.lit("")
+        present = document_id(rows.schema, source.key_columns).alias("present"), place.alias("place")
+        same = (F.col("document_id") == F.col("present")) & (F.col("routing") == F.col("place"))
+        dead_letters = dead_letters.join(rows.select(*present).distinct(), same, "left")
         is_wanted = F.col("present").isNotNull() == (F.col("operation") == "index")
-        dead_letters = dead_letters.withColumn("fits", F.col("fits") & is_wanted).drop("present")
+        dead_letters = dead_letters.withColumn("fits", F.col("fits") & is_wanted).drop("present", "place")
     resolution = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
     return dead_letters.withColumn("resolution", resolution).drop("fits")
 
 
-def _resolved(dead_letters: DataFrame, rejected_again: dict[str, int], outdated: list[str]) -> DataFrame:
+_DocumentAndVersion = tuple[str, str, int]
+
+
+def _document_and_version(head: dict[str, Any]) -> _DocumentAndVersion:
+    return head["_id"], head.get("routing", ""), head["version"]
+
+
+def _resolved(
+    dead_letters: DataFrame, rejected_again: list[_DocumentAndVersion], outdated: list[_DocumentAndVersion]
+) -> DataFrame:
     """Return the dead letters that are resolved now: all but those that were rejected again."""
-    is_outdated = F.col("document_id").isin(outdated)
-    open_schema = "document_id string, version long"
-    still_open = dead_letters.sparkSession.createDataFrame(list(rejected_again.items()), open_schema).where(
-        ~is_outdated
-    )
-    resolution = F.when(is_outdated, F.lit("superseded")).otherwise(F.col("resolution"))
-    return dead_letters.withColumn("resolution", resolution).join(still_open, ["document_id", "version"], "left_anti")
+    key = ["document_id", "routing", "version"]
+    refused = [(*each, each in outdated) for each in rejected_again]
+    schema = "document_id string, routing string, version long, outdated boolean"
+    found = dead_letters.join(dead_letters.sparkSession.createDataFrame(refused, schema), key, "left")
+    resolution = F.when(F.col("outdated"), F.lit("superseded")).otherwise(F.col("resolution"))
+    return found.withColumn("resolution", resolution).where(F.coalesce("outdated", F.lit(True))).drop("outdated")
 
 
-def _outdated(client: OpenSearch, index: str, versions: dict[str, int]) -> list[str]:
-    """Return the ids that have a newer version in the index than the given one."""
-    ids, newer = list(versions), []
-    for begin in range(0, len(ids), _PAGE):
-        answer = client.mget(index=index, body={"ids": ids[begin : begin + _PAGE]}, params={"_source": "false"})
-        newer += [doc["_id"] for doc in answer["docs"] if doc.get("_version", 0) > versions[doc["_id"]]]
+def _outdated(client: OpenSearch, index: str, heads: list[dict[str, Any]]) -> list[_DocumentAndVersion]:
+    """Return those of which the index has a newer version."""
+    newer = []
+    for begin in range(0, len(heads), _PAGE):
+        page = heads[begin : begin + _PAGE]
+        wanted = [{name: head[name] for name in ("_id", "routing") if name in head} for head in page]
+        answer = client.mget(index=index, body={"docs": wanted}, params={"_source": "false"})
+        found = zip(page, answer["docs"], strict=True)
+        newer += [_document_and_version(head) for head, doc in found if doc.get("_version", 0) > head["version"]]
     return newer

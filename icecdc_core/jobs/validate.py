@@ -11,6 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.jobs.repair import repair_differences, require_repairable
@@ -134,6 +135,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),
             document_json(source.schema).alias("doc"),
+            *([F.col(PLACE).alias("place")] if source.routing else []),
         )
         shards = len(run.client.search_shards(index=position.physical_index)["shards"])
         pit = run.point_in_time(position.physical_index)
@@ -172,14 +174,20 @@ def _sides(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
     """Rows and documents in one frame; ``row`` and ``document`` say which side each is from."""
     one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
     rows = table_side.select("id", "high", "low", one.alias("row"), none.alias("document"), none.alias("version"))
-    documents = index_side.select("id", "high", "low", none.alias("row"), one.alias("document"), "version")
-    return rows.unionAll(documents)
+    place = [name for name in index_side.columns if name == "place"]
+    documents = index_side.select("id", "high", "low", none.alias("row"), one.alias("document"), "version", *place)
+    return rows.unionByName(documents, allowMissingColumns=True)
 
 
 def _by_id(sides: DataFrame) -> DataFrame:
-    """One row for each id: ``id``, ``verdict`` (null: equal), ``rows``, ``documents``, ``version`` of the document."""
+    """One row for each id: ``id``, ``verdict`` (null: equal), ``rows``, ``documents``, ``version`` of the document.
+
+    With routing also the ``places`` of documents that differ.
+    """
     ids = sides.repartition("id").groupBy("id")
+    places = [F.collect_set("place").alias("places")] if "place" in sides.columns else []
     found = ids.agg(
+        *places,
         F.sum("row").alias("rows"),
         F.sum("document").alias("documents"),
         F.max("version").alias("version"),
@@ -188,15 +196,18 @@ def _by_id(sides: DataFrame) -> DataFrame:
         F.bit_xor("low").alias("low"),
     )
     equal = (F.col("rows") == F.lit(1)) & (F.col("high") == F.lit(0)) & (F.col("low") == F.lit(0))
-    no_document, no_row = F.col("documents") == F.lit(0), F.col("rows") == F.lit(0)
-    verdict = F.when(no_document, MISSING).when(no_row, EXTRA).when(~equal, STALE)
-    return found.select("id", verdict.alias("verdict"), "rows", "documents", "version")
+    no_document, too_many = F.col("documents") == F.lit(0), F.col("documents") > F.col("rows")
+    verdict = F.when(no_document, MISSING).when(too_many, EXTRA).when(~equal, STALE)
+    places = [F.when(verdict.isNotNull(), F.col("places")).alias("places")] if places else []
+    return found.select("id", verdict.alias("verdict"), "rows", "documents", "version", *places)
 
 
 def _without_equals(compared: DataFrame) -> DataFrame:
     """Replace all equal ids by one row without an id, so that little of a large table is cached."""
     identifier = F.when(F.col("verdict").isNotNull(), F.col("id")).alias("id")
-    sums = (F.sum(name).alias(name) for name in ("rows", "documents"))
+    sums = [F.sum(name).alias(name) for name in ("rows", "documents")]
+    if "places" in compared.columns:
+        sums.append(F.flatten(F.collect_list("places")).alias("places"))
     return compared.groupBy(identifier, "verdict").agg(*sums, F.max("version").alias("version"))
 
 

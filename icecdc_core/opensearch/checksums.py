@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +33,19 @@ if TYPE_CHECKING:
 # Documents that show in which form an index stores them.
 _SAMPLE = 100
 
+_ROUTING = re.compile(r'"_routing":"((?:[^"\\]|\\.)*)"')
+
 
 def as_numbers(digests: DataFrame) -> DataFrame:
     """Turn a ``digest`` of 64 hexadecimal digits into two numbers, because Spark groups those by a hash map.
 
+    Where documents have a ``place``, it is a part of what is compared.
     Each is a hash of one half. Two hashes of the whole digest would not be safer than one: somebody could search for
     texts whose digests have the same xxhash64, even for every seed.
     """
+    if "place" in digests.columns:
+        both = F.concat("digest", F.coalesce("place", F.lit("")))
+        digests = digests.withColumn("digest", F.sha2(both, 256))
     halves = {"high": 1, "low": 33}
     return digests.withColumns({half: F.xxhash64(F.substring("digest", at, 32)) for half, at in halves.items()}).drop(
         "digest"
@@ -47,7 +54,7 @@ def as_numbers(digests: DataFrame) -> DataFrame:
 
 def source_text_checksums(documents: DataFrame) -> DataFrame:
     """Return the checksums of the texts of the table's rows."""
-    return as_numbers(documents.select("id", F.sha2("doc", 256).alias("digest")))
+    return as_numbers(documents.withColumn("digest", F.sha2("doc", 256)).drop("doc"))
 
 
 def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
@@ -58,9 +65,10 @@ def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
         digest_of = content_digests(schema)
         for batch in batches:
             digests = pa.array([digest_of(orjson.loads(text)) for text in batch.column("doc").to_pylist()], pa.string())
-            yield pa.RecordBatch.from_arrays([batch.column("id"), digests], names=["id", "digest"])
+            yield batch.set_column(batch.schema.get_field_index("doc"), "digest", digests)
 
-    return as_numbers(documents.select("id", "doc").mapInArrow(digest_batches, "id string, digest string"))
+    names = ", ".join(f"{name} string" for name in documents.columns).replace("doc string", "digest string")
+    return as_numbers(documents.mapInArrow(digest_batches, names))
 
 
 def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bool:
@@ -84,13 +92,13 @@ def index_text_checksums(
         if not isinstance(answer, str):
             raise unusable_answer_error("the answer does not end with its hits", answer)
         hits = split_hits(answer, index)
-        return [(identifier, digest, None) for identifier, digest, _ in hits], hits and orjson.loads(hits[-1][2])
+        return [(key, digest, None, place) for key, digest, _, place in hits], hits and orjson.loads(hits[-1][2])
 
     return as_numbers(read_index(spark, config, pit, parts, page, False))
 
 
-def split_hits(answer: str, index: str) -> list[tuple[str, str, str]]:
-    """Split an answer at the texts around its documents.
+def split_hits(answer: str, index: str) -> list[tuple[str, str, str, str | None]]:
+    """Split an answer at the texts around its documents: id, digest, sort values and routing of each.
 
     A document that contains these texts is split in the wrong place; the parts then differ from every row.
     """
@@ -98,9 +106,11 @@ def split_hits(answer: str, index: str) -> list[tuple[str, str, str]]:
     for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
         identifier, _, rest = hit.partition('","_version":')
         before, _, after = rest.rpartition(',"sort":')
-        text = before.partition('"_source":')[2]
+        head, _, text = before.partition('"_source":')
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        hits.append((_unescaped(identifier), digest, after.partition("]")[0] + "]"))
+        routed = _ROUTING.search(head) if "_routing" in head else None
+        routing = _unescaped(routed[1]) if routed else None
+        hits.append((_unescaped(identifier), digest, after.partition("]")[0] + "]", routing))
     return hits
 
 
@@ -126,7 +136,12 @@ def index_checksums(
     def page(answer: Any) -> Page:
         hits = answer["hits"]["hits"]
         rows = [
-            (hit["_id"], digest_of(without_fields(hit["_source"], pipeline_fields, schema)), hit["_version"])
+            (
+                hit["_id"],
+                digest_of(without_fields(hit["_source"], pipeline_fields, schema)),
+                hit["_version"],
+                hit.get("_routing"),
+            )
             for hit in hits
         ]
         return rows, hits and hits[-1]["sort"]

@@ -32,8 +32,8 @@ PAGE_DOCUMENTS = 5000
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
 RANGE_DOCUMENTS = 200_000
 
-Page = tuple[list[tuple[str, str, int | None]], Any]
-"""Id, digest and version of each document of an answer, and what the next page is searched after."""
+Page = tuple[list[tuple[str, str, int | None, str | None]], Any]
+"""Id, digest, version and routing of each document of an answer, and what the next page is searched after."""
 
 
 class IndexPart(NamedTuple):
@@ -78,7 +78,7 @@ def read_index(
     page_of: Callable[[Any], Page],
     parses: bool,
 ) -> DataFrame:
-    """Read the parts of an index page by page, one task for each part; return id, digest and version of documents."""
+    """Read the parts of an index page by page, one task for each part; return id, digest, version and place, if any."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
 
     def read_part(part: IndexPart) -> Iterator[pa.RecordBatch]:
@@ -91,9 +91,9 @@ def read_index(
                 if not rows:
                     return
                 columns = zip(*rows, strict=True)
-                types = (pa.string(), pa.string(), pa.int64())
+                types = (pa.string(), pa.string(), pa.int64(), pa.string())
                 arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, names=["id", "digest", "version"])
+                yield pa.RecordBatch.from_arrays(arrays, names=["id", "digest", "version", "place"])
 
     def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_archive_caches()
@@ -107,4 +107,6 @@ def read_index(
         finally:
             gc.enable()
 
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, "id string, digest string, version long")
+    schema = "id string, digest string, version long, place string"
+    found = spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, schema)
+    return found if config.routing else found.drop("place")

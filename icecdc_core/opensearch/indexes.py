@@ -79,6 +79,8 @@ def index_definition(
     """Return the settings and the explicit mapping of a new index."""
     needed = _limits(config, schema) | vector_settings(client, config)
     mapping = index_mapping(schema, config.full_mapping, config.pipeline_fields)
+    if config.routing:
+        mapping["_routing"] = {"required": True}
     return {"settings": {"index": new_index_settings(config, needed, loading)}, "mappings": mapping}
 
 
@@ -140,7 +142,8 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     probe = physical_index(config.index, unused_epoch(client, config.index, 0))
     create_physical(client, config.replace(settings=settings), probe, schema, uuid.uuid4().hex)
     try:
-        answer = client.bulk(index=write_alias(probe), body=[{"index": {}}, sample_document(schema, properties)])
+        head = {"index": {"routing": "a"} if config.routing else {}}
+        answer = client.bulk(index=write_alias(probe), body=[head, sample_document(schema, properties)])
     finally:
         _delete(client, probe)
     if error := answer["items"][0]["index"].get("error"):

@@ -104,15 +104,19 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
         if source.nested:
             changes = compute_nested_changes(source, config, plan, planned)
         elif is_insert_only(plan.scans) and config.on_duplicate_identifier == "fail":
-            return compute_inserts(planned, count=config.dry_run)
-        elif config.on_duplicate_identifier == "last":
-            source.require_identifier_columns("rows were deleted or updated since the position")
-            changes = compute_last_rows(planned, source.current_rows(plan.end, "last"))
+            changes = compute_inserts(planned, count=config.dry_run)
         else:
-            changes = compute_net_changes(planned)
-        if changes.nulls and changes.rows is not None:
+            source.require_identifier_columns("rows were deleted or updated since the position")
+            if config.on_duplicate_identifier == "last":
+                changes = compute_last_rows(planned, source.current_rows(plan.end, "fail"))
+            else:
+                changes = compute_net_changes(planned)
+        if changes.rows is not None:
             try:
-                require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
+                if changes.nulls:
+                    require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
+                if source.routing:
+                    source.require_places(changes.rows)
             except BaseException:
                 changes.close()
                 raise

@@ -1,9 +1,9 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-An open dead letter is identified by index, table, document id, version and physical index, so a replayed batch stores
-none twice. A replay writes it with its version, so a newer document always wins; only into the physical index it was
-meant for; and only while the table still has the row, because the index may have forgotten that the document was
-deleted since.
+An open dead letter is identified by index, table, document id, routing, version and physical index, so a replayed
+batch stores none twice. A replay writes it with its version, so a newer document always wins; only into the physical
+index it was meant for; and only while the table still has the row, because the index may have forgotten that the
+document was deleted since.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 SCHEMA = (
-    "index string, table string, document_id string, version long, operation string, document string, status int, "
-    "reason string, epoch long, from_snapshot_id long, snapshot_id long, physical_index string, run_id string, "
-    "rejected_at timestamp, resolution string, resolved_at timestamp"
+    "index string, table string, document_id string, routing string, version long, operation string, document string, "
+    "status int, reason string, epoch long, from_snapshot_id long, snapshot_id long, physical_index string, "
+    "run_id string, rejected_at timestamp, resolution string, resolved_at timestamp"
 )
 _ATTEMPTS = 20
-KEY = ("index", "table", "document_id", "version", "physical_index")
+KEY = ("index", "table", "document_id", "routing", "version", "physical_index")
 
 
 def parse_action(action: str) -> tuple[str, dict[str, Any], str | None]:
@@ -60,8 +60,8 @@ def store_dead_letters(
     rows = []
     for letter in rejected:
         operation, head, document = parse_action(letter["action"])
-        of_letter = head["_id"], head["version"], operation, document, letter["status"], letter["reason"]
-        rows.append((config.index, config.table, *of_letter, *of_batch))
+        of_document = head["_id"], head.get("routing", ""), head["version"], operation, document
+        rows.append((config.index, config.table, *of_document, letter["status"], letter["reason"], *of_batch))
     name = table_name(config)
     with _usable_table(config):
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType
 
 from icecdc_core.changes.net_changes import NetChanges, PlannedRange
+from icecdc_core.changes.places import look_up_old_places
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
@@ -18,6 +19,7 @@ from icecdc_core.columns import (
     COMMIT_SNAPSHOT_ID,
     DELETE,
     INSERT,
+    IS_INSERT,
     private_identifier,
     quoted,
 )
@@ -37,7 +39,7 @@ from icecdc_core.session.jvm import unpersist
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
-from icecdc_core.table.source import Selection, Source
+from icecdc_core.table.source import Selection, Source, place_expression
 from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
@@ -187,12 +189,12 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
     source = at_vector(source, plan.end, {name: at.snapshot_id for name, at in plan.nested.items()}, whole=False)
     projection = source.projection
     assert isinstance(projection, TreeProjection)
-    tree, states = projection.tree, projection.states
+    tree, states, root = projection.tree, projection.states, source.table.name
     assert isinstance(states, TableStates)
     try:
         images = {}
         for name, each, scans in [
-            (source.table.name, source, plan.scans),
+            (root, source, plan.scans),
             *((name, source.nested[name], scans) for name, scans in plan.nested_scans.items()),
         ]:
             if scans:
@@ -220,7 +222,13 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
             .transform(shuffle_by_identifiers, ids)
             .transform(merge_updates, ids, config.on_duplicate_identifier)
         )
-        found = NetChanges.from_rows(merged.select(*map(quoted, documents.columns)), planned, NESTED)
+        merged = merged.select(*map(quoted, documents.columns))
+        if source.routing:
+            keys = [f"{quoted(name)} AS {quoted(private_identifier(name))}" for name in source.identifier_columns]
+            placed = [rows, *(each.where(f"NOT ({IS_INSERT})") for name, each in images.items() if name == root)]
+            placed = [each.selectExpr(*keys, place_expression(source.routing)) for each in placed]
+            merged = look_up_old_places(merged, placed, roots, ids)
+        found = NetChanges.from_rows(merged, planned, NESTED)
     except BaseException:
         states.close()
         raise

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegralType, StringType, StructType
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
     INSERT,
+    PLACE,
     ROW_POSITION,
+    identifier_name,
     private_identifier,
     quoted,
 )
@@ -48,6 +50,7 @@ class Selection:
     delete_columns: tuple[str, ...] = ()
     projection: Projection | None = None
     identifier_columns: tuple[str, ...] = ()
+    routing: str = ""
 
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
@@ -63,6 +66,8 @@ class Selection:
             )
             position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else place
             selected.append(f"{position} AS {ROW_POSITION}")
+        if self.routing:
+            selected.append(place_expression(self.routing))
         rows = rows.selectExpr(*selected, *more)
         return rows if self.projection is None else self.projection.apply(rows)
 
@@ -80,6 +85,11 @@ class Selection:
         return selected.selectExpr(*(texts.get(name, quoted(name)) for name in selected.columns))
 
 
+def place_expression(routing: str) -> str:
+    """SQL text of the column `PLACE`, which is null for a row without a place."""
+    return f"nullif(make_valid_utf8(cast({quoted(routing)} AS string)), '') AS {PLACE}"
+
+
 def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
     """Check that the position of every row of these files is known."""
     if len(tasks) and table.has_row_lineage and not table.have_row_ids(tasks):
@@ -92,6 +102,9 @@ def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
             "do): that gives every row its id",
         )
 
+
+# The types whose text in a document is that of a cast.
+_ROUTING_TYPES: tuple[type[DataType], ...] = (StringType, IntegralType, BooleanType, DateType, DecimalType)
 
 # Changes that an index can follow where a field is the column itself.
 _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
@@ -117,6 +130,7 @@ class Source:
     nest: Mapping[str, Any] = field(default_factory=dict)
     nested: Mapping[str, Source] = field(default_factory=dict)
     """By name, the other tables of documents of several tables."""
+    routing: str = ""
 
     @property
     def key_columns(self) -> list[str]:
@@ -140,14 +154,16 @@ class Source:
     def schema_json(self) -> str:
         """The current Iceberg schema of the columns that matter: those of a document, its id and the condition."""
         schema = self.metadata.schema
-        wanted = {*self.columns, *self.identifier_columns, *self.condition.names}
+        wanted = {*self.columns, *self.identifier_columns, *self.condition.names, self.routing}
         fields = [column for column in schema["fields"] if column["name"] in wanted]
         return json.dumps({"type": "struct", "schema-id": schema["schema-id"], "fields": fields})
 
     @property
     def selection(self) -> Selection:
         """What is read of the table's rows; without identifier columns also where each row lies."""
-        selection = Selection(tuple(self.columns), self.row_filter, with_row_position=not self.identifier_columns)
+        selection = Selection(
+            tuple(self.columns), self.row_filter, with_row_position=not self.identifier_columns, routing=self.routing
+        )
         if self.projection is None:
             return selection
         return replace(
@@ -170,6 +186,8 @@ class Source:
             stored["select"] = list(self.projection.stored)
         if self.nest:
             stored["nest"] = dict(self.nest)
+        if self.routing:
+            stored["routing"] = self.routing
         return {**stored, **self.spec}
 
     def fields_since(self, schema: str) -> frozenset[str]:
@@ -223,6 +241,19 @@ class Source:
             rows = self.rows(self.files(snapshot_id))
             require_unique(rows, self.key_columns, self.table.name, allow_duplicates=on_duplicate == "last")
 
+    def require_places(self, rows: DataFrame) -> None:
+        """Check that rows have the value that routes their documents."""
+        keys = self.key_columns or [ROW_POSITION]
+        for row in rows.where(f"{PLACE} IS NULL").select(*map(quoted, keys)).limit(1).collect():
+            found = {identifier_name(name): row[name] for name in keys}
+            raise ConfigError(
+                f"The routing column '{self.routing}' of '{self.table.name}' is null or empty in the row {found}",
+                subject="routing",
+                value=self.routing,
+                remedy="give the row a value, or leave such rows out with row_filter; a column that is never null "
+                "needs neither, and then a new export",
+            )
+
     def require_identifier_columns(self, why: str) -> None:
         """Refuse work that needs identifier columns when there are none."""
         if not self.identifier_columns:
@@ -264,6 +295,8 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     identifiers = list(config.identifier_columns) or table.identifier_columns()
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
     require_identifier_types(identifiers, schema)
+    if config.routing:
+        _require_routing(config.routing, schema)
     projection = None
     if config.select:
         projection = open_projection(spark, schema, config.select, config.alias, identifiers, table.unreadable)
@@ -298,7 +331,20 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         chosen_columns=list(config.columns),
         condition=condition,
         projection=projection,
+        routing=config.routing,
     )
+
+
+def _require_routing(name: str, schema: StructType) -> None:
+    _require_columns("routing", [name], schema, ColumnNotFoundError)
+    kind = schema[name].dataType
+    if not isinstance(kind, _ROUTING_TYPES):
+        raise ConfigError(
+            f"Column '{name}' of type {kind.simpleString()} cannot route documents",
+            subject="routing",
+            value=name,
+            remedy="use a column of a string, whole number, date, decimal or boolean type",
+        )
 
 
 def _require_columns(parameter: str, names: Sequence[str], schema: StructType, error: type[Any]) -> None:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 from opensearchpy import OpenSearch
 from opensearchpy.helpers import scan
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from icecdc_core import SyncConfig, sync_changes
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
+from icecdc_core.jobs import sync
 from icecdc_core.reporting.reports import RunReport
+from icecdc_core.runs.batch import write_batch
 from tests.histories.lake import Lake
+from tests.placed_documents import placed_documents
 
 REFUSALS = (HistoryGapError, SchemaChangeError, TableReplacedError)
 SYNCED = "synced"
@@ -30,6 +36,25 @@ def follow(spark: SparkSession, config: SyncConfig) -> tuple[str, RunReport]:
         return type(refusal).__name__, sync_changes(spark, reexporting)
 
 
+class _BrokenOffError(Exception):
+    pass
+
+
+def break_off(spark: SparkSession, config: SyncConfig, n: int) -> None:
+    """Sync, and stop with all or a half of the documents written, as a kill does or as a rejected document does."""
+
+    def write(run, lock, actions):  # type: ignore[no-untyped-def]
+        if n % 3 and actions is not None:
+            actions = actions.where(F.crc32("action") % 2 == n % 2)
+        write_batch(run, lock, actions)
+        if n % 4 > 1:
+            lock.record(failure="a document was rejected")
+        raise _BrokenOffError
+
+    with mock.patch.object(sync, "write_batch", write), suppress(_BrokenOffError, *REFUSALS):
+        sync_changes(spark, config)
+
+
 def indexed(client: OpenSearch, index: str, columns: list[str]) -> dict[str, dict[str, Any]]:
     """The whole index; a column that a document lacks, as one written before the column was added, is null."""
     client.indices.refresh(index=index)
@@ -42,6 +67,12 @@ def assert_equal(client: OpenSearch, index: str, lake: Lake) -> None:
     actual = indexed(client, index, lake.spark.table(lake.table).columns)
     differing = {key for key in {*expected, *actual} if expected.get(key) != actual.get(key)}
     assert {key: (expected.get(key), actual.get(key)) for key in differing} == {}
+
+
+def assert_placed(client: OpenSearch, config: SyncConfig, lake: Lake) -> None:
+    """Every row has one document, in its place, and there are no others."""
+    places = [(key, routing) for key, routing, _ in placed_documents(client, config.index)]
+    assert places == sorted((key, row[config.routing]) for key, row in lake.rows().items())
 
 
 def assert_true_changes(spark: SparkSession, lake: Lake) -> None:

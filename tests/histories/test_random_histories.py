@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from icecdc_core import SyncConfig, export_table
+from icecdc_core import SyncConfig, export_table, validate_table
 from icecdc_core.changes import net_changes
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
-from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, follow
+from tests.histories.proof import SYNCED, assert_equal, assert_placed, assert_true_changes, break_off, follow
 
 MANY = int(os.environ.get("ICECDC_HISTORIES", "1"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
@@ -25,7 +25,7 @@ EXCUSES = {
     "TableReplacedError": {"DROP and re-create"},
     "SchemaChangeError": {"CREATE OR REPLACE"},
 }
-SYNC = "sync"
+SYNC, BROKEN_SYNC, MOVE = "sync", "sync that breaks off", "UPDATE of the partition column"
 # Rows come and go more often than histories are rewritten.
 CHANGES = {**OPERATIONS, **HISTORIES}
 STEPS = st.one_of(
@@ -36,51 +36,66 @@ STEPS = st.one_of(
 )
 # By default no table as small as these is read by row ids.
 ROW_IDS_FROM_ROWS = st.sampled_from([0, net_changes.ROW_IDS_FROM_ROWS])
-HISTORY = st.lists(st.tuples(STEPS, st.integers(0, 20)), min_size=3, max_size=12)
 
 
 class DescribeARandomHistory:
     @pytest.mark.timeout(6 * 3600)
     def it_is_followed(self, spark, warehouse, opensearch, opensearch_url, name):
-        lived = []
+        _live_many(spark, warehouse, opensearch, opensearch_url, name, STEPS)
 
-        @seed(SEED)
-        @settings(
-            max_examples=MANY,
-            deadline=None,
-            database=None,
-            # A history takes seconds to live, so a failing one is shown as it is.
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-            print_blob=True,
+    @pytest.mark.timeout(6 * 3600)
+    def it_leaves_no_document_twice_or_behind_when_places_change(
+        self, spark, warehouse, opensearch, opensearch_url, name
+    ):
+        steps = st.one_of(STEPS, st.sampled_from([MOVE, BROKEN_SYNC]))
+        _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, routing="region", number_of_shards=3)
+
+
+def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, **parameters):
+    lived = []
+
+    @seed(SEED)
+    @settings(
+        max_examples=MANY,
+        deadline=None,
+        database=None,
+        # A history takes seconds to live, so a failing one is shown as it is.
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    @given(
+        kind=st.sampled_from(KINDS),
+        row_ids_from=ROW_IDS_FROM_ROWS,
+        history=st.lists(st.tuples(steps, st.integers(0, 20)), min_size=3, max_size=12),
+    )
+    def live(kind, row_ids_from, history):
+        lived.append(kind.name)
+        print(
+            f"{len(lived)}: {kind.name}, row ids from {row_ids_from}: {', '.join(step for step, _ in history)}",
+            flush=True,
         )
-        @given(kind=st.sampled_from(KINDS), row_ids_from=ROW_IDS_FROM_ROWS, history=HISTORY)
-        def live(kind, row_ids_from, history):
-            lived.append(kind.name)
-            print(
-                f"{len(lived)}: {kind.name}, row ids from {row_ids_from}: {', '.join(step for step, _ in history)}",
-                flush=True,
-            )
-            table = f"{name}_{len(lived)}"
-            config = SyncConfig(
-                table=f"lake.ns.{table}",
-                index=table,
-                opensearch_url=opensearch_url,
-                warehouse=str(warehouse),
-                identifier_columns=["id"],
-                positions_index=f"positions-{table}",
-            )
-            lake = Lake(spark, warehouse, table, kind)
-            try:
-                with mock.patch.object(net_changes, "ROW_IDS_FROM_ROWS", row_ids_from):
-                    _live(spark, opensearch, config, lake, history)
-            finally:
-                lake.drop()
-                opensearch.indices.delete(index=f"{table}--*,positions-{table}", ignore_unavailable=True)
+        table = f"{name}_{len(lived)}"
+        config = SyncConfig(
+            table=f"lake.ns.{table}",
+            index=table,
+            opensearch_url=opensearch_url,
+            warehouse=str(warehouse),
+            identifier_columns=["id"],
+            positions_index=f"positions-{table}",
+            **parameters,
+        )
+        lake = Lake(spark, warehouse, table, kind)
+        try:
+            with mock.patch.object(net_changes, "ROW_IDS_FROM_ROWS", row_ids_from):
+                _live(spark, opensearch, config, lake, history)
+        finally:
+            lake.drop()
+            opensearch.indices.delete(index=f"{table}--*,positions-{table}", ignore_unavailable=True)
 
-        live()
-        print(f"{len(lived)} histories, seed {SEED}")
-        assert len(lived) >= min(MANY, 1)
+    live()
+    print(f"{len(lived)} histories, seed {SEED}")
+    assert len(lived) >= min(MANY, 1)
 
 
 def _live(spark, opensearch, config, lake, history):
@@ -88,6 +103,9 @@ def _live(spark, opensearch, config, lake, history):
     export_table(spark, config)
     stretch = set()
     for step, n in [*history, (SYNC, 0)]:
+        if step == BROKEN_SYNC:
+            break_off(spark, config, n)
+            continue
         if step != SYNC:
             CHANGES[step](lake, n)
             stretch.add(step)
@@ -95,5 +113,10 @@ def _live(spark, opensearch, config, lake, history):
         outcome, _ = follow(spark, config)
         assert outcome == SYNCED or EXCUSES[outcome] & stretch, (outcome, stretch)
         assert_equal(opensearch, config.index, lake)
+        if config.routing:
+            assert_placed(opensearch, config, lake)
         stretch.clear()
-    assert_true_changes(spark, lake)
+    if config.routing:
+        assert validate_table(spark, config).ok
+    else:
+        assert_true_changes(spark, lake)

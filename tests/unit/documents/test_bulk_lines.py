@@ -12,6 +12,7 @@ from icecdc_core.documents.bulk_lines import (
     document_id,
     document_json,
     epoch_of,
+    stored_actions,
     to_actions,
     upsert_version,
 )
@@ -195,6 +196,21 @@ class DescribeToActions:
     def it_makes_one_complete_operation_of_a_row(self, spark, change, expected):
         df = row(spark, id="7", v="'x'", _change_type=f"'{change}'", _change_ordinal="0", _commit_snapshot_id="1L")
         assert tuple(to_actions(df, ["id"], 3).first()) == expected
+
+    def it_says_where_the_document_is(self, spark):
+        changes = [("INSERT", "a"), ("DELETE", 'b"')]
+        df = spark.createDataFrame(changes, "_change_type string, _icecdc_place string").selectExpr("7 AS id", "*")
+        found = [row["action"] for row in to_actions(df, ["id"], 3).collect()]
+        assert found == [
+            '{"index":{"_id":"7","routing":"a","version":7,"version_type":"external"}}\n{"id":7}\n',
+            '{"delete":{"_id":"7","routing":"b\\"","version":6,"version_type":"external"}}\n',
+        ]
+        letters = spark.createDataFrame(
+            [("7", "a", 7, '{"id":7}'), ("7", 'b"', 6, None), ("8", "", 6, None)],
+            "document_id string, routing string, version long, document string",
+        )
+        again = [row["action"] for row in stored_actions(letters).collect()]
+        assert again == [*found, '{"delete":{"_id":"8","version":6,"version_type":"external"}}\n']
 
     def it_keeps_a_column_that_is_named_as_its_own(self, spark):
         df = row(spark, id="7", _document_id="'x'", _change_type="'INSERT'")

@@ -71,13 +71,22 @@ def it_splits_answers_into_documents():
     texts = ['{"a":1,"sort":[7]}', '{"_source":{"b":"\\",\\"sort\\":[1]"}}', "{}"]
     found = split_hits(answer(("x", 1, texts[0]), ('"\\ü', 12, texts[1]), ("z", 3, texts[2])), "i-1")
     digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-    assert found == [("x", digests[0], "[0]"), ('"\\ü', digests[1], "[1]"), ("z", digests[2], "[2]")]
+    kept = [("x", digests[0], "[0]"), ('"\\ü', digests[1], "[1]"), ("z", digests[2], "[2]")]
+    assert found == [(*each, None) for each in kept]
+
+
+@pytest.mark.parametrize("routing", ["a", 'a","_source":{"', "\\", '_routing":"x"'])
+def it_finds_the_routing_of_a_document(routing):
+    routed = f'"_score":null,"_routing":{json.dumps(routing)},"_source":'
+    text = answer(("x", 1, '{"_routing":"b"}')).replace('"_score":null,"_source":', routed)
+    digest = hashlib.sha256(b'{"_routing":"b"}').hexdigest()
+    assert split_hits(text, "i-1") == [("x", digest, "[0]", routing)]
 
 
 def it_continues_after_a_document_that_contains_an_answer():
     inner = answer(("y\\", 1, "{}"))
     found = split_hits(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
-    assert found[-1] == ("u", hashlib.sha256(b"{}").hexdigest(), "[2]")
+    assert found[-1][:3] == ("u", hashlib.sha256(b"{}").hexdigest(), "[2]")
     assert hashlib.sha256(inner.encode()).hexdigest() not in [text for _, text, *_ in found]
 
 

@@ -1,0 +1,57 @@
+"""The places of documents that `routing` distributes over shards, and how a document moves from one to another.
+
+OpenSearch finds a document by its id within one shard only, so a document that moves is deleted at the old place and
+indexed at the new one. Here the row of identifier ``1`` was in ``a``, was moved to ``b`` and is in ``c`` now:
+
+    ==  ======  =====  ===========      ==  ======  =====
+    id  change  place  old places       id  change  place
+    ==  ======  =====  ===========      ==  ======  =====
+    1   INSERT  c      [a, b]      ->   1   DELETE  a
+    2   INSERT  a      [a]              1   DELETE  b
+    3   DELETE         [b]              1   INSERT  c
+                                        2   INSERT  a
+                                        3   DELETE  b
+    ==  ======  =====  ===========      ==  ======  =====
+
+The old places are those of all DELETE rows of a range, of intermediate steps too: an earlier batch that failed may have
+written its documents there. Whether two places are one shard does not matter, nor in which order a shard gets its
+operations: of one batch, an INSERT has a higher version than a DELETE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, IS_INSERT, OLD_PLACES, PLACE, quoted
+
+_DELETED_AT = f"collect_set(CASE WHEN NOT ({IS_INSERT}) THEN {PLACE} END)"
+
+
+def with_old_places(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+    """Add the places of the DELETE rows of each identifier; after ``shuffle_by_identifiers`` without an exchange."""
+    window = Window.partitionBy(*map(quoted, identifier_columns))
+    return changes.withColumn(OLD_PLACES, F.expr(_DELETED_AT).over(window))
+
+
+def look_up_old_places(
+    rows: DataFrame, images: Sequence[DataFrame], changed: DataFrame, identifier_columns: Sequence[str]
+) -> DataFrame:
+    """Add the places that the changed identifiers have in other frames."""
+    ids = list(identifier_columns)
+    every = reduce(DataFrame.unionAll, (image.select(*map(quoted, ids), PLACE) for image in images))
+    found = every.join(changed.select(*map(quoted, ids)), ids, "left_semi")
+    places = found.groupBy(*map(quoted, ids)).agg(F.collect_set(PLACE).alias(OLD_PLACES))
+    return rows.join(places, ids, "left").select(*map(quoted, rows.columns), OLD_PLACES)
+
+
+def at_each_place(rows: DataFrame) -> DataFrame:
+    """Return a DELETE row for each old place of a row that is not its own, then the row if it is an INSERT."""
+    elsewhere = f"coalesce(if({IS_INSERT}, array_except({OLD_PLACES}, array({PLACE})), {OLD_PLACES}), array())"
+    deletes = f"transform({elsewhere}, place -> struct('{DELETE}' AS {CHANGE_TYPE}, place AS {PLACE}))"
+    insert = f"if({IS_INSERT}, array(struct('{INSERT}' AS {CHANGE_TYPE}, {PLACE})), array())"
+    others = [quoted(name) for name in rows.columns if name not in (CHANGE_TYPE, PLACE, OLD_PLACES)]
+    return rows.selectExpr(*others, f"inline(concat({deletes}, {insert}))")

@@ -1,0 +1,317 @@
+"""Documents that a column routes to shards: they move with their rows, and are nowhere twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import errors, export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core.changes import net_changes
+from tests.broken_runs import forget_commit
+from tests.nested_shop import Shop
+from tests.placed_documents import placed_documents, placed_rows
+
+PLACES = ("a", "b", "c", "d", "e")
+FOUR_SHARDS = {"routing": "place", "number_of_shards": 4}
+KINDS = {
+    "v2 copy-on-write": "'format-version' = '2'",
+    "v2 merge-on-read": "'format-version' = '2', 'write.update.mode' = 'merge-on-read', "
+    "'write.delete.mode' = 'merge-on-read'",
+    "v3 copy-on-write": "'format-version' = '3'",
+}
+PROPERTIES = KINDS["v2 copy-on-write"]
+
+
+@pytest.fixture
+def lake(sql):
+    """Make the table of this test: 20 rows, 4 in each place."""
+
+    def make(properties=PROPERTIES):
+        sql(f"CREATE TABLE {{t}} (id INT, name STRING, place STRING) USING iceberg TBLPROPERTIES ({properties})")
+        values = ", ".join(f"({n}, 'row {n}', '{PLACES[n % 5]}')" for n in range(20))
+        sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM VALUES {values}")
+
+    return make
+
+
+@pytest.fixture
+def in_place(opensearch, sql, spark, name):
+    """Whether every row has one document, where its row says, and nothing else is there."""
+
+    def check(config, select="*"):
+        assert placed_documents(opensearch, name) == placed_rows(sql(f"SELECT {select} FROM {{t}}"), "place")
+        report = validate_table(spark, config)
+        assert (report.ok, report.missing, report.extra, report.stale) == (True, 0, 0, 0)
+
+    return check
+
+
+def move(sql, to, where):
+    sql(f"UPDATE {{t}} SET place = '{to}' WHERE {where}")
+
+
+class DescribeAMovedRow:
+    @pytest.mark.parametrize(
+        ("kind", "mode"),
+        [
+            ("v2 copy-on-write", "net"),
+            ("v2 merge-on-read", "net"),
+            ("v3 copy-on-write", "net"),
+            ("v2 copy-on-write", "snapshot"),
+        ],
+    )
+    def it_is_one_document_at_its_new_place(self, spark, sql, make_config, lake, in_place, kind, mode):
+        lake(KINDS[kind])
+        config = make_config(**FOUR_SHARDS, change_mode=mode)
+        export_table(spark, config)
+        in_place(config)
+        for n, place in enumerate(PLACES):
+            move(sql, place, f"id % 5 = {(n + 2) % 5} AND id < 15")
+        sql("DELETE FROM {t} WHERE id = 1")
+        move(sql, "c", "id = 2")
+        move(sql, "e", "id = 2")
+        sql("DELETE FROM {t} WHERE id = 3")
+        sql("INSERT INTO {t} VALUES (1, 'again', 'e'), (99, 'new', 'd')")
+        dry = sync_changes(spark, config.model_copy(update={"dry_run": True}))
+        report = sync_changes(spark, config)
+        in_place(config)
+        assert report.upserts == dry.upserts
+        assert report.deletes + report.already_applied == dry.deletes
+
+    def it_is_found_by_row_ids(self, spark, sql, make_config, lake, in_place, monkeypatch):
+        monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
+        lake(KINDS["v3 copy-on-write"])
+        config = make_config(**FOUR_SHARDS)
+        export_table(spark, config)
+        move(sql, "a", "id < 8")
+        sync_changes(spark, config)
+        in_place(config)
+
+    def it_moves_where_no_document_has_its_place(self, spark, sql, make_config, lake):
+        lake()
+        config = make_config(**FOUR_SHARDS, select=["id", "upper(name) AS name"])
+        export_table(spark, config)
+        move(sql, "b", "id < 8")
+        sync_changes(spark, config)
+        assert sync_changes(spark, config).upserts == 0
+        report = validate_table(spark, config)
+        assert (report.ok, report.index_documents) == (True, 20)
+
+    def it_is_the_last_of_several_rows(self, spark, sql, make_config, lake, opensearch, name):
+        lake()
+        config = make_config(**FOUR_SHARDS, on_duplicate_identifier="last")
+        export_table(spark, config)
+        for place in ("e", "c", "d"):  # the greatest name is that of "c", then that of "d"
+            sql(f"INSERT INTO {{t}} VALUES (1, 'row 1 {'z' if place != 'e' else ''} {place}', '{place}')")
+            sync_changes(spark, config)
+        sql("DELETE FROM {t} WHERE id = 1 AND place = 'd'")
+        sync_changes(spark, config)
+        found = [each for each in placed_documents(opensearch, name) if each[0] == "1"]
+        assert [place for _, place, _ in found] == ["c"]
+        assert validate_table(spark, config).ok
+
+    def it_is_deleted_where_a_failed_batch_put_it(self, spark, sql, make_config, lake, in_place):
+        # The batch wrote an intermediate place and then some documents were rejected, so it is not repeated.
+        lake()
+        select = ["id", "place", "replace(name, 'row ', '') AS name"]
+        config = make_config(**FOUR_SHARDS, select=select, mapping={"name": {"type": "long"}})
+        export_table(spark, config)
+        for n, place in enumerate(PLACES):
+            move(sql, place, f"id < 15 AND id % 5 = {(n + 1) % 5}")
+        sql("UPDATE {t} SET name = 'no number' WHERE id = 19")
+        with pytest.raises(errors.RejectedDocumentsError):
+            sync_changes(spark, config)
+        move(sql, "d", "id < 7")
+        sql("DELETE FROM {t} WHERE id IN (8, 19)")
+        sync_changes(spark, config)
+        in_place(config, "id, place, replace(name, 'row ', '') AS name")
+
+    def it_is_followed_from_a_batch_that_was_killed(self, spark, sql, make_config, lake, in_place, opensearch):
+        lake()
+        config = make_config(**FOUR_SHARDS)
+        export_table(spark, config)
+        move(sql, "b", "id < 15")
+        forget_commit(opensearch, config, sync_changes(spark, config))
+        move(sql, "c", "id < 9")
+        sql("DELETE FROM {t} WHERE id = 10")
+        sync_changes(spark, config)
+        in_place(config)
+
+
+class DescribeADocumentOfSeveralTables:
+    def it_moves_with_the_row_of_its_root(self, spark, make_config, opensearch, name):
+        shop = Shop(spark, name, KINDS["v2 copy-on-write"], KINDS["v3 copy-on-write"])
+        try:
+            shop.fill()
+            config = make_config(**shop.spec, routing="shelf", number_of_shards=4)
+            with pytest.raises(errors.ConfigError, match="'film_id': 1"):
+                export_table(spark, config)
+            shop.sql("UPDATE {film} SET shelf = 'a'")
+            export_table(spark, config)
+            shop.sql("UPDATE {film} SET shelf = 'b' WHERE film_id IN (1, 4)")
+            shop.sql("UPDATE {language} SET name = 'Welsh' WHERE language_id = 1")
+            shop.sql("DELETE FROM {film} WHERE film_id = 2")
+            report = sync_changes(spark, config)
+            assert (report.upserts, report.deletes) == (3, 3)
+            places = {"1": "b", "3": "a", "4": "b"}
+            documents = shop.documents()
+            assert placed_documents(opensearch, name) == [(key, at, documents[key]) for key, at in places.items()]
+            shop.sql("UPDATE {language} SET name = 'English'")
+            sync_changes(spark, config)
+            assert validate_table(spark, config).ok
+            shop.sql("UPDATE {film} SET shelf = '' WHERE film_id = 1")
+            with pytest.raises(errors.ConfigError, match="'film_id': 1"):
+                sync_changes(spark, config)
+        finally:
+            shop.drop()
+
+
+class DescribeAMissingPlace:
+    @pytest.mark.parametrize("value", ["NULL", "''"])
+    def it_is_refused_before_the_first_write(self, spark, sql, make_config, lake, in_place, opensearch, name, value):
+        lake()
+        config = make_config(**FOUR_SHARDS)
+        export_table(spark, config)
+        before = placed_documents(opensearch, name)
+        sql(f"INSERT INTO {{t}} VALUES (7001, 'new', 'a'), (7002, 'new', {value})")
+        for _ in range(2):
+            with pytest.raises(errors.ConfigError, match=r"routing column 'place'.*'id': 7002.*row_filter") as refused:
+                sync_changes(spark, config)
+            sql("UPDATE {t} SET name = 'changed' WHERE id < 10")
+        assert refused.value.subject == "routing"
+        for job in (export_table, lambda s, c: export_table(s, c.model_copy(update={"dry_run": True}))):
+            with pytest.raises(errors.ConfigError, match="'id': 7002"):
+                job(spark, config)
+        assert placed_documents(opensearch, name) == before
+        sql("UPDATE {t} SET place = 'd' WHERE id = 7002")
+        sync_changes(spark, config.model_copy(update={"change_mode": "snapshot"}))
+        in_place(config)
+
+    def it_is_refused_by_the_first_export(self, spark, sql, make_config, lake, opensearch, name):
+        lake()
+        sql("INSERT INTO {t} VALUES (7002, 'new', NULL)")
+        with pytest.raises(errors.ConfigError, match="'id': 7002"):
+            export_table(spark, make_config(**FOUR_SHARDS))
+        assert opensearch.indices.get(index=f"{name}--*", params={"expand_wildcards": "all"}) == {}
+
+
+class DescribeTheColumn:
+    @pytest.mark.parametrize(
+        ("routing", "error", "says"),
+        [
+            ("plaec", errors.ColumnNotFoundError, "no column 'plaec'"),
+            ("amount", errors.ConfigError, "type double cannot route"),
+        ],
+    )
+    def it_must_exist_and_have_one_text(self, spark, sql, make_config, lake, routing, error, says):
+        lake()
+        sql("ALTER TABLE {t} ADD COLUMN amount DOUBLE")
+        with pytest.raises(error, match=says) as refused:
+            export_table(spark, make_config(routing=routing))
+        assert refused.value.subject == "routing"
+
+    def it_needs_an_export_when_it_changes(self, spark, sql, make_config, lake, in_place, opensearch, name):
+        lake()
+        export_table(spark, make_config(number_of_shards=4))
+        with pytest.raises(errors.SchemaChangeError, match="another routing"):
+            sync_changes(spark, make_config(**FOUR_SHARDS))
+        config = make_config(**FOUR_SHARDS, on_schema_change="reexport")
+        sync_changes(spark, config)
+        in_place(config)
+        (mapping,) = opensearch.indices.get_mapping(index=name).values()
+        assert mapping["mappings"]["_routing"] == {"required": True}
+
+    def it_follows_a_new_column_of_the_table(self, spark, sql, make_config, lake, in_place):
+        lake()
+        config = make_config(**FOUR_SHARDS, mapping={"name": {"type": "keyword"}})
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN more INT")
+        move(sql, "b", "id < 8")
+        sync_changes(spark, config)
+        sql("UPDATE {t} SET more = 1")
+        sync_changes(spark, config)
+        in_place(config)
+
+    def it_finds_rows_that_share_an_identifier_in_several_shards(self, spark, sql, make_config, lake):
+        lake()
+        sql("INSERT INTO {t} VALUES (1, 'twice', 'c')")
+        with pytest.raises(errors.DuplicateIdentifierError):
+            export_table(spark, make_config(**FOUR_SHARDS))
+
+    def it_spreads_over_shards_by_partitions_of_the_server(self, spark, sql, make_config, lake, in_place):
+        lake()
+        config = make_config(**FOUR_SHARDS, settings={"routing_partition_size": 2})
+        export_table(spark, config)
+        move(sql, "b", "id < 8")
+        sync_changes(spark, config)
+        in_place(config)
+
+    def it_places_rows_without_identifiers(self, spark, sql, make_config, lake):
+        lake()
+        config = make_config(**FOUR_SHARDS, identifier_columns=[])
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (7001, 'new', 'e')")
+        sync_changes(spark, config)
+        report = validate_table(spark, config)
+        assert (report.ok, report.index_documents) == (True, 21)
+
+
+class DescribeTheValidation:
+    def it_finds_misplaced_documents_and_repairs_them(self, spark, sql, make_config, lake, in_place, opensearch, name):
+        lake()
+        config = make_config(**FOUR_SHARDS)
+        export_table(spark, config)
+        move(sql, "a", "id = 1")
+        sync_changes(spark, config)
+
+        def put(identity, routing, version):
+            body = {"id": int(identity), "name": f"row {identity}", "place": PLACES[int(identity) % 5]}
+            where = {"index": name, "id": identity, "params": {"routing": routing}}
+            opensearch.index(**where | {"body": body}, version=version, version_type="external")
+
+        put("2", "d", 99)  # beside the one in its place
+        put("3", "c", 99)  # in place of it
+        opensearch.delete(index=name, id="3", params={"routing": "d", "version": 99, "version_type": "external"})
+        put("77", "b", 99)
+        put("77", "e", 98)
+        opensearch.delete(index=name, id="4", params={"routing": "e", "version": 99, "version_type": "external"})
+        report = validate_table(spark, config)
+        assert (report.ok, report.missing, report.extra, report.stale) == (False, 1, 2, 1)
+        assert (report.missing_ids, report.extra_ids, report.stale_ids) == (["4"], ["2", "77"], ["3"])
+        repaired = validate_table(spark, config.model_copy(update={"repair": True}))
+        assert (repaired.ok, repaired.repaired) == (True, 7)
+        in_place(config)
+        move(sql, "e", "id IN (2, 3, 4)")
+        sync_changes(spark, config)
+        in_place(config)
+
+    def it_finds_a_wrong_routing_within_the_right_shard(self, spark, make_config, lake, opensearch, name):
+        lake()
+        config = make_config(routing="place")
+        export_table(spark, config)
+        body = {"id": 1, "name": "row 1", "place": "b"}
+        opensearch.index(index=name, id="1", body=body, routing='"_source":{', version=99, version_type="external")
+        assert validate_table(spark, config).stale_ids == ["1"]
+        assert validate_table(spark, config.model_copy(update={"repair": True})).ok
+
+
+class DescribeADeadLetter:
+    def it_is_replayed_at_its_place_while_its_row_is_there(self, spark, sql, make_config, lake, in_place, opensearch):
+        lake()
+        config = make_config(**FOUR_SHARDS, mapping={"name": {"type": "keyword"}}, max_rejected_documents=9)
+        export_table(spark, config)
+        long = "concat(name, repeat('x', 40000))"
+        sql(f"UPDATE {{t}} SET name = {long}, place = 'c' WHERE id IN (1, 2, 4)")
+        report = sync_changes(spark, config)
+        assert (report.rejected, report.deletes) == (3, 2)
+        letters = sql(f"SELECT document_id, routing FROM lake.ns.icecdc_dead_letters WHERE index = '{config.index}'")
+        assert sorted(map(tuple, letters.collect())) == [("1", "c"), ("2", "c"), ("4", "c")]
+        move(sql, "d", "id = 1")
+        again = sync_changes(spark, config)
+        assert again.rejected == 1
+        replayed = replay_dead_letters(spark, config)
+        # Row 1 is not at "c" any more; the others are rejected again.
+        assert replayed.steps == [{"letters": 4, "replayed": 0, "superseded": 1, "rejected": 3}]
+        sql("UPDATE {t} SET name = 'short' WHERE id IN (1, 2, 4)")
+        sync_changes(spark, config)
+        assert replay_dead_letters(spark, config).steps[0]["rejected"] == 0
+        in_place(config)
