@@ -5,15 +5,15 @@ EXTENDS Protocol
 \* The names of runs, identifiers and values do not matter.
 Symmetry == Permutations(Runs) \cup Permutations(Ids) \cup Permutations(Values)
 
-\* The rows of a snapshot that nothing names and to which the table cannot be rolled back do not matter.
+\* The rows of a snapshot that nothing names and to which no table can be rolled back do not matter.
 InUse ==
     {head} \cup Named(pos)
-    \cup (IF left.rollbacks > 0 THEN 1..Len(snaps) ELSE {})
     \cup UNION {IF "batch" \in DOMAIN run[r] THEN {run[r].batch.to} \cup run[r].batch.cut ELSE {} : r \in Runs}
     \cup UNION {IF "memory" \in DOMAIN run[r] /\ run[r].memory # None THEN Named(run[r].memory) ELSE {} : r \in Runs}
     \cup {run[r].view.head : r \in {r \in Runs : "view" \in DOMAIN run[r]}}
     \cup {run[r].snap : r \in {r \in Runs : run[r].at \in {"compared", "repair"}}}
+Used(t) == IF left.rollbacks > 0 THEN 1..Len(snaps[t]) ELSE {v[t] : v \in InUse}
 View ==
-    <<[s \in 1..Len(snaps) |-> IF s \in InUse THEN snaps[s] ELSE None],
-      head, gone \cap InUse, pos, owner, docs, alias, late, run, left, Cardinality(gone)>>
+    <<[t \in Tables |-> [s \in 1..Len(snaps[t]) |-> IF s \in Used(t) THEN snaps[t][s] ELSE None]],
+      head, {g \in gone : g[2] \in Used(g[1])}, pos, owner, docs, alias, late, run, left, Cardinality(gone)>>
 =============================================================================

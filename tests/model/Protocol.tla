@@ -1,5 +1,5 @@
 ------------------------------ MODULE Protocol ------------------------------
-(* The commit protocol of icecdc: one table, one index, several runs. docs/proof.md explains it in words.
+(* The commit protocol of icecdc: one index, its tables, several runs. docs/proof.md explains it in words.
 
    Time does not exist here. A lease may expire at any moment, a process may stop at any moment and continue at any
    later one, and a request that was sent may be executed at any later moment or never. So what is shown here holds for
@@ -13,10 +13,12 @@ CONSTANTS
     Ids,           \* identifiers of rows, and so of documents
     Values,        \* what a row can contain
     None,          \* no row, no document, no run
-    Commits,       \* commits to the table after its first snapshot
+    Nested,        \* tables nested in the documents; their row of an identifier belongs to the root of that identifier
+    Moving,        \* the row of the root decides in which place (routing, index) its document is
+    Commits,       \* commits to the tables after their first snapshots
     Batches,       \* batches that are begun
     Exports,       \* exports that are begun
-    Rollbacks,     \* rollbacks of the table
+    Rollbacks,     \* rollbacks of a table
     Expirations,   \* snapshots that expire
     Losses,        \* physical indexes that somebody deletes before readers see them
     Synced,        \* the index exists at the start and is in sync with the first snapshot
@@ -27,12 +29,12 @@ CONSTANTS
     Mutations      \* what a wrong implementation would do
 
 VARIABLES
-    snaps,         \* the snapshots of the table, oldest first; a snapshot is a row or None for each identifier
-    head,          \* the table's current snapshot
-    gone,          \* snapshots that expired
+    snaps,         \* the snapshots of each table, oldest first; a snapshot is a row or None for each identifier
+    head,          \* the vector of current snapshots: one for each table
+    gone,          \* snapshots that expired: <<table, snapshot>>
     pos,           \* the stored position
     owner,         \* the run that the position names as holder of the lock
-    docs,          \* physical indexes: which rows the export has, and version and value of each document
+    docs,          \* physical indexes: where the documents of the export are, and version and value of each document
     alias,         \* physical indexes behind the readers' alias
     late,          \* bulk operations that were sent and may still be executed
     run,           \* what each run is doing
@@ -44,7 +46,21 @@ vars == <<snaps, head, gone, pos, owner, docs, alias, late, run, left>>
 Mutated(name) == name \in Mutations
 
 -----------------------------------------------------------------------------
-(* Positions and batches. `from_snapshot_id` of a begun batch is the position's snapshot, so it needs no field. *)
+(* Positions and batches speak of vectors. A begun batch begins at that of the position, so it needs no field for it. *)
+
+Root == "root"
+Tables == {Root} \cup Nested
+Nowhere == [t \in Tables |-> 0]
+Expired(vector) == \E t \in Tables : <<t, vector[t]>> \in gone
+
+\* The document of an identifier: its rows in all tables, where the root has one.
+Row(vector, id) == snaps[Root][vector[Root]][id]
+Document(vector, id) ==
+    IF Row(vector, id) = None \/ Nested = {} THEN Row(vector, id) ELSE [t \in Tables |-> snaps[t][vector[t]][id]]
+Places == IF Moving THEN Values ELSE {None}
+PlaceOf(vector, id) == IF Moving THEN Row(vector, id) ELSE None
+Keys == Ids \X Places
+Wanted(vector, key) == IF PlaceOf(vector, key[1]) = key[2] THEN Document(vector, key[1]) ELSE None
 
 NoBatch == [kind |-> "none"]
 Batch(kind, epoch, to, cut, idx) ==
@@ -52,24 +68,26 @@ Batch(kind, epoch, to, cut, idx) ==
 
 Idle == [at |-> "idle"]
 NoDocument == [ver |-> 0, val |-> None]
-RowsOf(snapshot) == {i \in Ids : snaps[snapshot][i] # None}
-Empty(snapshot) == [rows |-> RowsOf(snapshot), doc |-> [i \in Ids |-> NoDocument]]
-Exported(snapshot) ==
-    [rows |-> RowsOf(snapshot),
-     doc |-> [i \in Ids |-> IF snaps[snapshot][i] = None THEN NoDocument ELSE [ver |-> 3, val |-> snaps[snapshot][i]]]]
+KeysOf(vector) == {key \in Keys : Wanted(vector, key) # None}
+Empty(vector) == [rows |-> KeysOf(vector), doc |-> [key \in Keys |-> NoDocument]]
+Exported(vector) ==
+    [rows |-> KeysOf(vector),
+     doc |-> [key \in Keys |->
+                 IF key \in KeysOf(vector) THEN [ver |-> 3, val |-> Wanted(vector, key)] ELSE NoDocument]]
 
 Init ==
-    /\ snaps \in {<<rows>> : rows \in [Ids -> Values \cup {None}]}
-    /\ head = 1
+    /\ snaps \in [Tables -> {<<rows>> : rows \in [Ids -> Values \cup {None}]}]
+    /\ head = [t \in Tables |-> 1]
     /\ gone = {}
-    /\ pos = IF Synced THEN [snap |-> 1, idx |-> 1, epoch |-> 1, batch |-> NoBatch]
-                       ELSE [snap |-> 0, idx |-> 0, epoch |-> 0, batch |-> NoBatch]
+    /\ pos = IF Synced THEN [snap |-> head, idx |-> 1, epoch |-> 1, batch |-> NoBatch]
+                       ELSE [snap |-> Nowhere, idx |-> 0, epoch |-> 0, batch |-> NoBatch]
     /\ owner = None
-    /\ docs = IF Synced THEN (1 :> Exported(1)) ELSE <<>>
+    /\ docs = IF Synced THEN (1 :> Exported(head)) ELSE <<>>
     /\ alias = IF Synced THEN {1} ELSE {}
     /\ late = {}
     /\ run = [r \in Runs |-> Idle]
-    /\ left = [exports |-> Exports, rollbacks |-> Rollbacks, losses |-> Losses, repairs |-> Repairs]
+    /\ left = [commits |-> Commits, exports |-> Exports, rollbacks |-> Rollbacks, losses |-> Losses,
+               repairs |-> Repairs]
 
 -----------------------------------------------------------------------------
 (* Bulk operations and their versions. *)
@@ -77,19 +95,24 @@ Init ==
 UpsertVersion(epoch) == 2 * epoch + 1
 DeleteVersion(epoch) == IF Mutated("equal versions") THEN 2 * epoch + 1 ELSE 2 * epoch
 
-Upsert(idx, id, epoch, value) == [idx |-> idx, id |-> id, ver |-> UpsertVersion(epoch), val |-> value]
-Delete(idx, id, epoch) == [idx |-> idx, id |-> id, ver |-> DeleteVersion(epoch), val |-> None]
+Upsert(batch, id) ==
+    [idx |-> batch.idx, key |-> <<id, PlaceOf(batch.to, id)>>, ver |-> UpsertVersion(batch.epoch),
+     val |-> Document(batch.to, id)]
+Delete(batch, key) == [idx |-> batch.idx, key |-> key, ver |-> DeleteVersion(batch.epoch), val |-> None]
 
-\* What a sync writes: the last step in which a row changed decides, so the value is that of the last snapshot. A sync
-\* may also write rows that did not change, with the values they have. No check needs that; Trace.tla says which they were.
+\* What a sync writes: the document of each root that changed in any table, as it is at the last vector. It deletes in
+\* every place that the document had at the position or at a cut. A sync may also write documents that did not change.
+\* No check needs that; Trace.tla says which they were.
 Rewritten(batch) == {}
-Changed(from, batch) == {i \in Ids : \E s \in batch.cut \cup {batch.to} : snaps[s][i] # snaps[from][i]}
+Changed(from, batch) ==
+    {i \in Ids : \E v \in batch.cut \cup {batch.to} : Document(v, i) # Document(from, i)}
 SyncItems(from, batch) ==
-    LET after == snaps[batch.to]
-        one(i) == IF after[i] = None THEN Delete(batch.idx, i, batch.epoch)
-                  ELSE Upsert(batch.idx, i, batch.epoch, after[i])
-        pair(i) == IF Pairs /\ after[i] # None /\ snaps[from][i] # None THEN {Delete(batch.idx, i, batch.epoch)} ELSE {}
-    IN UNION {{one(i)} \cup pair(i) : i \in Changed(from, batch) \cup Rewritten(batch)}
+    LET earlier == {from} \cup (IF Mutated("deletes go to the place at the position") THEN {} ELSE batch.cut)
+        new(i) == IF Row(batch.to, i) = None THEN {} ELSE {<<i, PlaceOf(batch.to, i)>>}
+        old(i) == {<<i, PlaceOf(v, i)>> : v \in earlier} \cap Keys
+        items(i) == {Upsert(batch, key[1]) : key \in new(i)}
+                    \cup {Delete(batch, key) : key \in IF Pairs THEN old(i) ELSE old(i) \ new(i)}
+    IN UNION {items(i) : i \in Changed(from, batch) \cup Rewritten(batch)}
 
 \* An export has two file groups: the row of one identifier, and the others. `order` says which one is first.
 \* Trace.tla replaces both definitions by the groups that were recorded.
@@ -97,42 +120,47 @@ Orders == Ids
 GroupsOf(order) == <<{order}, Ids \ {order}>>
 Complete(batch) == batch.done = Len(GroupsOf(batch.order))
 Group(batch) == GroupsOf(batch.order)[batch.done + 1]
-GroupItems(batch) ==
-    {Upsert(batch.idx, i, batch.epoch, snaps[batch.to][i]) : i \in Group(batch) \cap RowsOf(batch.to)}
+GroupItems(batch) == {Upsert(batch, i) : i \in {i \in Group(batch) : Row(batch.to, i) # None}}
 
 \* OpenSearch with version_type=external applies an operation whose version is newer than the one it remembers.
 Applies(item, indexes) ==
     /\ item.idx \in DOMAIN indexes
-    /\ Mutated("internal versions") \/ Mutated("any version") \/ item.ver > indexes[item.idx].doc[item.id].ver
+    /\ Mutated("internal versions") \/ Mutated("any version") \/ item.ver > indexes[item.idx].doc[item.key].ver
+    \* An index for some documents is created by the first operation: a delete must leave its tombstone there, too.
+    /\ Mutated("a delete creates no index") /\ item.val = None =>
+        \E i \in Ids : indexes[item.idx].doc[<<i, item.key[2]>>].ver > 0
 
 \* While versions are external and no tombstone is forgotten, an operation that does not apply now never will.
-NeverForgets == ~Collects /\ ~Mutated("internal versions") /\ ~Mutated("any version")
+NeverForgets == ~Collects /\ {"internal versions", "any version", "a delete creates no index"} \cap Mutations = {}
 Pending(items, indexes) == IF NeverForgets THEN {m \in items : Applies(m, indexes)} ELSE items
 
 -----------------------------------------------------------------------------
-(* The table. A run knows it as it was when the run opened it: which snapshots there are, and which one is current. *)
+(* The tables. A run knows them as they were when the run opened them: which snapshots there are, and which are current. *)
 
-TableNow == [known |-> Len(snaps), head |-> head]
+TableNow == [known |-> [t \in Tables |-> Len(snaps[t])], head |-> head]
 
-CommitRows(rows) ==
-    /\ snaps' = Append(snaps, rows)
-    /\ head' = Len(snaps')
-    /\ UNCHANGED <<gone, pos, owner, docs, alias, late, run, left>>
 CommitTable ==
-    /\ Len(snaps) <= Commits
-    /\ \E rows \in [Ids -> Values \cup {None}] : rows # snaps[head] /\ CommitRows(rows)
+    /\ left.commits > 0 /\ left' = [left EXCEPT !.commits = @ - 1]
+    /\ \E t \in Tables : \E rows \in [Ids -> Values \cup {None}] :
+        /\ rows # snaps[t][head[t]]
+        /\ snaps' = [snaps EXCEPT ![t] = Append(@, rows)]
+        /\ head' = [head EXCEPT ![t] = Len(snaps[t]) + 1]
+    /\ UNCHANGED <<gone, pos, owner, docs, alias, late, run>>
 
 RollBack ==
     /\ left.rollbacks > 0
-    /\ head' \in (1..Len(snaps)) \ (gone \cup {head})
+    /\ \E t \in Tables : \E s \in 1..Len(snaps[t]) :
+        s # head[t] /\ <<t, s>> \notin gone /\ head' = [head EXCEPT ![t] = s]
     /\ left' = [left EXCEPT !.rollbacks = @ - 1]
     /\ UNCHANGED <<snaps, gone, pos, owner, docs, alias, late, run>>
 
 \* Only the snapshots that the position names matter: of the others an expiration forbids just the rollback to it.
+\* A table that is dropped and created again is one whose snapshots all expired.
 Named(p) == {p.snap} \cup (IF p.batch.kind = "none" THEN {} ELSE {p.batch.to} \cup p.batch.cut)
 Expire ==
     /\ Cardinality(gone) < Expirations
-    /\ \E s \in (Named(pos) \cap 1..Len(snaps)) \ (gone \cup {head}) : gone' = gone \cup {s}
+    /\ \E t \in Tables : \E s \in {v[t] : v \in Named(pos)} \ {0, head[t]} :
+        <<t, s>> \notin gone /\ gone' = gone \cup {<<t, s>>}
     /\ UNCHANGED <<snaps, head, pos, owner, docs, alias, late, run, left>>
 
 -----------------------------------------------------------------------------
@@ -140,11 +168,11 @@ Expire ==
    several times, in any order, or never; and an answer may be lost, after which the same operation is sent again. *)
 
 Outcome(item) ==
-    LET old == docs[item.idx].doc[item.id]
+    LET old == docs[item.idx].doc[item.key]
         ver == IF Mutated("internal versions") THEN old.ver + 1 ELSE item.ver
     IN
     /\ docs' = IF Applies(item, docs)
-               THEN [docs EXCEPT ![item.idx].doc[item.id] = [ver |-> ver, val |-> item.val]]
+               THEN [docs EXCEPT ![item.idx].doc[item.key] = [ver |-> ver, val |-> item.val]]
                ELSE docs
     /\ late' = Pending(late, docs')
     \* Whoever sent it gets an outcome: applied (200), or not newer (409).
@@ -157,9 +185,9 @@ Execute == \E item \in late : Outcome(item) /\ <<docs', late', run'>> # <<docs, 
 \* index.gc_deletes is over.
 ForgetTombstone ==
     /\ Collects
-    /\ \E idx \in DOMAIN docs : \E id \in Ids :
-        /\ docs[idx].doc[id].val = None /\ docs[idx].doc[id].ver > 0
-        /\ docs' = [docs EXCEPT ![idx].doc[id] = NoDocument]
+    /\ \E idx \in DOMAIN docs : \E key \in Keys :
+        /\ docs[idx].doc[key].val = None /\ docs[idx].doc[key].ver > 0
+        /\ docs' = [docs EXCEPT ![idx].doc[key] = NoDocument]
     /\ UNCHANGED <<table, pos, owner, alias, late, run, left>>
 
 Without(idxs) == [i \in DOMAIN docs \ idxs |-> docs[i]]
@@ -189,6 +217,12 @@ Open(r) ==
     /\ run' = [run EXCEPT ![r] = [at |-> "opened", fresh |-> TRUE, memory |-> Memory, view |-> TableNow]]
     /\ UNCHANGED <<table, pos, owner, docs, alias, late, left>>
 
+\* It opens one table after the other.
+OpenAnother(r) ==
+    /\ run[r].at = "opened" /\ run[r].view # TableNow
+    /\ \E t \in Nested : run' = [run EXCEPT ![r].view.known[t] = Len(snaps[t]), ![r].view.head[t] = head[t]]
+    /\ UNCHANGED <<table, pos, owner, docs, alias, late, left>>
+
 \* After this run wrote the position, the lock is lost for those that read it before.
 Stale(runs, r) ==
     [s \in Runs |-> IF s = r \/ runs[s].at # "opened" THEN runs[s]
@@ -208,6 +242,9 @@ Lock(r) ==
             /\ run' = Overtaken(Stale([run EXCEPT ![r] = [@ EXCEPT !.at = "locked"]], r), r)
        ELSE /\ run' = [run EXCEPT ![r] = IF Mutated("the table is opened before the position is read")
                                         THEN [@ EXCEPT !.fresh = TRUE, !.memory = Memory]
+                                        ELSE IF Mutated("a nested table is opened before the position is read")
+                                        THEN [@ EXCEPT !.fresh = TRUE, !.view.known[Root] = Len(snaps[Root]),
+                                                       !.view.head[Root] = head[Root]]
                                         ELSE Idle]
             /\ UNCHANGED <<owner, pos>>
     /\ UNCHANGED <<table, docs, alias, late, left>>
@@ -230,7 +267,7 @@ Crash(r) ==
 Known(p) == IF Mutated("begin without compare-and-set") THEN p.memory ELSE pos
 
 \* check_preconditions: the snapshots that a sync reads are still there.
-Readable(p) == p.snap \notin gone /\ (p.batch.kind = "sync" => Named(p) \cap gone = {})
+Readable(p) == ~Expired(p.snap) /\ (p.batch.kind = "sync" => \A v \in Named(p) : ~Expired(v))
 
 NextEpoch(p) == IF Mutated("reused epoch") /\ p.batch.kind # "none" THEN p.epoch ELSE p.epoch + 1
 
@@ -254,15 +291,17 @@ Replay(r) ==
     /\ UNCHANGED <<table, pos, owner, docs, alias, left>>
 
 \* next_range: everything that is new. A begun batch whose rows were rejected, or whose schema or policy changed, is not
-\* repeated; its snapshot is a cut of the new batch, which so writes again whatever the earlier one wrote.
+\* repeated; its vector is a cut of the new batch, which so writes again whatever the earlier one wrote.
 NewBatch(p, view) ==
     LET begun == p.batch.kind = "sync" /\ ~Mutated("no cut")
         cut == IF begun THEN p.batch.cut \cup {p.batch.to} ELSE {}
-    IN Batch("sync", NextEpoch(p), view.head, cut, p.idx)
+        kept(v) == IF Mutated("a cut is the snapshot of the root alone") THEN [view.head EXCEPT ![Root] = v[Root]]
+                   ELSE v
+    IN Batch("sync", NextEpoch(p), view.head, {kept(v) : v \in cut}, p.idx)
 Recorded(batch) == IF Mutated("a batch forgets its cuts") THEN [batch EXCEPT !.cut = {}] ELSE batch
 CanBegin(p, view) ==
     /\ p.idx # 0 /\ p.batch.kind \in {"none", "sync", "repair"} /\ Readable(p) /\ MoreBatches(p)
-    /\ view.head \notin gone
+    /\ ~Expired(view.head)
     /\ NewBatch(p, view).cut \cup {view.head} # {p.snap}
 
 \* jobs/sync.py: a begun repair may be dropped at any point, because it writes documents of the position's snapshot.
@@ -298,7 +337,9 @@ WriteBeforeBegin(r) ==
 \* IndexLock.commit: the position moves after every operation has an outcome. The run goes on with what is new.
 Commit(r) ==
     LET batch == run[r].batch
-        after == [snap |-> batch.to, idx |-> batch.idx, epoch |-> batch.epoch, batch |-> NoBatch]
+        reached == IF Mutated("the position moves for the root alone") THEN [pos.snap EXCEPT ![Root] = batch.to[Root]]
+                   ELSE batch.to
+        after == [snap |-> reached, idx |-> batch.idx, epoch |-> batch.epoch, batch |-> NoBatch]
         exported == batch.kind = "export"
         written == run[r].todo = {} \/ Mutated("position before write")
         done == run[r].at = "commit" \/ (run[r].at = "write" /\ ~exported /\ written)
@@ -336,7 +377,7 @@ BeginExport(r) ==
         idx == IF Mutated("export into the live index") /\ p.idx # 0 THEN p.idx ELSE epoch
     IN
     /\ run[r].at = "locked"
-    /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p) /\ run[r].view.head \notin gone
+    /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p) /\ ~Expired(run[r].view.head)
     /\ IF owner = r
        THEN \E order \in Orders :
             LET batch == [Batch("export", epoch, run[r].view.head, {}, idx) EXCEPT !.order = order]
@@ -381,12 +422,14 @@ Create(r) ==
 \* resumed_groups: only if everything the export depends on is proven unchanged.
 Resume(r) ==
     LET begun == pos.batch
-        to == IF Mutated("resume with the current snapshot") THEN head ELSE begun.to
+        to == IF Mutated("resume with the current snapshot") THEN head
+              ELSE IF Mutated("resume with current snapshots of nested tables") THEN [head EXCEPT ![Root] = begun.to[Root]]
+              ELSE begun.to
         deleted == begun.idx \notin DOMAIN docs
         created == IF deleted THEN (begun.idx :> Empty(to)) @@ docs ELSE docs
     IN
     /\ run[r].at = "locked" /\ owner = r
-    /\ begun.kind = "export" /\ begun.made /\ begun.to \notin gone
+    /\ begun.kind = "export" /\ begun.made /\ ~Expired(begun.to)
     /\ deleted => Mutated("resume in an index created again")
     /\ \E order \in Orders :
         LET batch == [begun EXCEPT !.order = order, !.to = to] IN
@@ -440,16 +483,16 @@ Drop(r) ==
 -----------------------------------------------------------------------------
 (* A run: validation with repair (jobs/validate.py, jobs/repair.py). It compares, then acquires the lock. *)
 
-Differences(snapshot, idx) ==
-    {[id |-> i, extra |-> snaps[snapshot][i] = None] : i \in {i \in Ids : docs[idx].doc[i].val # snaps[snapshot][i]}}
+Differences(vector, idx) == {key \in Keys : docs[idx].doc[key].val # Wanted(vector, key)}
 
 Compare(r) ==
     /\ left.repairs > 0
-    /\ run[r].at = "idle" /\ pos.idx \in DOMAIN docs /\ pos.snap \notin gone
+    /\ run[r].at = "idle" /\ pos.idx \in DOMAIN docs /\ ~Expired(pos.snap)
     /\ Differences(pos.snap, pos.idx) # {}
     /\ left' = [left EXCEPT !.repairs = @ - 1]
-    /\ run' = [run EXCEPT ![r] = [at |-> "compared", differences |-> Differences(pos.snap, pos.idx), snap |-> pos.snap,
-                                   view |-> TableNow]]
+    /\ LET differences == Differences(pos.snap, pos.idx) IN
+        run' = [run EXCEPT ![r] = [at |-> "compared", differences |-> differences, snap |-> pos.snap, view |-> TableNow,
+                                   extra |-> {key \in differences : Wanted(pos.snap, key) = None}]]
     /\ UNCHANGED <<table, pos, owner, docs, alias, late>>
 
 LockForRepair(r) ==
@@ -462,10 +505,8 @@ LockForRepair(r) ==
 \* were compared, so it refuses more than this step.
 BeginRepair(r) ==
     LET batch == Batch("repair", pos.epoch + 1, pos.snap, {}, pos.idx)
-        rows == snaps[pos.snap]
-        item(d) == IF d.extra THEN {Delete(pos.idx, d.id, batch.epoch)}
-                   ELSE IF rows[d.id] # None THEN {Upsert(pos.idx, d.id, batch.epoch, rows[d.id])} ELSE {}
-        items == UNION {item(d) : d \in run[r].differences}
+        missing == (run[r].differences \ run[r].extra) \cap KeysOf(pos.snap)
+        items == {Delete(batch, key) : key \in run[r].extra} \cup {Upsert(batch, key[1]) : key \in missing}
     IN
     /\ run[r].at = "repair" /\ MoreBatches(pos)
     /\ pos.batch.kind \in {"none", "repair"} \/ Mutated("a repair replaces a begun batch")
@@ -481,7 +522,7 @@ BeginRepair(r) ==
 -----------------------------------------------------------------------------
 
 RunStep(r) ==
-    \/ Open(r) \/ Lock(r) \/ Crash(r)
+    \/ Open(r) \/ OpenAnother(r) \/ Lock(r) \/ Crash(r)
     \/ Replay(r) \/ ForgetRepair(r) \/ BeginSync(r) \/ WriteBeforeBegin(r) \/ Commit(r)
     \/ ForgetBatch(r) \/ BeginExport(r) \/ Create(r) \/ Resume(r) \/ Progress(r) \/ Publish(r) \/ Drop(r)
     \/ Compare(r) \/ LockForRepair(r) \/ BeginRepair(r)
@@ -496,21 +537,21 @@ Spec == Init /\ [][Next]_vars
 -----------------------------------------------------------------------------
 (* What must hold. *)
 
-\* Committed and no batch begun: the index equals the table at the position's snapshot.
+\* Committed and no batch begun: the index has the documents of the position's vector, each in its place.
 Committed == pos.idx # 0 /\ pos.batch.kind = "none"
 RowsAreIndexed ==
     Committed => /\ pos.idx \in DOMAIN docs
-                 /\ \A i \in RowsOf(pos.snap) : docs[pos.idx].doc[i].val = snaps[pos.snap][i]
+                 /\ \A key \in KeysOf(pos.snap) : docs[pos.idx].doc[key].val = Wanted(pos.snap, key)
 NoExtraDocuments ==
     Committed => /\ pos.idx \in DOMAIN docs
-                 /\ \A i \in Ids \ RowsOf(pos.snap) : docs[pos.idx].doc[i].val = None
+                 /\ \A key \in Keys \ KeysOf(pos.snap) : docs[pos.idx].doc[key].val = None
 IndexIsSnapshot == RowsAreIndexed /\ NoExtraDocuments
 
 \* Every index that readers see has all documents of its export, each as exported or newer.
 ReadersSeeWholeExports ==
     \A idx \in alias :
         /\ idx \in DOMAIN docs
-        /\ \A i \in docs[idx].rows : docs[idx].doc[i].ver > 2 * idx
+        /\ \A key \in docs[idx].rows : docs[idx].doc[key].ver > 2 * idx
 
 \* Committed and no batch begun: readers see the index of the position and no other.
 ReadersSeeTheCommittedIndex == Committed => alias = {pos.idx}
@@ -526,7 +567,7 @@ EpochsAreUnique ==
 \* Whoever has the lock has opened the table late enough: it has every snapshot that the position names. Otherwise a
 \* snapshot that is merely newer would look like an expired one, and an export would bring an older one.
 RunsKnowThePosition ==
-    \A r \in Runs : run[r].at = "locked" /\ owner = r => \A s \in Named(pos) : s <= run[r].view.known
+    \A r \in Runs : run[r].at = "locked" /\ owner = r => \A v \in Named(pos) : \A t \in Tables : v[t] <= run[r].view.known[t]
 
 \* A new batch has an epoch above all before, and the recorded epoch never falls.
 Begins == pos'.batch.kind # "none" /\ (pos.batch.kind = "none" \/ Identity(pos'.batch) # Identity(pos.batch))
@@ -535,6 +576,6 @@ EpochsGrow == [][EpochGrows]_vars
 
 \* The version of a document never falls, that of a deleted one included.
 NoVersionFalls ==
-    \A idx \in DOMAIN docs \cap DOMAIN docs' : \A i \in Ids : docs'[idx].doc[i].ver >= docs[idx].doc[i].ver
+    \A idx \in DOMAIN docs \cap DOMAIN docs' : \A key \in Keys : docs'[idx].doc[key].ver >= docs[idx].doc[key].ver
 VersionsNeverFall == [][NoVersionFalls]_vars
 =============================================================================

@@ -20,12 +20,12 @@ TraceGroupsOf(order) == Groupings[order]
 TraceRewritten(batch) == IF batch.epoch \in DOMAIN Rewrites[t] THEN Rewrites[t][batch.epoch] ELSE {}
 
 TraceInit ==
-    /\ snaps = <<[id \in Ids |-> None]>> \* the table before its first snapshot
-    /\ head = 1 /\ gone = {}
-    /\ pos = [snap |-> 0, idx |-> 0, epoch |-> 0, batch |-> NoBatch]
+    /\ snaps = [each \in Tables |-> <<[id \in Ids |-> None]>>] \* the table before its first snapshot
+    /\ head = [each \in Tables |-> 1] /\ gone = {}
+    /\ pos = [snap |-> Nowhere, idx |-> 0, epoch |-> 0, batch |-> NoBatch]
     /\ owner = None /\ docs = <<>> /\ alias = {} /\ late = {}
     /\ run = [r \in Runs |-> Idle]
-    /\ left = [exports |-> Exports, rollbacks |-> Rollbacks, losses |-> Losses, repairs |-> Repairs]
+    /\ left = [commits |-> 0, exports |-> Exports, rollbacks |-> Rollbacks, losses |-> Losses, repairs |-> Repairs]
     /\ t \in DOMAIN Traces /\ i = 1
     /\ shadow = {} /\ foreign = {}
 
@@ -35,11 +35,12 @@ TraceInit ==
 \* The table has the snapshot that the next batch names. A recording does not say when its run opened the table.
 Opened == run' = [r \in Runs |-> IF "view" \in DOMAIN run[r] THEN [run[r] EXCEPT !.view = TableNow'] ELSE run[r]]
 SnapshotIsNamed ==
-    /\ snaps' = Append(snaps, Event.rows) /\ head' = Len(snaps') /\ Opened
+    /\ snaps' = [snaps EXCEPT ![Root] = Append(@, Event.rows)] /\ head' = [head EXCEPT ![Root] = Len(snaps'[Root])]
+    /\ Opened
     /\ UNCHANGED <<gone, pos, owner, docs, alias, late, left, Real>>
 TableIsRolledBack ==
     /\ left.rollbacks > 0 /\ left' = [left EXCEPT !.rollbacks = @ - 1]
-    /\ Event.to \in (1..Len(snaps)) \ (gone \cup {head}) /\ head' = Event.to
+    /\ Event.to \in 1..Len(snaps[Root]) /\ head' = [head EXCEPT ![Root] = Event.to] /\ head' # head
     /\ UNCHANGED <<snaps, gone, pos, owner, docs, alias, late, Real>>
     /\ Opened
 
@@ -64,7 +65,7 @@ PositionIsWritten ==
     /\ \/ /\ RunStep(r)
           /\ <<pos', owner'>> = <<Event.pos, Event.owner>>
           /\ <<pos', owner'>> # <<pos, owner>>
-          /\ Event.from = 0 \/ Event.from = pos.snap
+          /\ Event.from = 0 \/ Event.from = pos.snap[Root]
        \/ /\ <<pos, owner>> = <<Event.pos, Event.owner>> \* it renews its lease
           /\ owner = r /\ UNCHANGED vars
     /\ Created \subseteq shadow
@@ -81,7 +82,7 @@ PositionIsRefused ==
 
 \* OpenSearch executes an operation of a bulk request. A run must have sent it, and its version decides whether it applies.
 OperationIsExecuted ==
-    LET item == [idx |-> Event.idx, id |-> Event.id, ver |-> Event.ver, val |-> Event.val] IN
+    LET item == [idx |-> Event.idx, key |-> <<Event.id, None>>, ver |-> Event.ver, val |-> Event.val] IN
     /\ item \in late
     /\ IF Event.idx \in DOMAIN docs
        THEN Event.applied = Applies(item, docs) /\ Outcome(item)
@@ -94,7 +95,7 @@ AliasIsMoved == (\E r \in Runs : Publish(r)) /\ alias' = Event.indexes /\ UNCHAN
 \* Somebody else writes a document.
 DocumentIsForeign ==
     /\ Event.idx \in DOMAIN docs
-    /\ docs' = [docs EXCEPT ![Event.idx].doc[Event.id] = [ver |-> Event.ver, val |-> Event.val]]
+    /\ docs' = [docs EXCEPT ![Event.idx].doc[<<Event.id, None>>] = [ver |-> Event.ver, val |-> Event.val]]
     /\ foreign' = foreign \cup {<<Event.idx, Event.id>>}
     /\ UNCHANGED <<table, pos, owner, alias, late, run, left, shadow>>
 
@@ -132,7 +133,7 @@ Silent == BeforeLock \/ AfterWrite \/ NothingToDrop
 Intact ==
     Committed =>
         /\ pos.idx \in DOMAIN docs
-        /\ \A id \in Ids : <<pos.idx, id>> \notin foreign => docs[pos.idx].doc[id].val = snaps[pos.snap][id]
+        /\ \A id \in Ids : <<pos.idx, id>> \notin foreign => docs[pos.idx].doc[<<id, None>>].val = Row(pos.snap, id)
 Sound == Intact /\ ReadersSeeWholeExports /\ ReadersSeeTheCommittedIndex /\ EpochsAreUnique /\ RunsKnowThePosition
 
 TraceNext ==

@@ -9,6 +9,8 @@ from tests.model.tlc import Check
 _SYNC: dict[str, Any] = {"Commits": 2, "Rollbacks": 1}
 _REDUCED = {"Reduced": "TRUE"}
 _EXPORT: dict[str, Any] = {"Commits": 1, "Exports": 2, "Rollbacks": 0}
+_NESTED: dict[str, Any] = {**_SYNC, "Nested": '{"child"}', "Ids": "{a}"}
+_MOVING: dict[str, Any] = {**_SYNC, "Moving": "TRUE", "Ids": "{a}", "Values": "{x, y}"}
 
 PROOFS = [
     Check("syncs", {"Commits": 3, "Batches": 3, "Rollbacks": 1}),
@@ -26,6 +28,10 @@ PROOFS = [
         "a DELETE and an INSERT of one document",
         {"Values": "{x, y}", "Commits": 1, "Batches": 2, "Expirations": 1, "Pairs": "TRUE"},
     ),
+    Check("documents of two tables", {**_NESTED, "Batches": 3, "Expirations": 1}),
+    Check("every step of documents of two tables", {**_NESTED, "Batches": 2, "Reduced": "FALSE"}),
+    Check("exports of two tables", {**_NESTED, "Exports": 2, "Batches": 2, "Rollbacks": 0}),
+    Check("documents that move", {**_MOVING, "Batches": 2}),
     Check(
         "every row is indexed although tombstones are forgotten",
         {**_SYNC, "Commits": 1, "Batches": 2, "Values": "{x, y}", "Collects": "TRUE"},
@@ -91,10 +97,17 @@ MUTANTS = [
         "IndexIsSnapshot",
         {**_SYNC, **_REDUCED, "Rollbacks": 0, "Batches": 3, "Repairs": 1},
     ),
+    _mutant("a nested table is opened before the position is read", "RunsKnowThePosition", _NESTED),
+    _mutant("a cut is the snapshot of the root alone", "IndexIsSnapshot", {**_NESTED, **_REDUCED}),
+    _mutant("the position moves for the root alone", "IndexIsSnapshot", _NESTED),
+    _mutant(
+        "resume with current snapshots of nested tables",
+        "IndexIsSnapshot",
+        {**_NESTED, **_REDUCED, "Exports": 2, "Rollbacks": 0},
+    ),
+    _mutant("deletes go to the place at the position", "IndexIsSnapshot", {**_MOVING, **_REDUCED}),
+    _mutant("a delete creates no index", "IndexIsSnapshot", {**_MOVING, **_REDUCED}),
     _mutant("a run without the lock moves the alias", "ReadersSeeTheCommittedIndex", {**_EXPORT, **_REDUCED}),
     _mutant("a run without the lock deletes a newer index", "IndexIsSnapshot", {**_EXPORT, **_REDUCED}),
 ]
-"""Wrong protocols: TLC must refuse each, by the invariant that is named. A check that cannot fail is no check.
-
-Some proof has at least the bounds of each: so it is the mutation that violates the invariant, and nothing else.
-"""
+"""Wrong protocols: TLC must refuse each, by the invariant that is named. A check that cannot fail is no check."""

@@ -193,7 +193,7 @@ def _rows(table: str, snapshot: int, selection: Mapping[str, Any]) -> Event:
     from pyspark.sql import SparkSession
 
     session, identifiers = SparkSession._instantiatedSession, selection.get("identifier_columns") or []
-    special = selection.get("select") or selection.get("columns") or selection.get("row_filter")
+    special = any(selection.get(name) for name in ("select", "columns", "row_filter", "nest", "routing"))
     if session is None or len(identifiers) != 1 or special:
         return {"unknown": "its rows are not those of the table"}
     try:

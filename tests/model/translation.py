@@ -134,7 +134,7 @@ class _Translation:
         exists = bool(position["physical_index"])
         snap = self.snapshots[position["snapshot_id"]] if exists else 0
         return _record(
-            snap=snap,
+            snap=_vector(snap),
             idx=self._epoch(_number(position["physical_index"])),
             epoch=self._epoch(position["epoch"]),
             batch=self._batch(batch) if batch else none,
@@ -149,8 +149,8 @@ class _Translation:
         return _record(
             kind=f'"{batch["kind"]}"',
             epoch=epoch,
-            to=self.snapshots[batch["to_snapshot_id"]],
-            cut=_set(self.snapshots[cut] for cut in batch["cuts"] or []),
+            to=_vector(self.snapshots[batch["to_snapshot_id"]]),
+            cut=_set(_vector(self.snapshots[cut]) for cut in batch["cuts"] or []),
             idx=self._epoch(_number(batch["physical_index"])),
             made=str(is_export and batch["made"]).upper(),
             done=batch["groups_done"] if is_export else 0,
@@ -227,6 +227,10 @@ class _Translation:
 
 def _record(**fields: Any) -> str:
     return "[" + ", ".join(f"{name} |-> {value}" for name, value in fields.items()) + "]"
+
+
+def _vector(snapshot: int) -> str:
+    return _record(root=snapshot)
 
 
 def _set(elements: Any) -> str:
