@@ -15,7 +15,7 @@ SPARK40 := .venv-spark40
 SPARK40_VERSION := 4.0.5
 # Extra arguments for pytest, the demo, JupyterLab and the benchmarks, for example: make test ARGS="-k carryover"
 ARGS ?=
-# How many processes run the tests. Each has its own Spark, OpenSearch and Kafka. Three keep two cores busy: tests wait a lot.
+# How many processes run the tests, each with a Spark of its own. Three keep two cores busy: tests wait a lot.
 WORKERS ?= 3
 # A file's tests share what its fixtures made, so they stay together; files go in the order of testpaths, slow ones first.
 PROCESSES := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -25,6 +25,7 @@ from tests.fast_java import (
     use_quick_local_files,
 )
 from tests.kafka_topics import Topic
+from tests.shared_servers import server, start_servers
 
 set_java_options()
 remember_java_names()
@@ -34,6 +35,12 @@ _numbers = itertools.count(1)
 
 GIVEN_CATALOG = os.environ.get("ICECDC_CATALOG_PROPERTIES", "")
 """Properties of a running catalog, see compose.yaml; empty: the embedded one."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Several test processes share their servers, which this one starts."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        config.add_cleanup(start_servers())
 
 
 @pytest.fixture(autouse=True)
@@ -97,13 +104,7 @@ def opensearch_url(opensearch_server: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def opensearch_server() -> Iterator[str]:
     """A real OpenSearch: the one named by ICECDC_OPENSEARCH_URL, or an embedded one."""
-    given = os.environ.get("ICECDC_OPENSEARCH_URL")
-    if given:
-        yield given
-        return
-    from icecdc_core.local import running_opensearch
-
-    with running_opensearch() as url:
+    with server("ICECDC_OPENSEARCH_URL") as url:
         yield url
 
 
@@ -120,13 +121,7 @@ def opensearch(opensearch_url: str) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """Bootstrap servers of a real Kafka: those named by ICECDC_BOOTSTRAP_SERVERS, or an embedded broker."""
-    given = os.environ.get("ICECDC_BOOTSTRAP_SERVERS")
-    if given:
-        yield given
-        return
-    from icecdc_core.local.kafka import running_kafka
-
-    with running_kafka() as servers:
+    with server("ICECDC_BOOTSTRAP_SERVERS") as servers:
         yield servers
 
 

@@ -197,7 +197,7 @@ class DescribePlantedSecrets:
                 )
                 while process.poll() is None:
                     lines |= _command_lines()
-                    time.sleep(0.1)
+                    time.sleep(0.3)
             secrets_used = len(proxy.authorizations)
         documents = opensearch.search(index=config.positions_index, body={"size": 100})
         # The JVM ends a moment after the run, and renames its event log before it does.
@@ -288,9 +288,10 @@ def _command_lines():
 
 
 def _listening():
-    """Where this process and those below it listen, as host and port."""
+    """Where this process, or the first of several test processes, and those below it listen, as host and port."""
+    first = psutil.Process(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else None)
     found = set()
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+    for process in (first, *first.children(recursive=True)):
         with suppress(psutil.Error):
             found |= {tuple(each.laddr) for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
     return found

@@ -101,17 +101,17 @@ def it_says_nothing_of_an_index_that_is_only_partly_there(spark, sql, make_confi
     (physical,) = opensearch.indices.get_alias(name=name)
     (node,) = opensearch.nodes.info()["nodes"]
     lost = {"index": physical, "shard": 0, "node": node, "allow_primary": True}
-    recoveries = "cluster.routing.allocation.node_initial_primaries_recoveries"
+    allocation = "index.routing.allocation.enable"
 
     def trouble(method, path, body):
         if method == "POST" and path.partition("?")[0].endswith("point_in_time"):
-            opensearch.cluster.put_settings(body={"transient": {recoveries: 0}})
+            opensearch.indices.put_settings(index=physical, body={allocation: "none"})
             opensearch.cluster.reroute(body={"commands": [{"cancel": lost}]})
 
     # By default the server answers a search with what it has.
     with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(OpenSearchUnreachableError):
         validate_table(spark, config.replace(opensearch_url=proxy.url))
-    opensearch.cluster.put_settings(body={"transient": {recoveries: None}})
+    opensearch.indices.put_settings(index=physical, body={allocation: None})
     opensearch.cluster.reroute()
     opensearch.cluster.health(index=physical, wait_for_status="yellow")
     assert validate_table(spark, config).ok

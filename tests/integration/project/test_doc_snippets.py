@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from icecdc_core.__main__ import main
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
-from tests.doc_blocks import Block, all_blocks
+from tests.doc_blocks import Block, all_blocks, words_of
+from tests.integration.project.test_tutorial import COMMANDS, FILES, PRINTED, plain
 from tests.kafka_topics import Topic
 
 RUN = [block for block in all_blocks() if block.language in ("python", "sql") and not block.mark]
@@ -22,7 +25,7 @@ TABLES = {
     "books": ("isbn STRING NOT NULL, title STRING, price DECIMAL(6, 2), stock INT", "('1', 'Moby-Dick', 12.5, 4)"),
 }
 DEAD_LETTERS = "lake.shop.icecdc_dead_letters"
-PRINTED = {"catalog_properties", "warehouse", "opensearch_url", "positions_index", "bootstrap_servers", "spark_conf"}
+GIVEN = {"catalog_properties", "warehouse", "opensearch_url", "positions_index", "bootstrap_servers", "spark_conf"}
 """The addresses that a page prints; those of the test take their place."""
 
 
@@ -33,7 +36,7 @@ class Addresses(ast.NodeTransformer):
         self.generic_visit(node)
         called = ast.unparse(node.func)
         if called in ("SyncConfig", "ExploreConfig", "IngestConfig", "SyncConfig.load", "SyncConfig.load_all"):
-            node.keywords = [each for each in node.keywords if each.arg not in PRINTED]
+            node.keywords = [each for each in node.keywords if each.arg not in GIVEN]
             given = ast.Name("ingest_addresses" if called == "IngestConfig" else "addresses", ast.Load())
             node.keywords.append(ast.keyword(None, given))
         return node
@@ -97,6 +100,35 @@ def it_ingests_as_the_kafka_page_says(spark, shop, addresses, kafka):
     text = re.sub(r'(topics|job)="orders"', rf'\1="{topic.name}"', block.text)
     run(Block(block.page, block.line, "python", "", text), names)
     assert (names["report"].rows_written, spark.table("lake.shop.orders").count()) == (1, 3)
+
+
+def it_shows_in_the_tutorial_what_happens(spark, warehouse, opensearch, opensearch_url, tmp_path, monkeypatch, capsys):
+    """From the first command to the last before its how-tos."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        own = text.replace(PRINTED, f"{opensearch_url}\n  positions_index: positions-tutorial")
+        own = own.replace("warehouse: warehouse", f"warehouse: {warehouse}")  # the catalog of this session
+        Path(name).write_text(own, encoding="utf-8")
+    differences = []
+    for command, text in COMMANDS:
+        words = words_of(command)
+        capsys.readouterr()
+        if words[:2] == ["icecdc", "services"]:
+            continue
+        if words[0] == "python":
+            exec(compile(Path(words[1]).read_text(encoding="utf-8"), words[1], "exec"), {})
+            continue
+        if words[0] == "curl":
+            (url,) = (word for word in words if word.startswith(PRINTED))
+            with urllib.request.urlopen(url.replace(PRINTED, opensearch_url)) as answer:
+                actual = answer.read().decode()
+        else:
+            assert (words[0], main(words[1:], "icecdc")) == ("icecdc", 0)
+            actual = capsys.readouterr().out
+        differences += [] if plain(actual) == plain(text) else [(command, actual, text)]
+    spark.sql("DROP TABLE lake.shop.books")
+    opensearch.indices.delete(index="books-*,positions-tutorial", params={"expand_wildcards": "all"})
+    assert differences == []
 
 
 def _dead_letter_schema() -> str:
