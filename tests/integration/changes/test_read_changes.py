@@ -10,8 +10,7 @@ import pytest
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import compare_scans, plan_scans
-from icecdc_core.changes.steps import Step
+from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
@@ -195,26 +194,6 @@ class DescribePlanningByCommits:
         assert sorted((row[0], row[3]) for row in changes(first)) == [(2, "DELETE"), (102, "DELETE")]
         ((expected, *_),) = self.planned(spark, name, first, last, trust_commits=False)
         assert found == expected
-
-    def it_compares_each_file_with_itself_in_whatever_order_planning_gives_them(self, spark, commit, name):
-        commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)", mode=MOR)
-        *_, first = commit(
-            "ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.granularity' = 'partition')",
-            "INSERT INTO {t} SELECT id, 'b', 'north' FROM range(100, 200)",
-            # One delete file for both data files, which one of them then leaves for a deletion vector.
-            "DELETE FROM {t} WHERE id IN (1, 101)",
-            "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
-            create=False,
-        )
-        *_, last = commit("DELETE FROM {t} WHERE id = 102", create=False)
-        table = IcebergTable(spark, f"lake.ns.{name}")
-        older, newer = (table.plan(snapshot_id) for snapshot_id in (first, last))
-        newer_names = table.locations(newer)
-        places = [newer_names.index(location) for location in table.locations(older)]
-        newer = table.select(newer, places[::-1])
-        (hit,) = table.commit_files(last).referenced
-        scan = compare_scans(table, table.metadata(), Step(0, first, last, None), older, newer)
-        assert [table.locations(files.newer) for files in scan.shared] == [[], [], [hit]]
 
     def it_plans_nothing_for_an_append_whatever_delete_files_there_are(self, spark, commit, name, plans):
         commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)")

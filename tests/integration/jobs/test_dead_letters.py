@@ -51,8 +51,14 @@ def take_nan(opensearch, config):
 
 
 class DescribeKeptLetters:
-    def it_has_everything_needed_to_write_the_document_again(self, spark, sql, exported, dead_letters):
+    def it_has_everything_needed_to_write_the_document_again_and_no_batch_passes_one_that_is_not_kept(
+        self, spark, sql, exported, opensearch, dead_letters
+    ):
+        before = PositionStore(opensearch, exported).read()
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        with pytest.raises(ConfigError, match="dead_letter_table"):
+            sync_changes(spark, exported.replace(dead_letter_table="nowhere.ns.dead_letters"))
+        assert PositionStore(opensearch, exported).read().snapshot_id == before.snapshot_id
         report = sync_changes(spark, exported)
         (dead_letter,) = dead_letters()
         found = {key: dead_letter[key] for key in ("index", "table", "document_id", "snapshot_id", "version", "run_id")}
@@ -121,15 +127,6 @@ class DescribeTooMany:
         assert validate_table(spark, exported).ok
 
 
-class DescribeALetterThatCannotBeKept:
-    def it_stops_the_batch_and_the_position_does_not_pass_it(self, spark, sql, exported, opensearch):
-        before = PositionStore(opensearch, exported).read()
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
-        with pytest.raises(ConfigError, match="dead_letter_table"):
-            sync_changes(spark, exported.replace(dead_letter_table="nowhere.ns.dead_letters"))
-        assert PositionStore(opensearch, exported).read().snapshot_id == before.snapshot_id
-
-
 class DescribeReplay:
     def it_writes_the_document_with_its_version_once_the_index_takes_it(
         self, spark, sql, exported, opensearch, indexed, dead_letters
@@ -148,13 +145,19 @@ class DescribeReplay:
         again = replay_dead_letters(spark, exported)
         assert (again.upserts, again.strategy) == (0, "none")
 
-    def it_lets_a_newer_document_win(self, spark, sql, exported, indexed, dead_letters):
+    def it_lets_a_newer_document_win_of_a_sync_or_an_export(self, spark, sql, exported, indexed, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         sql("UPDATE {t} SET value = 7.5 WHERE id = 7")
         sync_changes(spark, exported)
         report = replay_dead_letters(spark, exported)
         assert (report.upserts, indexed()["7"]["value"], dead_letters()[0]["resolution"]) == (0, 7.5, "superseded")
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 8")
+        sync_changes(spark, exported)
+        sql("UPDATE {t} SET value = 8.5 WHERE id = 8")
+        export_table(spark, exported)
+        report = replay_dead_letters(spark, exported)
+        assert (report.steps[0]["superseded"], dead_letters()[1]["resolution"]) == (1, "superseded")
 
     def it_does_not_bring_back_a_row_that_was_deleted_since(
         self, spark, sql, exported, opensearch, indexed, dead_letters
@@ -196,14 +199,6 @@ class DescribeReplay:
         take_nan(opensearch, exported)
         assert replay_dead_letters(spark, exported).upserts == 1
         assert [letter["resolution"] for letter in dead_letters()] == ["replayed", "replayed"]
-
-    def it_is_superseded_by_an_export(self, spark, sql, exported, dead_letters):
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
-        sync_changes(spark, exported)
-        sql("UPDATE {t} SET value = 7.5 WHERE id = 7")
-        export_table(spark, exported)
-        report = replay_dead_letters(spark, exported)
-        assert (report.steps[0]["superseded"], dead_letters()[0]["resolution"]) == (1, "superseded")
 
 
 def store(spark, config):

@@ -177,68 +177,69 @@ class DescribeHiddenHistory:
             sync_changes(spark, config.replace(on_history_gap="fail"))
 
 
-@pytest.fixture(scope="module")
-def journeys(aws, opensearch_url):
-    """Go some journeys in a Spark of their own, which get_spark starts with the AWS jars because of the properties.
+@pytest.mark.long
+class DescribeAws:
+    """In a Spark of its own, which get_spark starts with the AWS jars because of the properties.
 
     It has no extensions of Iceberg: on Databricks an attached library comes too late for them.
     """
-    conf = {"spark.master": "local[2]", "spark.log.level": "ERROR", **SPARK_CONF, "spark.sql.extensions": ""}
-    store = {
-        "s3.endpoint": aws.url,
-        "s3.path-style-access": "true",
-        "s3.access-key-id": "env:LAKE_KEY",
-        "s3.secret-access-key": "env:LAKE_SECRET",
-        "client.region": REGION,
-    }
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "LAKE_KEY": aws.access_key_id,
-        "LAKE_SECRET": aws.secret_access_key,
-        # The client of Glue takes its own from the environment.
-        "AWS_ACCESS_KEY_ID": aws.access_key_id,
-        "AWS_SECRET_ACCESS_KEY": aws.secret_access_key,
-    }
 
-    def go(asked):
-        def parameters(case, properties):
-            return {
-                "table": f"{case}.{'glue' if case == 'refused' else case}.t",
-                "index": f"aws-{case.replace('_', '-')}-{os.getpid()}",
-                "positions_index": f"positions-aws-{os.getpid()}",
-                "opensearch_url": opensearch_url,
-                "catalog_properties": {**store, **properties},
-                "identifier_columns": ["id"],
-                "number_of_replicas": 0,
-                "spark_conf": conf,
+    @pytest.fixture(scope="class")
+    def results(self, aws, nessie_url, opensearch_url, tmp_path_factory):
+        """What each journey gave."""
+        store = {
+            "s3.endpoint": aws.url,
+            "s3.path-style-access": "true",
+            "s3.access-key-id": "env:LAKE_KEY",
+            "s3.secret-access-key": "env:LAKE_SECRET",
+            "client.region": REGION,
+        }
+        folder = tmp_path_factory.mktemp("aws")
+        jdbc = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/c.db", "warehouse": f"s3://{BUCKET}/jdbc", **store}
+        glue = {"type": "glue", "glue.endpoint": aws.url, "warehouse": f"s3://{BUCKET}/glue", **store}
+        journeys = {
+            "glue": ("whole_way", glue),
+            "s3": ("whole_way_v3", {"io-impl": S3_FILE_IO, **jdbc}),
+            "refused": ("export_only", {**glue, "client.credentials-provider": NOWHERE}),
+        }
+        if nessie_url:
+            journeys["nessie_rest"] = ("whole_way", {"type": "rest", "uri": f"{nessie_url}/iceberg", **store})
+        asked = [
+            {
+                "journey": journey,
+                "parameters": {
+                    "table": f"{case}.{'glue' if case == 'refused' else case}.t",
+                    "index": f"aws-{case.replace('_', '-')}-{os.getpid()}",
+                    "positions_index": f"positions-aws-{os.getpid()}",
+                    "opensearch_url": opensearch_url,
+                    "catalog_properties": properties,
+                    "identifier_columns": ["id"],
+                    "number_of_replicas": 0,
+                    "spark_conf": {
+                        "spark.master": "local[2]",
+                        "spark.log.level": "ERROR",
+                        **SPARK_CONF,
+                        "spark.sql.extensions": "",
+                    },
+                },
             }
-
-        given = [{"journey": way, "parameters": parameters(case, of)} for case, (way, of) in asked.items()]
+            for case, (journey, properties) in journeys.items()
+        ]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "LAKE_KEY": aws.access_key_id,
+            "LAKE_SECRET": aws.secret_access_key,
+            # The client of Glue takes its own from the environment.
+            "AWS_ACCESS_KEY_ID": aws.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": aws.secret_access_key,
+        }
         command = [sys.executable, str(ROOT / "tests" / "catalog_journey.py")]
         ended = subprocess.run(
-            command, input=json.dumps(given), capture_output=True, text=True, timeout=400, check=False, env=environment
+            command, input=json.dumps(asked), capture_output=True, text=True, timeout=400, check=False, env=environment
         )
         assert ended.returncode == 0, ended.stderr[-3000:]
-        return dict(zip(asked, json.loads(ended.stdout.splitlines()[-1]), strict=True))
-
-    return go
-
-
-class DescribeAws:
-    @pytest.fixture(scope="class")
-    def results(self, journeys, aws, tmp_path_factory):
-        """What each journey gave."""
-        uri = f"jdbc:sqlite:{tmp_path_factory.mktemp('aws')}/c.db"
-        jdbc = {"type": "jdbc", "uri": uri, "warehouse": f"s3://{BUCKET}/jdbc"}
-        glue = {"type": "glue", "glue.endpoint": aws.url, "warehouse": f"s3://{BUCKET}/glue"}
-        return journeys(
-            {
-                "glue": ("whole_way", glue),
-                "s3": ("whole_way_v3", {"io-impl": S3_FILE_IO, **jdbc}),
-                "refused": ("export_only", {**glue, "client.credentials-provider": NOWHERE}),
-            }
-        )
+        return dict(zip(journeys, json.loads(ended.stdout.splitlines()[-1]), strict=True))
 
     @pytest.mark.parametrize("catalog", ["glue", "s3"])
     def it_feeds_an_index(self, results, catalog):
@@ -249,13 +250,10 @@ class DescribeAws:
         named = [part for part in ("[catalog_properties]", "address and credentials") if part in text]
         assert (error, len(named)) == ("CatalogError", 2), text
 
-
-@pytest.mark.long
-def it_names_nessies_rest_endpoint_which_hides_history(journeys, nessie_url):
-    uri = f"{_present(nessie_url)}/iceberg"
-    found = journeys({"nessie_rest": ("whole_way", {"type": "rest", "uri": uri})})["nessie_rest"]
-    says = "Nessie's REST endpoint shows only the latest snapshot" in found["text"]
-    assert (found["error"], says) == ("HiddenHistoryError", True)
+    def it_names_nessies_rest_endpoint_which_hides_history(self, results, nessie_url):
+        _present(nessie_url)
+        error, text = results["nessie_rest"]["error"], results["nessie_rest"]["text"]
+        assert (error, "Nessie's REST endpoint shows only the latest snapshot" in text) == ("HiddenHistoryError", True)
 
 
 class DescribeWhatIsMissing:

@@ -42,16 +42,6 @@ class DescribeColumnsAndRowFilterOnABranch:
         )
 
 
-def it_keeps_an_index_empty_under_a_condition_that_no_row_can_meet(spark, sql, make_config, indexed):
-    sql(CREATE.format(version=2, mode="copy-on-write"))
-    sql(FILL)
-    config = make_config(row_filter="1 = 2")
-    export_table(spark, config)
-    sql("UPDATE {t} SET amount = 99 WHERE id IN (1, 3)")
-    report = sync_changes(spark, config)
-    assert (indexed(), report.upserts, report.deletes, report.carryovers_removed) == ({}, 0, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("version", "mode", "change_mode", "policy"),
     [

@@ -16,7 +16,6 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     FencedError,
     IndexNotFoundError,
-    OpenSearchAuthError,
     OpenSearchRequestError,
     OpenSearchUnreachableError,
     PositionError,
@@ -139,16 +138,6 @@ class DescribeAnInterruptWhileTheLeaseBegins:
         (thread,) = renewing
         thread.join(5)
         assert not thread.is_alive()
-
-
-class DescribeARefusedUser:
-    def it_is_named(self, server, store, monkeypatch):
-        monkeypatch.setenv("ICECDC_TEST_PASSWORD", "p")
-        asked = store(opensearch_username="ann", opensearch_password="env:ICECDC_TEST_PASSWORD")
-        server.trouble = lambda method, path: error(403, "security_exception")
-        for request in (asked.read, asked.log, lambda: asked.lock("lake.ns.t", "uuid", "the-run")):
-            with pytest.raises(OpenSearchAuthError, match=r"\[opensearch_username='ann'\]"):
-                request()
 
 
 class DescribeTheLock:
@@ -307,22 +296,6 @@ class DescribeThePositionsIndex:
 
 
 class DescribeRelease:
-    def it_waits_only_seconds_for_the_answer_after_a_conflict(self, server, store):
-        lock = store(request_timeout_seconds=120).lock("lake.ns.t", "", "the-run")
-        ended = threading.Event()
-
-        def trouble(method, path):
-            if not is_position(path):
-                return None
-            return ended.wait(60) and None if method == "GET" else CONFLICT
-
-        server.trouble = trouble
-        begun = time.monotonic()
-        lock.release()
-        seconds = time.monotonic() - begun
-        ended.set()
-        assert seconds < 15
-
     def it_leaves_a_position_alone_whose_owner_somebody_edited(self, server, store):
         lock = store().lock("lake.ns.t", "", "the-run")
         document = server.document("positions", POSITION)

@@ -98,6 +98,7 @@ WRONG = [
     *(("table", name) for name in ("t", "ns.t", "lake..t", "lake.ns.", "lake.ns.t x", "lake.ns.`t", "la:ke.ns.t")),
     *(("index", name) for name in ("A", "_a", "-a", "+a", "..", "x" * (MAX_TARGET_BYTES + 1), "é" * 128)),
     *(("index", f"a{character}b") for character in '\\/*?"<>| ,#:'),
+    *(("positions_index", name) for name in ("*", "a,b", "a/../b", "<a-{now/d}>")),
     *(("opensearch_url", url) for url in ("localhost:9200", "ftp://h", "http://", "http://h:99999", "http://a b")),
     ("dry_run", "maybe"),
     ("bulk_bytes", "many"),

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from papermill.inspection import _infer_parameters
-from papermill.iorw import load_notebook_node
-from papermill.parameterize import parameterize_notebook
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
@@ -37,6 +34,9 @@ def read(node: Any, kind: type[ParameterModel], **more: Any) -> Any:
 @pytest.mark.parametrize(("notebook", "kind"), KINDS.items(), ids=KINDS)
 class DescribeTheParametersOfANotebook:
     def it_reaches_the_run_through_papermill_and_through_a_widget(self, notebook, kind):
+        from papermill.iorw import load_notebook_node  # the imports take seconds, in every process that runs tests
+        from papermill.parameterize import parameterize_notebook
+
         loaded = load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
         for name in kind.model_fields.keys() - WITHOUT_OTHER:
             given = {**NEEDED[kind], **WITH.get(name, {}), name: OTHER[name]}
@@ -48,6 +48,9 @@ class DescribeTheParametersOfANotebook:
             assert expected != kind.model_fields[name].get_default(call_default_factory=True)
 
     def it_has_a_cell_that_a_person_fills_in(self, notebook, kind):
+        from papermill.inspection import _infer_parameters
+        from papermill.iorw import load_notebook_node
+
         node = load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
         listed = {parameter.name: parameter for parameter in _infer_parameters(node)}
         own = {OPTIONS} if kind is IngestConfig else {OPTIONS, INDEX_FILE}

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from icecdc_core.table.schema import is_additive, schema_change
 
@@ -101,18 +99,3 @@ class DescribeSchemaChange:
     def it_says_what_changed_and_whether_an_index_can_follow(self, old, new, expected, additive):
         changes = schema_change(schema(*old), schema(*new))
         assert ([str(change) for change in changes], is_additive(changes)) == (expected, additive)
-
-    def it_reads_schemas_as_pyiceberg_writes_them(self):
-        def nested(inner):
-            return Schema(
-                NestedField(1, "l", ListType(2, inner, element_required=False), required=False),
-                NestedField(3, "m", MapType(4, StringType(), 5, inner, value_required=False), required=False),
-            )
-
-        before, after = (nested(StructType(NestedField(6, "x", kind))) for kind in (LongType(), StringType()))
-        changes = schema_change(before.model_dump_json(), after.model_dump_json())
-        assert {str(change) for change in changes} <= {
-            "column 'l.element.x' changed from long to string",
-            "column 'm.value.x' changed from long to string",
-        }
-        assert changes
