@@ -11,7 +11,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import CatalogError, ConfigError, DataReadError, HistoryGapError, SparkJobError
+from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError, SparkJobError
 from icecdc_core.jobs import export, sync
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.table.failures import spark_errors
@@ -232,7 +232,3 @@ class DescribeAFailureThatNoFileIsToBlameFor:
         with pytest.raises(SparkJobError, match=said) as caught, spark_errors(make_config()):
             failing(spark)
         assert (state_of(caught.value), "restore" in str(caught.value)) == ("retry", False)
-
-    def it_is_the_filters_fault_where_there_is_one(self, spark, make_config):
-        with pytest.raises(ConfigError, match="row_filter fails for a row"), spark_errors(make_config(row_filter="a")):
-            cast(spark)

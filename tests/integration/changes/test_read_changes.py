@@ -92,11 +92,6 @@ class DescribeReadChanges:
         expected = (4, "d", "x", "DELETE") if "INSERT" in undone else (1, "a", "north", "INSERT")
         assert [row[:4] for row in changes(second, mode=mode)] == [expected]
 
-    def it_reads_old_rows_by_field_id_after_a_rename(self, spark, commit, name):
-        commit(FILL, "ALTER TABLE {t} RENAME COLUMN name TO title", "INSERT INTO {t} VALUES (4, 'd', 'x')")
-        rows = read_changes(spark, f"lake.ns.{name}", mode="snapshot").select("title").collect()
-        assert sorted(row.title for row in rows) == ["a", "b", "c", "c", "d"]
-
     def it_refuses_what_is_not_there(self, spark, commit, name):
         commit(FILL)
         with pytest.raises(ConfigError, match=r"mode='fast'.*use one of net, snapshot"):

@@ -258,16 +258,6 @@ def by(spark, name):
 class DescribeRowLineage:
     """On format version 3 the changes found by row lineage are those found by values."""
 
-    def it_gives_what_comparing_values_gives_after_an_upgrade(self, table, sql, insert, snapshots, by):
-        table(2, "copy-on-write")
-        insert(*((n, "a", "x") for n in range(100)))
-        sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
-        sql("UPDATE {t} SET name = 'new' WHERE id = 2")
-        sql("UPDATE {t} SET name = 'newer' WHERE id IN (2, 70)")
-        first, second, third = snapshots()
-        found = [by(first, second), by(second, third)]
-        assert [(lineage == value, used) for lineage, value, used in found] == [(True, False), (True, True)]
-
     def it_is_exact_back_and_forth_over_a_rollback(self, table, sql, insert, snapshots, by, spark, name):
         table(3, "copy-on-write")
         insert(*((n, "a", "x") for n in range(100)))

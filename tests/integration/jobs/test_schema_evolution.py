@@ -168,16 +168,6 @@ class DescribeAChangeThatAnIndexCannotFollow:
         again = report.strategy, indexed() == table(), validate_table(spark, config).ok
         assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
 
-    def it_does_not_matter_for_columns_that_are_not_indexed(self, spark, sql, make_config, indexed):
-        sql("CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
-        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-        config = make_config(columns=["id"])
-        export_table(spark, config)
-        sql("ALTER TABLE {t} RENAME COLUMN v TO w")
-        sql("DELETE FROM {t} WHERE id = 2")
-        sync_changes(spark, config)
-        assert sorted(indexed()) == ["1"]
-
 
 class DescribeADocumentWrittenBeforeAColumnWasAdded:
     def it_lacks_the_key_and_is_found_as_one_that_has_null(self, spark, sql, make_config, indexed, opensearch, name):

@@ -59,17 +59,6 @@ class DescribeExportTable:
         sync_changes(spark, make_config())
         assert (before, indexed()) == ({}, table_rows(sql))
 
-    def it_replaces_the_index_behind_the_alias_and_drops_the_old_one(
-        self, spark, sql, make_config, opensearch, indexed, name
-    ):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
-        sql("DELETE FROM {t} WHERE id < 50")
-        export_table(spark, make_config())
-        physical = list(opensearch.indices.get(index=f"{name}--*"))
-        assert (len(physical), indexed()) == (1, table_rows(sql))
-
 
 class DescribeSyncChanges:
     def it_exports_first_then_applies_all_snapshots_in_one_batch(self, spark, sql, make_config, opensearch, indexed):

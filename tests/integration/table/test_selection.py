@@ -67,20 +67,6 @@ def it_moves_on_when_no_row_that_is_read_meets_the_condition(
 
 
 class DescribeABranch:
-    def it_is_followed_when_it_is_fast_forwarded(self, spark, sql, make_config, indexed, name):
-        sql(CREATE.format(version=2, mode="merge-on-read"))
-        sql(FILL)
-        sql("ALTER TABLE {t} CREATE BRANCH audit")
-        config = make_config(row_filter="id < 3")
-        export_table(spark, config)
-        sql("DELETE FROM {t}.branch_audit WHERE id = 1")
-        sql("UPDATE {t}.branch_audit SET v = 'audited' WHERE id = 2")
-        untouched = sync_changes(spark, config).strategy
-        spark.sql(f"CALL lake.system.fast_forward('ns.{name}', 'main', 'audit')")
-        sync_changes(spark, config)
-        found = {key: row["v"] for key, row in indexed().items()}
-        assert (untouched, found, validate_table(spark, config).ok) == ("none", {"0": "v0", "2": "audited"}, True)
-
     def it_is_followed_when_it_is_replaced_by_one_that_went_another_way(self, spark, sql, make_config, indexed):
         sql(CREATE.format(version=2, mode="copy-on-write"))
         sql(FILL)
