@@ -15,19 +15,11 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.cli import (
-    COMMANDS,
-    SERVICES,
-    Request,
-    help_text,
-    parse,
-    print_failure,
-    write_summaries,
-)
+from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError, IcecdcError
@@ -58,40 +50,39 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         from icecdc_core.local.__main__ import main as services  # development only: no job needs it
 
         return services(listed[1:], f"{program} {SERVICES}", activity)
-    if not listed and program == _CONSOLE:
-        print(help_text(program))  # noqa: T201
+    if listed[:1] in (["--help"], ["-h"], ["--version"]) or (not listed and program == _CONSOLE):
+        print(f"icecdc {installed_version('icecdc')}" if listed == ["--version"] else help_text())  # noqa: T201
+        if listed:
+            raise SystemExit(0)
         return exit_code("config")
     as_json = program != _CONSOLE or "--json" in listed
-    begin = time.monotonic()
-    facts: dict[str, Any] = {"job": listed[0] if listed and listed[0] in COMMANDS else None, "run_id": uuid.uuid4().hex}
-    facts["stage"] = "parameters"
-    request = Request()
+    begin, request = time.monotonic(), Request()
+    facts: dict[str, Any] = {
+        "job": next((name for name in listed[:1] if name in COMMANDS), None),
+        "stage": "parameters",
+    }
+    facts["run_id"] = uuid.uuid4().hex
     report: Report | Mapping[str, Any]
     try:
         request = parse(listed)
-        if request.flags & {"help", "version"}:
-            version = f"icecdc {installed_version('icecdc')}"
-            whole = help_text(program, request.command, whole="help-all" in request.flags)
-            print(whole if "help" in request.flags else version)  # noqa: T201
-            raise SystemExit(0)
-        facts["job"] = request.command
+        facts["report_paths"] = [request.parameters.get("report_path")]
         check_report_path(request.html, "html")
         # Others write to the standard error then.
-        is_read = as_json or "verbose" in request.flags or request.parameters.get("log_path") == "-"
+        is_read = as_json or request.verbose or request.parameters.get("log_path") == "-"
         with hidden() if is_read else nullcontext():
             report = _many(request, facts) if request.file else _one(request, facts)
         state = report.state
     except (Exception, KeyboardInterrupt) as error:
-        is_unexpected = state_of(error) == "failed" and not isinstance(error, KeyboardInterrupt)
-        if is_unexpected or "verbose" in request.flags:
+        facts["failed"] = not isinstance(error, KeyboardInterrupt)
+        if request.verbose or (facts["failed"] and state_of(error) == "failed"):
             sys.stderr.write(mask_secrets(traceback.format_exc()))
         seconds = round(time.monotonic() - begin, 3)
         report = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
-        for path in filter(None, facts.get("report_paths", [request.parameters.get("report_path")])):
+        for path in filter(None, facts.get("report_paths", ())):
             with suppress(ConfigError):  # the report of an older run must not stay, nor hide why this one failed
                 write_report(report, path)
-        print_failure(f"{_CONSOLE} {facts['job']}" if facts["job"] else _CONSOLE, report)
-        state, facts["failed"] = report["state"], not isinstance(error, KeyboardInterrupt)
+        _print_failure(facts["job"] or "", report)
+        state = report["state"]
     if request.html:
         with suppress(ConfigError):  # it was refused above, or the exit code matters more
             write_page(report, request.html)
@@ -114,8 +105,8 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
     config = command.kind(**request.parameters)
     facts |= config.subject
     check_report_path(config.report_path)
-    if _is_without_spark(request):
-        report = _cluster_status(config)
+    if _needs_no_spark(request):
+        report = _status(config)
     else:
         spark = _session([config], request, facts)
         polls = request.command == "sync" and config.polls  # type: ignore[attr-defined]
@@ -128,23 +119,35 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
 
 def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
-    command = COMMANDS[request.command]
+    command, begin = COMMANDS[request.command], time.monotonic()
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
-    facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
-    for config in configs.values():
-        check_report_path(config.report_path)
+    facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values() if config.report_path))
+    for path in facts["report_paths"]:
+        check_report_path(path)
+
+    def write(report: ManyReport) -> None:
+        """Write the summary of the indexes that name a path to it."""
+        for path in facts["report_paths"]:
+            write_report(report.of([name for name in configs if configs[name].report_path == path]), path)
 
     def on_poll(so_far: ManyReport) -> None:
         with suppress(ConfigError):  # the last one says why
-            write_summaries(so_far, configs)
+            write(so_far)
 
     def on_failure(name: str, failure: Mapping[str, Any], trace: str) -> None:
         facts["failed"] = True
         sys.stderr.write(trace)
-        print_failure(f"{_CONSOLE} {request.command} {name}", failure)
+        _print_failure(f"{request.command} {name}", failure)
 
-    if _is_without_spark(request):
-        report = _cluster_statuses(configs, on_failure)
+    if _needs_no_spark(request):
+        reports: dict[str, Report | dict[str, Any]] = {}
+        for name, config in configs.items():
+            try:
+                reports[name] = _status(config, config.index)
+            except IcecdcError as error:
+                reports[name] = failure = failure_report(error, {"job": "status", **config.subject})
+                on_failure(name, failure, "")
+        report = ManyReport(reports, round(time.monotonic() - begin, 3))
     else:
         from icecdc_core.jobs.many import require_one_session, run_many
 
@@ -152,55 +155,40 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         spark = _session([*configs.values()], request, facts)
         # Each report is part of the summary, which is written once.
         own = {name: config.replace(report_path="") for name, config in configs.items()}
-        job, parallel = command.job(of_many=True), request.parallel
-        watch: dict[str, Any] = {"on_poll": on_poll, "on_failure": on_failure}
-        report = run_many(spark, job, own, command=request.command, parallel=parallel, **watch)
-    write_summaries(report, configs)
+        watch: dict[str, Any] = {"on_poll": on_poll, "on_failure": on_failure, "parallel": request.parallel}
+        report = run_many(spark, command.job(of_many=True), own, command=request.command, **watch)
+    write(report)
     return report
 
 
-def _is_without_spark(request: Request) -> bool:
-    """Whether it is a status of what the cluster knows: nobody asks for the tables, and no session is there anyway."""
-    if request.command != "status" or "tables" in request.flags:
-        return False
-    if sys.modules.get("pyspark") is None:
-        return True
-    from icecdc_core.session import running_session
-
-    return running_session() is None
+def _needs_no_spark(request: Request) -> bool:
+    return request.command == "status" and not request.tables
 
 
-def _cluster_status(config: Any, index: str = "") -> Report:
+def _status(config: Any, index: str = "") -> Report:
     from icecdc_core.runs.cluster_status import cluster_status
 
     with activity("reading the positions"):
         return cluster_status(config, index)
 
 
-def _cluster_statuses(configs: Mapping[str, SyncConfig], on_failure: Callable[..., object]) -> ManyReport:
-    begin, reports = time.monotonic(), dict[str, Report | dict[str, Any]]()
-    for name, config in configs.items():
-        try:
-            reports[name] = _cluster_status(config, config.index)
-        except IcecdcError as error:
-            reports[name] = failure = failure_report(error, {"job": "status", **config.subject})
-            on_failure(name, failure, "")
-    return ManyReport(reports, round(time.monotonic() - begin, 3))
-
-
-def get_spark(*configs: ParameterModel, verbose: bool = False) -> SparkSession:
-    """Return the session of `icecdc_core.get_spark`; Spark is imported here, because no help needs it."""
-    from icecdc_core.session import get_spark
-
-    return get_spark(*configs, verbose=verbose)
-
-
 def _session(configs: Sequence[ParameterModel], request: Request, facts: dict[str, Any]) -> SparkSession:
+    from icecdc_core import session  # no help needs Spark
+
     begin, facts["stage"] = time.monotonic(), "session"
     with activity("starting Spark"):
-        spark = get_spark(*configs, verbose=True) if "verbose" in request.flags else get_spark(*configs)
+        spark = session.get_spark(*configs, verbose=request.verbose)
     facts |= {"spark_seconds": time.monotonic() - begin, "stage": "run"}
     return spark
+
+
+def _print_failure(what: str, failure: Mapping[str, Any]) -> None:
+    """Print why a run failed on the standard error: each problem on a line of its own, with its remedy."""
+    first, *problems = (" ".join(part.split()) for part in failure["message"].split("\n- "))
+    if "Remedy: " not in failure["message"]:
+        first = f"{first.rstrip('.')}. Remedy: {failure['remedy']}"
+    first = first if first.endswith((".", ":")) else f"{first}."
+    print_line("\n- ".join([f"{f'{_CONSOLE} {what}'.strip()}: {first}", *problems]), sys.stderr)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,10 +19,10 @@ from icecdc_core.config.sync import InitConfig, StatusConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES
-from icecdc_core.reporting.progress import print_line
-from icecdc_core.reporting.reports import ManyReport, Report, write_report
+from icecdc_core.reporting.reports import Report
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from pyspark.sql import SparkSession
 
 Job = Callable[["SparkSession", Any], "Report"]
@@ -119,44 +118,45 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-_FALSE = ("", "false", "0", "no", "off", "f", "n")
-
-
 @dataclass
 class Request:
-    """What the command line asks for."""
+    """What the command line asks for; `parameters` are those of the job."""
 
     command: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
-    flags: set[str] = field(default_factory=set)
     file: str = ""
     only: list[str] = field(default_factory=list)
     parallel: int = 2
     html: str = ""
+    json: bool = False
+    verbose: bool = False
+    tables: bool = False
 
 
 def parse(arguments: Sequence[str]) -> Request:
     """Read the command and its options: ``--name value`` or ``--name=value``; ``--dry-run`` and ``--no-dry-run``."""
     command = arguments[0] if arguments else ""
-    if asked := {"--help-all", "--help", "-h", "--version"} & set(arguments):
-        return Request(command, flags={"version" if asked == {"--version"} else "help", *(each[2:] for each in asked)})
     if command not in COMMANDS:
         what = "There is no such command (not shown)" if command else "no command is given"
         raise _error(f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help.")
     options = [re.sub(r"^--[^=]*", lambda match: match[0].replace("_", "-"), text) for text in arguments[1:]]
-    parser = _parser("icecdc", command)
+    parser = _parser(command)
     namespace, unknown = parser.parse_known_args(options)
     given = vars(namespace)
     if unknown:
         shown = [text for text in unknown if text.startswith("--")] or unknown[:1]
         raise _error(*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown))
-    flags = {name for name in ("json", "verbose", "tables") if given.pop(name, False)}
-    of_file: dict[str, Any] = {name: given.pop(name) for name in ("file", "only", "parallel") if name in given}
-    html = given.pop("html", "")
-    if "only" in of_file:
-        of_file["only"] = [index.strip() for index in of_file["only"].split(",")]
-    request = Request(command, {**given, **COMMANDS[command].fixed}, flags, **of_file, html=html)
-    if problems := _combination_problems(request, of_file):
+    own = {each.name: given.pop(each.name) for each in fields(Request) if each.name in given}
+    request = Request(command, {**given, **COMMANDS[command].fixed}, **own)
+    problems = []
+    if not request.file and {"file", "only", "parallel"} & own.keys():  # the run would work on something else
+        problems.append("--file: missing or empty. Remedy: name the file with the indexes, or leave --only out.")
+    if not all(request.only) or not 1 <= request.parallel <= 64:
+        problems.append("--only: needs names without blanks, and --parallel 1 to 64. Remedy: write --only a,b.")
+    for name in ("table", "index"):
+        if request.file and len(request.only) != 1 and given.get(name):
+            problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
+    if problems:
         raise _error(*problems)
     return request
 
@@ -173,22 +173,6 @@ def _unknown(text: str, known: str) -> str:
     return f"{shown}unknown option or a value without one. Remedy: {f'did you mean {near}' if near else 'see --help'}."
 
 
-def _combination_problems(request: Request, of_file: Mapping[str, Any]) -> list[str]:
-    """Options that do not fit together."""
-    problems = []
-    given = request.parameters
-    if of_file and not request.file:  # an empty one may be an unset variable: the run would work on something else
-        problems.append("--file: missing or empty. Remedy: name the file with the indexes, or leave --only out.")
-    if not all(request.only) or not 1 <= request.parallel <= 64:
-        problems.append("--only: needs names without blanks, and --parallel 1 to 64. Remedy: write --only a,b.")
-    for name in ("table", "index"):
-        if request.file and len(request.only) != 1 and given.get(name):
-            problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
-    if given.get("dry_run", "").lower() not in _FALSE and request.command in ("repair", "replay"):
-        problems.append(f"--dry-run: {request.command} writes. Remedy: run validate or status; they only read.")
-    return problems
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong without the value, which may be a secret: argparse quotes it at the end."""
@@ -196,89 +180,58 @@ class _Parser(argparse.ArgumentParser):
         raise _error(f"{text.removeprefix('argument ')}. Remedy: write --name VALUE or --name=VALUE, see --help.")
 
 
-def _parser(program: str, name: str, *, whole: bool = True) -> argparse.ArgumentParser:
-    """The options of a command: the parameters that matter, those about output and files, then all others."""
+def _parser(name: str) -> argparse.ArgumentParser:
+    """The options of a command; those that matter come last, where a terminal shows them."""
     command = COMMANDS[name]
-    others = [each.name for each in command.kind.parameters() if each.name not in command.main]
-    example = f"example: {program} {name} {command.example}"
+    example = f"example: icecdc {name} {command.example}"
     if command.takes_file:
-        example += f"\n         {program} {name} --file indexes.yml --only orders,films"
+        example += f"\n         icecdc {name} --file indexes.yml --only orders,films"
     states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())
-    ends = f"A boolean needs no value: --dry-run, --no-dry-run.\n\nexit codes:\n{states}"
     parser = _Parser(
-        usage=f"{program} {name} [--name value ...]",
-        description=f"{command.help[0].upper()}{command.help[1:]}.\n\n{example}",
-        epilog=ends if whole else f"--help-all shows {len(others)} more options, and the exit codes.",
+        usage=f"icecdc {name} [--name value ...]",
+        description=f"{command.help[0].upper()}{command.help[1:]}.\n\nexit codes:\n{states}",
+        epilog=f"A boolean needs no value: --dry-run, --no-dry-run.\n\n{example}",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=80),
-        add_help=False,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    group = parser.add_argument_group("main options")
-    for parameter in command.main:
-        _add(group, command.kind, parameter, first_clause=not whole)
+    others = [each.name for each in command.kind.parameters() if each.name not in command.main]
+    groups = {title: parser.add_argument_group(title) for title in ("more options", "output", "main options")}
+    for title, parameters in (("more options", others), ("main options", command.main)):
+        for parameter in parameters:
+            _add(groups[title], command.kind.model_fields[parameter], f"--{parameter.replace('_', '-')}")
+    group = groups["main options"]
     if command.takes_file:
         group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file, such as indexes.yml.")
-        group.add_argument("--only", metavar="NAMES", help="Work on these of its indexes, such as orders,films.")
+        only = "Work on these of its indexes, such as orders,films."
+        group.add_argument("--only", metavar="NAMES", type=lambda text: [*map(str.strip, text.split(","))], help=only)
         group.add_argument("--parallel", type=int, metavar="N", help="Indexes at a time (1 to 64). Default: 2.")
     if name == "status":
         tables = "Start Spark and read the tables too, for the lag and waiting dead letters."
         group.add_argument("--tables", action="store_true", help=tables)
-    group = parser.add_argument_group("output")
+    group = groups["output"]
     group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
     group.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")
     group.add_argument("--verbose", action="store_true", help="Show Spark's output, and where an error came from.")
-    group = parser.add_argument_group("all other options")
-    for parameter in others:
-        _add(group, command.kind, parameter, hidden=not whole)
     return parser
 
 
-def _add(
-    group: argparse._ArgumentGroup,
-    kind: type[ParameterModel],
-    name: str,
-    *,
-    first_clause: bool = False,
-    hidden: bool = False,
-) -> None:
+def _add(group: argparse._ArgumentGroup, parameter: FieldInfo, option: str) -> None:
     """Add a parameter as an option; a boolean needs no value, and has a second option that sets it to false."""
-    found = kind.model_fields[name]
-    text = found.description or ""
-    if first_clause:
-        text = f"{re.split('; |[.] Default', text)[0].rstrip('.')}."
-    text = argparse.SUPPRESS if hidden else f"{text}{' Required.' if found.is_required() else ''}".replace("%", "%%")
-    option = name.replace("_", "-")
-    if found.annotation is bool:
-        group.add_argument(f"--{option}", nargs="?", const="true", metavar="VALUE", help=text)
-        group.add_argument(f"--no-{option}", action="store_const", const="false", dest=name, help=argparse.SUPPRESS)
-    else:
-        group.add_argument(f"--{option}", metavar="VALUE", help=text)
+    text = f"{parameter.description}{' Required.' if parameter.is_required() else ''}".replace("%", "%%")
+    if parameter.annotation is not bool:
+        group.add_argument(option, metavar="VALUE", help=text)
+        return
+    group.add_argument(option, nargs="?", const="true", metavar="VALUE", help=text)
+    name, off = option[2:].replace("-", "_"), f"--no-{option[2:]}"
+    group.add_argument(off, action="store_const", const="false", dest=name, help=argparse.SUPPRESS)
 
 
-def help_text(program: str, command: str = "", *, whole: bool = False) -> str:
-    """Return the help of a command, its main options or all; of the program: a line for each command."""
-    if command in COMMANDS:
-        return _parser(program, command, whole=whole).format_help()
+def help_text() -> str:
+    """Return the help of the program: a line for each command."""
     commands = {name: each.help for name, each in COMMANDS.items()}
     commands[SERVICES] = "start and stop OpenSearch and Kafka on this machine, for development"
-    lines = [f"usage: {program} COMMAND [--name value ...]", ""]
+    lines = ["usage: icecdc COMMAND [--name value ...]", ""]
     lines += ["Keep OpenSearch indexes in sync with Apache Iceberg tables.", ""]
     lines += [f"  {name:<9} {text}" for name, text in commands.items()]
-    return "\n".join([*lines, "", f"{program} COMMAND --help shows an example and the main options of a command."])
-
-
-def print_failure(program: str, failure: Mapping[str, Any]) -> None:
-    """Print why a run failed on the standard error: each problem on a line of its own, with its remedy."""
-    first, *problems = (" ".join(part.split()) for part in failure["message"].split("\n- "))
-    if "Remedy: " not in failure["message"]:
-        first = f"{first.rstrip('.')}. Remedy: {failure['remedy']}"
-    first = first if first.endswith((".", ":")) else f"{first}."
-    print_line("\n- ".join([f"{program}: {first}", *problems]), sys.stderr)
-
-
-def write_summaries(report: ManyReport, configs: Mapping[str, SyncConfig]) -> None:
-    """Write the summary of the indexes that name a `report_path` to it."""
-    for path in dict.fromkeys(config.report_path for config in configs.values() if config.report_path):
-        names = [name for name, config in configs.items() if config.report_path == path]
-        write_report(report.of(names), path)
+    return "\n".join([*lines, "", "icecdc COMMAND --help shows the options of a command, with an example."])

@@ -128,8 +128,10 @@ def _icecdc_problems(words: list[str]) -> list[str]:
         unknown = [word for word in words[2:] if word.partition("=")[0] not in shown.getvalue()]
         return [f"unknown: {shlex.join(words)}"] if unknown or not shown.getvalue() else []
     try:
+        if {"--help", "--version"} & {*words}:
+            return []
         request = parse(words)
-        if not request.file and not request.flags & {"help", "version"}:
+        if not request.file:
             COMMANDS[request.command].kind(**request.parameters)
     except ConfigError as error:
         return error.problems

@@ -105,7 +105,7 @@ class DescribeTheOtherJobs:
         read = IcebergTable.metadata
         with monkeypatch.context() as patched:
             patched.setattr(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0])
-            code, lines, _ = run("status", *good)
+            code, lines, _ = run("status", "--tables", *good)
         shown = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
         shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in shown]
         assert (code, shown) == (1, [("failed", "IndexError", None), ("ok", "", 0)])

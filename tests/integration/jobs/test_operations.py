@@ -53,6 +53,16 @@ def metric(config, job, name, label=""):
     return float(line.rpartition(" ")[2])
 
 
+def it_counts_the_rows_of_rewritten_files_but_not_those_of_a_compaction(spark, sql, exported):
+    sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.update.mode' = 'copy-on-write')")
+    sql("INSERT INTO {t} SELECT id, 1.5 FROM range(100, 110, 1, 1)")
+    sql("UPDATE {t} SET value = 9.5 WHERE id = 107")
+    options = "options => map('rewrite-all', 'true')"
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{exported.table}', {options})")
+    report = sync_changes(spark, exported)
+    assert (report.upserts, report.rows_rewritten) == (10, 10 + 2 * 10)
+
+
 class DescribeARun:
     def it_leaves_its_log_and_metrics_and_fails_for_no_gateway_that_is_away(self, spark, sql, exported, opensearch):
         sql("UPDATE {t} SET value = 9.5 WHERE id = 1")
@@ -154,7 +164,7 @@ class DescribeTheConsoleCommand:
         ):
             position = {"index": exported.positions_index, "id": f"position:{exported.index}"}
             opensearch.update(**position, body={"doc": {"table": table}}, params={"refresh": "true"})
-            code, out, _ = self.run(capsys, "status", *given)
+            code, out, _ = self.run(capsys, "status", *given, "--tables")
             assert (code != 0, says in out) == (True, True), (code, out)
 
     def it_names_every_problem_of_a_setup(self, capsys, spark, watched):

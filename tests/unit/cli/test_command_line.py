@@ -7,6 +7,7 @@ import json
 import pytest
 
 import icecdc_core.__main__ as command_line
+from icecdc_core import session
 from icecdc_core.cli import COMMANDS, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.sync import StatusConfig
@@ -40,10 +41,10 @@ def broken(monkeypatch):
     """Let the start of a session fail."""
 
     def _broken(error):
-        def get_spark(*configs):
+        def get_spark(*configs, verbose):
             raise error
 
-        monkeypatch.setattr(command_line, "get_spark", get_spark)
+        monkeypatch.setattr(session, "get_spark", get_spark)
 
     return _broken
 
@@ -74,8 +75,6 @@ class DescribeAWrongCommandLine:
             (["sync", "--file", "f.yml", "--only", "a,,b"], "--only: needs names"),
             (["sync", "--file", "f.yml", "--only="], "--only: needs names"),
             (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
-            (["repair", "--table", "lake.ns.t", "--dry-run"], "--dry-run: repair writes"),
-            (["replay", "--table", "lake.ns.t", "--dry-run"], "--dry-run: replay writes"),
             (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
         ],
     )
@@ -146,16 +145,12 @@ class DescribeOptions:
 
     @pytest.mark.parametrize("job", JOBS)
     def it_explains_each_command_with_an_example_that_runs_and_every_parameter(self, capsys, job):
-        printed = {}
-        for asked in ("--help", "--help-all"):
-            with pytest.raises(SystemExit):
-                command_line.main([job, asked], "icecdc")
-            printed[asked] = capsys.readouterr().out
+        with pytest.raises(SystemExit):
+            command_line.main([job, "--help"], "icecdc")
+        printed = capsys.readouterr().out
         names = [f"--{each.name.replace('_', '-')}" for each in COMMANDS[job].kind.parameters()]
-        assert [name for name in names if name not in printed["--help-all"]] == []
-        main = [f"--{name.replace('_', '-')}" for name in COMMANDS[job].main]
-        assert [name for name in main if name not in printed["--help"]] == []
-        assert (f"example: icecdc {job} --" in printed["--help"], printed["--help"].count("\n") <= 40) == (True, True)
+        assert [name for name in names if name not in printed] == []
+        assert f"example: icecdc {job} --" in printed
         request = parse([job, *COMMANDS[job].example.split()])
         assert COMMANDS[job].kind(**request.parameters).catalog == "lake"
 
