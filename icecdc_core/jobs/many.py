@@ -6,7 +6,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import ConfigError
@@ -68,81 +70,55 @@ def run_many(
     require_one_session(configs)
     began = time.monotonic()
     polls = job is follow_changes and any(config.polls for config in configs.values())
-    stop = StopRequest()
     for config in {config.catalog: config for config in configs.values()}.values():
         register_catalog(spark, config)
-    runs: dict[str, _Run] = {}
+    reports: dict[str, Report | dict[str, Any]] = {
+        name: RunReport(command, config.table, config.index, strategy="none") for name, config in configs.items()
+    }
     one_at_a_time = threading.Lock()
 
-    def so_far() -> ManyReport:
-        return ManyReport({name: run.report for name, run in runs.items()}, round(time.monotonic() - began, 3))
+    def ended(name: str, report: Report | dict[str, Any]) -> None:
+        with one_at_a_time:
+            reports[name] = report
+            if polls and on_poll is not None:
+                on_poll(ManyReport(dict(reports), round(time.monotonic() - began, 3)))
 
-    def polled() -> None:
-        if polls and on_poll is not None:
-            with one_at_a_time:
-                on_poll(so_far())
+    def run_one(name: str, config: SyncConfig, own: SparkSession, slots: Slots) -> None:
+        started, reported = time.monotonic(), list[BaseException]()
 
-    for name, config in configs.items():
-        runs[name] = _Run(name, command, job, config, new_job_session(spark), polled, on_failure)
-    if job is follow_changes:
-        with stop_on_sigterm(or_interrupt=polls) as stop:
-            run_in_threads(spark, runs, Slots(parallel, stop))
-    else:
-        run_in_threads(spark, runs, Slots(parallel, stop))
-    return so_far()
+        def failed(error: BaseException) -> None:
+            if error in reported:  # a polling run that is asked to stop raises its last failure
+                return
+            reported.append(error)
+            facts = {"job": command, **config.subject, "seconds": round(time.monotonic() - started, 3)}
+            failure = failure_of(error) or failure_report(error, facts)
+            is_unexpected = state_of(error) == "failed"
+            trace = mask_secrets("".join(traceback.format_exception(error))) if is_unexpected else ""
+            on_failure(name, failure, trace)
+            ended(name, failure)
 
+        def sync(session: SparkSession, given: SyncConfig) -> RunReport:
+            with slots.slot():
+                return sync_changes(session, given)
 
-class _Run:
-    """The job of one index, in a thread of its own."""
-
-    def __init__(
-        self,
-        name: str,
-        command: str,
-        job: Job,
-        config: SyncConfig,
-        spark: SparkSession,
-        polled: Callable[[], object],
-        on_failure: Callable[[str, dict[str, Any], str], object],
-    ) -> None:
-        self.name = name
-        self._command, self._work, self._config, self._spark = command, job, config, spark
-        self._polled, self._on_failure, self._began = polled, on_failure, time.monotonic()
-        self.report: Report | dict[str, Any] = RunReport(command, config.table, config.index, strategy="none")
-
-    def __call__(self, slots: Slots) -> None:
-        """Run the job and keep its report."""
-        context = self._spark.sparkContext
-        self._began = time.monotonic()
         try:
-            with spark_errors(self._config):
-                context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
-                context.setLocalProperty("spark.scheduler.pool", self.name)
-            with active_session(self._spark):
-                self.report = self._result(slots)
+            with spark_errors(config):
+                own.sparkContext.setJobGroup(f"icecdc {name}", f"{command} {name}")
+                own.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+            with active_session(own):
+                if job is follow_changes:
+                    polled = partial(ended, name)
+                    reports[name] = follow_changes(own, config, sync=sync, on_poll=polled, on_failure=failed)
+                else:
+                    with slots.slot():
+                        reports[name] = job(own, config)
         except Stopped:
-            self.report = replace(self.report, stopped=True) if isinstance(self.report, RunReport) else self.report
+            if isinstance(report := reports[name], RunReport):
+                reports[name] = replace(report, stopped=True)
         except BaseException as error:
-            self._failed(error)
+            failed(error)
 
-    def _failed(self, error: BaseException) -> None:
-        facts = {"job": self._command, **self._config.subject, "seconds": round(time.monotonic() - self._began, 3)}
-        self.report = failure = failure_of(error) or failure_report(error, facts)
-        trace = mask_secrets("".join(traceback.format_exception(error))) if state_of(error) == "failed" else ""
-        self._on_failure(self.name, failure, trace)
-        self._polled()
-
-    def _poll_ended(self, report: RunReport) -> None:
-        self.report = report
-        self._polled()
-
-    def _result(self, slots: Slots) -> Report:
-        if self._work is not follow_changes:
-            with slots.slot():
-                return self._work(self._spark, self._config)
-
-        def sync(spark: SparkSession, config: SyncConfig) -> RunReport:
-            with slots.slot():
-                return sync_changes(spark, config)
-
-        return follow_changes(self._spark, self._config, sync=sync, on_poll=self._poll_ended, on_failure=self._failed)
+    runs = {name: partial(run_one, name, config, new_job_session(spark)) for name, config in configs.items()}
+    with stop_on_sigterm(or_interrupt=polls) if job is follow_changes else nullcontext(StopRequest()) as stop:
+        run_in_threads(spark, runs, Slots(parallel, stop))
+    return ManyReport(reports, round(time.monotonic() - began, 3))

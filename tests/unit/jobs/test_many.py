@@ -75,7 +75,7 @@ class DescribePolling:
     def run(self, monkeypatch):
         """Poll two indexes; the first one's syncs end with these errors (None: well)."""
 
-        def ended(*outcomes):
+        def ended(*outcomes, on_wait=lambda stop: None, **watch):
             left, summaries = list(outcomes), []
 
             def sync(spark, config):
@@ -89,10 +89,10 @@ class DescribePolling:
             monkeypatch.setattr(many, "new_job_session", lambda spark: spark)
             monkeypatch.setattr(threads, "InheritableThread", threading.Thread)
             monkeypatch.setattr(many, "active_session", lambda spark: nullcontext())
-            monkeypatch.setattr(StopRequest, "wait", lambda self, seconds: None)
+            monkeypatch.setattr(StopRequest, "wait", lambda self, seconds: on_wait(self))
             given = {"table": "lake.ns.t", "poll_interval_seconds": 1, "max_polls": 4}
             configs = {name: SyncConfig(index=name, **given) for name in "ab"}
-            found = run_many(SPARK, follow_changes, configs, command="sync", on_poll=summaries.append)
+            found = run_many(SPARK, follow_changes, configs, command="sync", on_poll=summaries.append, **watch)
             return found, summaries
 
         return ended
@@ -106,6 +106,15 @@ class DescribePolling:
     def it_reports_the_failure_of_the_last_poll(self, run):
         found, _ = run(None, None, None, TableLockedError("another run"))
         assert (found.states, found.indexes["a"]["message"]) == ({"a": "locked", "b": "ok"}, "another run.")
+
+    def it_tells_of_a_failure_once_also_if_it_is_asked_to_stop_meanwhile(self, run):
+        told = []
+        found, _ = run(
+            TableLockedError("another run"),
+            on_wait=lambda stop: setattr(stop, "requested", True),
+            on_failure=lambda name, failure, trace: told.append((name, failure["state"])),
+        )
+        assert (told, found.states["a"]) == ([("a", "locked")], "locked")
 
     def it_ends_the_loop_of_an_index_that_no_retry_helps(self, run):
         found, _ = run(None, SchemaChangeError("changed"), None)
