@@ -161,6 +161,7 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
+    before = {child.pid for child in psutil.Process().children()}
     try:
         # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
         # Secrets reach the JVM later, over its socket.
@@ -170,9 +171,9 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
             SparkContext._ensure_initialized(conf=conf)
         return builder.getOrCreate()
     except KeyboardInterrupt:
-        for child in psutil.Process().children():
-            with suppress(psutil.Error):
-                if SparkContext._gateway is None and "pyspark-shell" in child.cmdline():
+        for child in psutil.Process().children() if SparkContext._gateway is None else ():
+            if child.pid not in before:
+                with suppress(psutil.Error):
                     child.kill()  # it would run on and keep our output open
         raise
     except Exception as error:

@@ -104,10 +104,3 @@ class DescribeAStatusWithoutSpark:
         given = ["--opensearch-url", defaults["opensearch_url"], "--positions-index", defaults["positions_index"]]
         code, out, err = run("status", *given, "--warehouse", str(tmp_path), code=NO_SPARK)
         assert (code, err, "; lag unknown; last export" in out) == (0, "", True), out
-
-
-class DescribeAScript:
-    def it_hears_nothing_of_spark(self, changed):
-        spark = f"get_spark(SyncConfig.load({str(changed)!r}))"
-        code = f"from icecdc_core import SyncConfig, get_spark; {spark}.range(3).count()"
-        assert run(code=code) == (0, "", "")
