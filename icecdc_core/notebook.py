@@ -120,16 +120,7 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
         return
     if problems:
         raise problems_error(problems)
-    configs = SyncConfig.load_all(path, **given)
-    # The tasks after it would never begin.
-    if endless := [name for name, config in configs.items() if not config.max_polls and config.polls]:
-        raise ConfigError(
-            f"The sync of {', '.join(endless)} polls without a limit, so its task would never end",
-            subject="max_polls",
-            value=0,
-            remedy="leave max_polls out of the file; icecdc sync --file takes --max-polls 0",
-        )
-    names = list(configs)
+    names = list(SyncConfig.load_all(path, **given))
     dbutils.jobs.taskValues.set(key="indexes", value=names)
     if list_only or len(names) > 1:
         print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.view import Part
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.card import report_html
 from icecdc_core.reporting.exit_states import failure_of, failure_report, reason_without_values
@@ -77,7 +76,7 @@ def explore_report(
 
 
 @dataclass(frozen=True, repr=False)
-class NextSync(Part):
+class NextSync:
     """The outcome of a dry run: its report, or that of its failure."""
 
     report: RunReport | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from icecdc_core.explore.config import ExploreConfig
 
 
-class Part:
+class Part(ABC):
     """A part of the exploration, which shows itself as HTML, and without its tables where there is none."""
 
+    @abstractmethod
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield paragraphs, headings and tables."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         from icecdc_core.reporting.tables import as_html

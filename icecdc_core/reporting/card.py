@@ -30,19 +30,6 @@ _WORD = (
 _LINE = "rgba(128, 138, 150, .45)"
 _MUTED = "opacity: .75"
 
-# Only in pages made by nbconvert, whose body is the notebook: a dark theme, room on a phone, and the JSON in small.
-_NBCONVERT = """<style>
-@media (prefers-color-scheme: dark) { body.jp-Notebook { color-scheme: dark; --jp-layout-color0: #111;
- --jp-layout-color1: #111; --jp-layout-color2: #1e1e1e; --jp-content-font-color0: #fff; --jp-ui-font-color1: #e3e6ea;
- --jp-content-font-color1: #e3e6ea; --jp-cell-editor-background: #1e1e1e; --jp-rendermime-error-background: #3a1d22;
- --jp-rendermime-table-row-background: #1a1a1a; --jp-rendermime-table-row-hover-background: #26303a;
- --jp-cell-editor-border-color: #333; } body.jp-Notebook .highlight :is(pre, span) { color: #e3e6ea } }
-body.jp-Notebook main { max-width: 72em; margin: auto; }
-body.jp-Notebook .jp-InputPrompt, body.jp-Notebook .jp-OutputPrompt { display: none; }
-body.jp-Notebook .celltag_report pre { max-height: 4.5em; overflow: auto; opacity: .7; font-size: .8em; }
-@media (max-width: 40em) { body.jp-Notebook { padding: 4px; } }
-</style>"""
-
 
 class Card(NamedTuple):
     """What a person reads first: a word, what the report is about, what came out, a few facts, and what to run next."""
@@ -127,7 +114,7 @@ def card_html(card: Card) -> str:
     if card.command:
         code = f'<code style="overflow-wrap: anywhere">{escape(card.command)}</code>'
         lines += _pair("Run next", f'{code} <span style="{_MUTED}">{escape(_more_options(card.command))}</span>')
-    return _NBCONVERT + (
+    return (
         f'<div style="{_FRAME.format(line=_LINE, colour=colour)}; margin: .5em 0; line-height: 1.5">'
         f'<span style="{_WORD.format(colour=colour)}">{escape(card.word.upper())}</span> '
         f'<b style="font-size: 1.1em; overflow-wrap: anywhere">{escape(card.title)}</b>{lines}</div>'

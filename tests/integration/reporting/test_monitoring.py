@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from urllib.parse import urlsplit
 
@@ -13,7 +12,6 @@ from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import DuplicateIdentifierError
-from icecdc_core.ingest import ingest
 from tests.exported_tables import exported_table
 from tests.monitoring_receivers import events_of, gauges_of, receiver, set_up_telemetry, spans_of
 
@@ -106,24 +104,6 @@ class DescribeTraces:
         ]
         assert runs[2].attributes["icecdc.repaired"] == 1
         spark.sql("DROP TABLE IF EXISTS lake.ns.icecdc_dead_letters")
-
-    def it_covers_an_ingest_that_goes_on(self, spark, sql, watched, make_ingest, topic, tmp_path):
-        config = make_ingest(
-            trigger="continuous", trigger_interval_seconds=1, max_seconds=15, metrics_folder=str(tmp_path)
-        )
-        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
-        topic.send({"id": 1})
-        began = time.time()
-        ingest(spark, config)
-        run = next(span for span in spans_of(watched.telemetry) if span.name == "icecdc ingest")
-        batch = next(span for span in spans_of(watched.telemetry) if span.name == "batch")
-        assert (batch.parent, batch.links, batch.trace_id != run.trace_id) == ("", [run.trace_id], True)
-        assert events_of(watched.posts) == []
-        through = gauges_of(watched.telemetry)
-        (reached,) = [
-            value for (name, _), value in through.items() if name.startswith("icecdc_ingest_complete_through")
-        ]
-        assert began < reached < time.time()
 
 
 class DescribeLineage:

@@ -237,16 +237,6 @@ class DescribeListIndexes:
         with pytest.raises(NotebookExit):
             list_indexes(_namespace(CELL, dbutils=Dbutils(index_file=index_file, opensearch_username="u")))
 
-    @pytest.mark.parametrize("polls", ["poll_interval_seconds: 30", "target_lag: 10s"])
-    @pytest.mark.parametrize("second", ["", ", b: {table: l.n.b}"])
-    def it_refuses_a_sync_that_never_ends(self, index_file, polls, second):
-        defaults = f"defaults: {{opensearch_url: 'https://s:1', max_polls: 0, {polls}}}"
-        Path(index_file).write_text(f"{defaults}\nindexes: {{a: {{table: l.n.a}}{second}}}")
-        dbutils = Dbutils(index_file=index_file)
-        with pytest.raises(ConfigError, match=r"The sync of a(, b)? polls without a limit.*max_polls=0"):
-            list_indexes(_namespace(CELL, dbutils=dbutils))
-        assert dbutils.jobs.taskValues.texts == {}
-
 
 class DescribeWidgetText:
     @pytest.mark.parametrize(

@@ -35,21 +35,9 @@ class DescribeCellText:
 
 
 class DescribeNotebookFrame:
-    def it_aligns_text_to_the_left_and_numbers_to_the_right(self):
-        html = NotebookFrame.of(CHANGES)._repr_html_()
-        sides = {text: f"text-align: {side}" in html.split(text)[0].rsplit("<td", 1)[1] for text, side in SIDES.items()}
-        assert sides == dict.fromkeys(SIDES, True)
-
-    def it_breaks_only_long_lines(self):
-        html = NotebookFrame.of(CHANGES.assign(reason="a long reason " * 9))._repr_html_()
-        assert (html.count("pre-wrap"), html.count("nowrap")) == (1, 7)
-
     def it_escapes_what_it_shows(self):
         assert "<delete>" not in NotebookFrame.of(CHANGES)._repr_html_()
 
     def it_is_a_sentence_if_it_is_empty(self):
         frame = NotebookFrame.of(CHANGES.iloc[:0], empty="Up to date.")
         assert (frame._repr_html_(), repr(frame)) == ("<p>Up to date.</p>", "Up to date.")
-
-
-SIDES = {"8924558786060583479": "left", "&lt;delete&gt;": "left", "8,255": "right"}
