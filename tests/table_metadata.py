@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from icecdc_core.table.metadata import TableMetadata
 
@@ -10,25 +11,35 @@ Snapshot = tuple[int, "int | None", str, int, dict[str, str]]
 """Id, parent, operation, time of the commit in milliseconds, and the rest of the summary."""
 
 
-def metadata_of(snapshots: Sequence[Snapshot], branches: Mapping[str, int]) -> TableMetadata:
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "a", "required": True, "type": "long"}]}
+
+
+def metadata_of(
+    snapshots: Sequence[Snapshot],
+    branches: Mapping[str, int],
+    *,
+    schema: Mapping[str, Any] = SCHEMA,
+    log: Sequence[Mapping[str, Any]] = (),
+    first_number: int = 1,
+) -> TableMetadata:
     """Return the metadata of a table with these snapshots, committed in this order, and these branches."""
     return TableMetadata.from_json(
         {
             "format-version": 2,
-            "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+            "table-uuid": UUID,
             "location": "file:/t",
             "last-sequence-number": len(snapshots),
             "last-updated-ms": 1,
             "last-column-id": 1,
             "current-schema-id": 0,
-            "schemas": [
-                {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "a", "required": True, "type": "long"}]}
-            ],
+            "schemas": [schema],
             "default-spec-id": 0,
             "partition-specs": [{"spec-id": 0, "fields": []}],
             "last-partition-id": 999,
             "default-sort-order-id": 0,
             "sort-orders": [{"order-id": 0, "fields": []}],
+            "metadata-log": list(log),
             "current-snapshot-id": branches.get("main"),
             "snapshots": [
                 {
@@ -40,7 +51,7 @@ def metadata_of(snapshots: Sequence[Snapshot], branches: Mapping[str, int]) -> T
                     "summary": {"operation": operation, **summary},
                     "schema-id": 0,
                 }
-                for number, (snapshot_id, parent, operation, committed, summary) in enumerate(snapshots, 1)
+                for number, (snapshot_id, parent, operation, committed, summary) in enumerate(snapshots, first_number)
             ],
             "refs": {name: {"snapshot-id": target, "type": "branch"} for name, target in branches.items()},
         }

@@ -14,10 +14,9 @@ from pyspark.sql.types import StructType
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
-from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.source import Source
+from tests.table_metadata import UUID, metadata_of
 
-UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 ID = NestedField(1, "id", LongType(), required=True)
 NAME = NestedField(2, "name", StringType())
 SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_columns": ["id"]}
@@ -25,34 +24,8 @@ SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_colu
 
 def source(snapshots=(1, 2), head=2, fields=(ID, NAME), row_filter="", identifier_columns=("id",)):
     """A source over a table with these snapshots and columns."""
-    metadata = TableMetadata.from_json(
-        {
-            "format-version": 2,
-            "table-uuid": UUID,
-            "location": "file:/t",
-            "last-sequence-number": 9,
-            "last-updated-ms": 1,
-            "last-column-id": 9,
-            "current-schema-id": 0,
-            "schemas": [json.loads(schema(*fields))],
-            "default-spec-id": 0,
-            "partition-specs": [{"spec-id": 0, "fields": []}],
-            "last-partition-id": 999,
-            "default-sort-order-id": 0,
-            "sort-orders": [{"order-id": 0, "fields": []}],
-            "snapshots": [
-                {
-                    "snapshot-id": number,
-                    "sequence-number": number,
-                    "timestamp-ms": number,
-                    "manifest-list": "file:/t/list.avro",
-                    "summary": {"operation": "append"},
-                    "schema-id": 0,
-                }
-                for number in snapshots
-            ],
-        }
-    )
+    made = [(number, None, "append", number, {}) for number in snapshots]
+    metadata = metadata_of(made, {}, schema=json.loads(schema(*fields)))
     names = [field.name for field in fields]
     table = SimpleNamespace(name="lake.ns.t")
     return Source(table, metadata, head, names, list(identifier_columns), StructType(), row_filter, "main", [])

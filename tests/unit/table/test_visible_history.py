@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 
 from icecdc_core.errors import HiddenHistoryError
 from icecdc_core.table.catalogs import require_visible_history
-from icecdc_core.table.metadata import TableMetadata
+from tests.table_metadata import metadata_of
 
 EARLIER = [{"metadata-file": "m0.json", "timestamp-ms": 1}]
 FIRST = (1, 1, None)
@@ -17,30 +17,9 @@ FIRST = (1, 1, None)
 
 
 def metadata(*snapshots, log=()):
-    return TableMetadata.from_json(
-        {
-            "format-version": 2,
-            "table-uuid": "6f8c2a0e-3c3e-4a39-9b5c-0a6d0f6f0a11",
-            "location": "file:/t",
-            "schemas": [{"schema-id": 0, "fields": []}],
-            "current-schema-id": 0,
-            "partition-specs": [{"spec-id": 0, "fields": []}],
-            "default-spec-id": 0,
-            "metadata-log": list(log),
-            "current-snapshot-id": snapshots[-1][0] if snapshots else None,
-            "snapshots": [
-                {
-                    "snapshot-id": identity,
-                    "sequence-number": number,
-                    "parent-snapshot-id": parent,
-                    "timestamp-ms": number,
-                    "manifest-list": "m",
-                    "summary": {"operation": "append"},
-                }
-                for identity, number, parent in snapshots
-            ],
-        }
-    )
+    made = [(identity, parent, "append", number, {}) for identity, number, parent in snapshots]
+    branches = {"main": snapshots[-1][0]} if snapshots else {}
+    return metadata_of(made, branches, log=log, first_number=snapshots[0][1] if snapshots else 1)
 
 
 class JavaTable:
