@@ -231,7 +231,7 @@ def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
         return True, "The index and the table agree."
     else:
         problem = "The index and the table differ."
-    if view.position_snapshot_id != view.source.head:
+    if view.is_behind:
         return False, f"{problem} The index is behind the table, so the next sync may bring it."
     remedy = "so something else wrote there: 30_validation with repair=true corrects it"
     return False, f"{problem} The index is up to date, {remedy}."

@@ -15,6 +15,7 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
+from icecdc_core.runs.nested import heads
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
@@ -107,7 +108,7 @@ def _named(metadata: TableMetadata, head: int | None, position: int | None, para
     )
 
 
-OTHER_DOCUMENTS = "The index was built with other columns or another select or row_filter"
+OTHER_DOCUMENTS = "The index was built with other columns or another select, row_filter or nest"
 """Why documents of an index are hidden, see `View.hides_documents`."""
 
 
@@ -129,6 +130,12 @@ class View:
         return self.position.snapshot_id if self.position else None
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the table, or a nested one, has a newer snapshot than the index."""
+        nested = self.position.nested_snapshots if self.position else {}
+        return self.position_snapshot_id != self.source.head or nested != heads(self.source)
+
+    @property
     def masks_columns(self) -> bool:
         """Whether the parameters hide columns of the table or their values."""
         return bool(self.source.projection or self.source.chosen_columns)
@@ -140,6 +147,7 @@ class View:
         hiding = (
             *(("columns", "select") if self.masks_columns else ()),
             *(("row_filter",) if self.source.row_filter else ()),
+            "nest",  # which may have a select or a row_filter of its own
         )
         return any(stored.get(name) != wanted.get(name) for name in hiding)
 

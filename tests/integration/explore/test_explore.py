@@ -13,6 +13,7 @@ from icecdc_core.explore.differences import find_differences
 from icecdc_core.explore.documents import look_up_document, try_query
 from icecdc_core.explore.report import dry_run_next_sync, explore_report
 from icecdc_core.explore.view import open_view, show_time_line
+from tests.nested_shop import Shop
 
 KINDS = [("1", "copy-on-write"), ("3", "merge-on-read")]
 SECRET = "planted-secret"
@@ -133,6 +134,19 @@ class DescribeADocument:
         assert (found.agrees, found.verdict) == (True, "The index and the table agree.")
         assert changes_of(found) == ["update", "insert"]
         assert "written by the export of" in found.written
+
+    def it_is_behind_when_a_nested_table_is_newer(self, spark, name, make_config, request):
+        shop = Shop(spark, name)
+        request.addfinalizer(shop.drop)
+        shop.fill()
+        config = make_config(**shop.spec)
+        export_table(spark, config)
+        shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
+        found = look_up(spark, config, document_id="1")
+        assert (found.agrees, "is behind the table" in found.verdict) == (False, True)
+        assert (found.indexed["language"]["name"], found.rows[0]["language"]["name"]) == ("English", "Anglais")
+        sync_changes(spark, config)
+        assert look_up(spark, config, document_id="1").agrees is True
 
     def it_may_have_an_id_that_is_a_digest_or_like_json(self, spark, sql, make_config):
         sql("CREATE TABLE {t} (id STRING, n INT) USING iceberg")

@@ -36,6 +36,7 @@ class DescribeHiddenDocuments:
             ({"row_filter": "id > 0"}, {"row_filter": "id > 0"}, DOCUMENT),
             ({"columns": ["id"]}, {"columns": ["id"]}, {"id": 1}),
             ({}, {"columns": ["id"]}, {}),
+            ({"nest": {"owner": {"table": "lake.ns.owner"}}}, {}, {}),
         ],
     )
     def it_may_be_of_an_index_that_other_parameters_made(self, stored, parameters, expected):
