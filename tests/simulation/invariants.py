@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.simulation.simulated_opensearch import Index, SimulatedOpenSearch
-from tests.simulation.simulated_table import Rows
+from tests.simulation.simulated_opensearch import Document, Index, SimulatedOpenSearch
+from tests.simulation.simulated_table import CHILD, History, Rows, documents
+
+Vector = tuple[int | None, int | None]
+"""A snapshot of the root, and one of the child table."""
+
+
+def vector_of(holder: dict[str, Any], name: str) -> Vector:
+    """Return the vector of a position or of a batch."""
+    nested = holder.get("nested", {}).get(CHILD)
+    return holder[name], nested and nested["snapshot_id"]
 
 
 class Violation(AssertionError):  # noqa: N818 (the name of the thing)
@@ -22,21 +31,20 @@ class Invariants:
     def __init__(
         self,
         cluster: SimulatedOpenSearch,
-        rows: dict[int | None, Rows],
-        heads: list[int],
+        world: Any,
         index: str,
         positions_index: str,
     ) -> None:
-        self._heads = heads
-        self._at = 0
+        self._world = world
+        self._tables: list[History] = [world.history, world.child] if world.child else [world.history]
+        self._at = [0, 0]
         self._cluster = cluster
-        self._rows = rows
         self._index = index
         self._positions_index = positions_index
         self.foreign = False
         self._epoch = 0
         self._begun: dict[int, tuple[Any, ...]] = {}
-        self._exports: dict[str, tuple[int, int | None]] = {}
+        self._exports: dict[str, tuple[int, Vector]] = {}
         self._versions: dict[tuple[str, str], int] = {}
 
     @property
@@ -45,6 +53,9 @@ class Invariants:
         index = self._cluster.indexes.get(self._positions_index)
         document = index.documents.get(f"position:{self._index}") if index else None
         return dict(document.source) if document and document.source else None
+
+    def _documents(self, vector: Vector) -> Rows:
+        return documents(*(table.rows[at] for table, at in zip(self._tables, vector, strict=False)))
 
     def check(self) -> None:
         """Check all of them."""
@@ -72,18 +83,28 @@ class Invariants:
 
     def check_committed(self, position: dict[str, Any], seen: dict[str, Index]) -> None:
         """Committed, and no batch begun: readers see the rows of the position's snapshot."""
-        physical, wanted = position["physical_index"], self._rows[position["snapshot_id"]]
+        physical, vector = position["physical_index"], vector_of(position, "snapshot_id")
+        wanted = self._documents(vector)
         index = self._cluster.indexes.get(physical)
         if index is None:
             raise Violation("IndexIsSnapshot", f"the index {physical} is gone")
-        found = {name: each.source["name"] for name, each in index.documents.items() if each.source is not None}
+        if self._world.places:
+            wanted = {f"{index.key(identity, name[0])} in {name[0]}": name for identity, name in wanted.items()}
+        found = self._found(index.documents)
         if found != wanted and not self.foreign:
-            raise Violation("IndexIsSnapshot", f"{physical} has {found}, {position['snapshot_id']} has {wanted}")
-        searched = {name: each.source["name"] for name, each in index.searchable.items() if each.source}
+            raise Violation("IndexIsSnapshot", f"{physical} has {found}, {vector} has {wanted}")
+        searched = self._found(index.searchable)
         if searched != wanted and not self.foreign:
             raise Violation("IndexIsSnapshot", f"searches in {physical} do not find {wanted} yet")
         if list(seen) != [physical]:
             raise Violation("ReadersSeeTheCommittedIndex", f"readers see {sorted(seen)}, the position has {physical}")
+
+    def _found(self, documents: dict[str, Document]) -> Rows:
+        return {
+            f"{key} in {each.routing}" if each.routing else key: each.source["name"]
+            for key, each in documents.items()
+            if each.source is not None
+        }
 
     def _check_epochs(self, position: dict[str, Any] | None) -> None:
         if position is None:
@@ -95,8 +116,8 @@ class Invariants:
         if batch is None:
             return
         identity = (
-            *(batch["kind"], batch["from_snapshot_id"], batch["to_snapshot_id"]),
-            *(tuple(batch["cuts"]), batch["physical_index"], batch["groups_digest"]),
+            *(batch["kind"], batch["from_snapshot_id"], vector_of(batch, "to_snapshot_id")),
+            *(tuple(batch["cuts"]), str(batch.get("nested_cuts")), batch["physical_index"], batch["groups_digest"]),
         )
         if batch["epoch"] not in self._begun:
             if not highest < batch["epoch"] == epoch:
@@ -107,16 +128,17 @@ class Invariants:
             what = f"epoch {batch['epoch']} is of {self._begun[batch['epoch']]} and of {identity}"
             raise Violation("EpochsAreUnique", what)
         if batch["kind"] == "export":
-            self._exports[batch["physical_index"]] = (batch["epoch"], batch["to_snapshot_id"])
+            self._exports[batch["physical_index"]] = (batch["epoch"], vector_of(batch, "to_snapshot_id"))
 
     def _check_direction(self, batch: dict[str, Any]) -> None:
-        """A new batch ends with a snapshot that was current when, or after, that of the batch before it was."""
+        """A new batch ends with snapshots that were current when, or after, those of the batch before it were."""
         if batch["kind"] == "repair":
             return
-        later = [at for at in range(self._at, len(self._heads)) if self._heads[at] == batch["to_snapshot_id"]]
-        if not later:
-            raise Violation("IndexGoesForward", f"{self._heads} and then back to {batch['to_snapshot_id']}")
-        self._at = later[0]
+        for number, (table, wanted) in enumerate(zip(self._tables, vector_of(batch, "to_snapshot_id"), strict=False)):
+            later = [at for at in range(self._at[number], len(table.heads)) if table.heads[at] == wanted]
+            if not later:
+                raise Violation("IndexGoesForward", f"{table.name}: {table.heads} and then back to {wanted}")
+            self._at[number] = later[0]
 
     def _check_versions(self, position: dict[str, Any] | None) -> None:
         for name, index in self._cluster.indexes.items():
@@ -134,11 +156,12 @@ class Invariants:
         """Readers find each document of the export that made the index, as exported or newer."""
         if name not in self._exports:
             raise Violation("ReadersSeeWholeExports", f"no export made {name}")
-        epoch, snapshot = self._exports[name]
-        for identity in self._rows[snapshot]:
-            document = index.documents.get(identity)
+        epoch, vector = self._exports[name]
+        for identity, text in self._documents(vector).items():
+            key = index.key(identity, text[0] if self._world.places else None)
+            document = index.documents.get(key)
             found = document is not None and document.version > 2 * epoch
             as_exported = document is not None and document.version == 2 * epoch + 1
             # What came later is found after the next refresh.
-            if not found or (as_exported and identity not in index.searchable):
-                raise Violation("ReadersSeeWholeExports", f"readers do not find {identity} of {snapshot} in {name}")
+            if not found or (as_exported and key not in index.searchable):
+                raise Violation("ReadersSeeWholeExports", f"readers do not find {identity} of {vector} in {name}")

@@ -19,7 +19,7 @@ from icecdc_core.documents import bulk_lines
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, indexes
 from icecdc_core.opensearch.bulk import BulkWriter
-from icecdc_core.runs import batch, plan
+from icecdc_core.runs import batch, nested, plan
 from icecdc_core.runs.run import Run
 from tests.simulation import simulated_jobs
 
@@ -101,34 +101,6 @@ MUTANTS = [
         ),
     ),
     mutant(
-        "a conflict is ignored when a batch begins",
-        (GROW, UNIQUE, INDEX, ALIAS),
-        Change(
-            IndexLock,
-            "begin",
-            "self.write(replace(self.position, batch=batch, epoch=batch.epoch))",
-            """found = self._store._get()
-    if found is not None:
-        self._version = found["_seq_no"], found["_primary_term"]
-    self._lost = False
-    self.write(replace(self.position, batch=batch, epoch=batch.epoch))""",
-        ),
-        schedules=4000,
-    ),
-    mutant(
-        "a run that lost the lock commits",
-        (GROW, UNIQUE, INDEX, ALIAS),
-        Change(
-            IndexLock,
-            "commit",
-            "self.write(replace(position, batch=None))",
-            """found = self._store._get()
-    self._version, self._lost = (found["_seq_no"], found["_primary_term"]), False
-    self.write(replace(position, batch=None))""",
-        ),
-        schedules=4000,
-    ),
-    mutant(
         "documents are written before their batch is recorded",
         (UNIQUE,),
         Change(
@@ -163,7 +135,7 @@ MUTANTS = [
     mutant(
         "a batch does not read the snapshot of the one that was not repeated",
         (INDEX,),
-        Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()", (simulated_jobs,)),
+        Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()"),
         schedules=4000,
     ),
     mutant(
@@ -176,19 +148,6 @@ MUTANTS = [
         "a delete and an upsert of one batch have the same version",
         (INDEX,),
         Change(bulk_lines, "delete_version", "2 * epoch", "2 * epoch + 1"),
-    ),
-    mutant(
-        "OpenSearch counts versions itself",
-        (READERS, INDEX),
-        Change(
-            bulk,
-            "request_body",
-            "return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]",
-            """import re
-    text = bytes(memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
-    return memoryview(re.sub(rb', "version": [0-9]+, "version_type": "external"', b"", text))""",
-            (bulk,),
-        ),
     ),
     mutant(
         "operations that OpenSearch refused for a moment count as done",
@@ -347,5 +306,44 @@ MUTANTS = [
         (REFUSALS,),
         Change(sync, "_checked_look", "if look.position == position:", "if True:"),
         schedules=2000,
+    ),
+    mutant(
+        "a child table alone is nothing new",
+        (RECOVERY,),
+        Change(nested, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,)),
+    ),
+    mutant(
+        "a cut is the snapshot of the root alone",
+        (INDEX,),
+        Change(plan, "next_range", "begun.nested_snapshots),", "heads(source)),"),
+        schedules=4000,
+    ),
+    mutant(
+        "a begun batch is repeated with the current snapshots of nested tables",
+        (INDEX,),
+        Change(plan, "next_range", "begun, nested=begun.nested,", "begun, nested=now,"),
+        schedules=4000,
+    ),
+    mutant(
+        "a document that moves stays in its old place",
+        (INDEX,),
+        Change(simulated_jobs, "compute_changes", "after.get(identity) != place", "False", (sync,)),
+    ),
+    mutant(
+        "a document is not deleted in the place that a failed batch gave it",
+        (INDEX,),
+        Change(simulated_jobs, "compute_changes", "sorted(deleted)", "sorted(deleted - inserted)", (sync,)),
+        schedules=4000,
+    ),
+    mutant(
+        "the position moves for the root alone",
+        (INDEX,),
+        Change(batch, "commit_batch", ", batch.nested)", ", position.nested or batch.nested)", (sync, export)),
+    ),
+    mutant(
+        "an export resumes with the current snapshots of nested tables",
+        (INDEX,),
+        Change(export, "_export", "at_vector(source, batch.to_snapshot_id, batch.nested_snapshots)", "source"),
+        schedules=4000,
     ),
 ]

@@ -5,26 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from icecdc_core.changes.net_changes import AT_ONCE, NetChanges
+from icecdc_core.changes.scan_planning import SharedFiles, StepScan
+from icecdc_core.changes.steps import plan_steps
 from icecdc_core.commits import lock, position, store
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, client
 from icecdc_core.opensearch import client as retry
 from icecdc_core.reporting.progress import Progress
-from icecdc_core.runs import batch
-from icecdc_core.runs.plan import BatchPlan, next_range
+from icecdc_core.runs import batch, plan
+from icecdc_core.runs.plan import BatchPlan
 from icecdc_core.runs.run import Run
-from icecdc_core.table.snapshots import history_gap_error
 from tests.simulation.network import SimulatedConnection
 from tests.simulation.scheduler import SimulatedRandom, SimulatedThreading, SimulatedTime, current
-from tests.simulation.simulated_table import Actions, open_source, to_actions
+from tests.simulation.simulated_table import Actions, History, Rows, at_vector, open_source, to_actions, upserts
 
 INDEX, POSITIONS = "t", "positions"
 LEASE_SECONDS = 4.0
@@ -51,7 +51,7 @@ class SimulatedRun(Run):
 
     def _open_source(self, needs_history: bool) -> Any:
         current().scheduler.hand_over()
-        return open_source(world().history)
+        return open_source(world().history, world().child)
 
 
 def world() -> Any:
@@ -59,34 +59,39 @@ def world() -> Any:
     return current().scheduler.world
 
 
-def plan_batch(source: Any, config: SyncConfig, position: Any) -> BatchPlan:
-    """In place of `runs.plan.plan_batch`: the steps as pairs of snapshots."""
-    plan = next_range(position, source, config)
-    start, steps = position.snapshot_id, list[Any]()
-    for stop in (each for each in (*plan.cuts, plan.end) if each is not None):
-        for snapshot_id in (start, stop):
-            if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)):
-                raise gap
-        steps.append((start, stop))
-        start = stop
-    return replace(plan, scans=steps, snapshots=len(steps))
+def plan_scans(_: Any, metadata: Any, start: int | None, stop: int, mode: str) -> list[StepScan]:
+    """In place of `changes.scan_planning.plan_scans`: the steps, without their files."""
+    files: Any = ()
+    shared = SharedFiles(files, files)
+    return [StepScan(step, files, files, shared, shared, shared) for step in plan_steps(metadata, start, stop, mode)]
+
+
+def images(history: History, scans: Any) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Return the rows that any step deletes, and those that any step inserts."""
+    steps = [scan.step for scan in scans]
+    states = [
+        (set(history.read(each.from_snapshot_id).items()), set(history.read(each.to_snapshot_id).items()))
+        for each in steps
+    ]
+    return {row for old, new in states for row in old - new}, {row for old, new in states for row in new - old}
 
 
 def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    """In place of `runs.batch.compute_changes`: one change for each identifier, the last step's."""
-    changed: dict[str, str | None] = {}
-    steps: list[Any] = plan.scans
-    updated = set()
-    for start, stop in steps:
-        before, after = source.table.history.read(start), source.table.history.read(stop)
-        for identity in sorted(before.keys() | after.keys()):
-            if before.get(identity) != after.get(identity):
-                changed[identity] = after.get(identity)
-                updated |= {identity} if identity in before else set()
-    rows: list[Any] = list(changed.items())
-    if world().pairs:
-        # As if updates were not merged: a DELETE and an INSERT of one document, in any order.
-        rows += [(identity, None) for identity in sorted(updated) if changed[identity] is not None]
+    """In place of `runs.batch.compute_changes`: the documents of all roots that images of any table belong to."""
+    deleted, inserted = images(source.table.history, plan.scans)
+    after: Rows = source.table.history.read(plan.end)
+    changed = {identity for identity, _ in deleted | inserted}
+    for table, scans in plan.nested_scans.items():
+        for rows in images(source.nested[table].table.history, scans):
+            changed |= {value[0] for _, value in rows} & after.keys()
+    vector = {table: at.snapshot_id for table, at in plan.nested.items()}
+    documents = at_vector(source, None, vector).documents(after)
+    rows: list[Any] = upserts({identity: documents[identity] for identity in sorted(changed & after.keys())})
+    for identity, place in sorted(deleted):
+        moved = world().places and after.get(identity) != place
+        # Pairs: as if updates were not merged, a DELETE and an INSERT of one document, in any order.
+        if identity not in after or moved or world().pairs:
+            rows.append((identity, None, place))
     found: Any = rows or None
     return NetChanges(found, AT_ONCE)
 
@@ -100,9 +105,10 @@ def to_documents(source: Any, plan: BatchPlan, changes: NetChanges, epoch: int) 
 def repair_actions(source: Any, position: Any, wrong: Any, epoch: int, on_duplicate: str) -> Actions:
     """In place of `runs.repairs.repair_actions`."""
     rows = source.table.history.read(position.snapshot_id)
-    upserts = [(each["id"], rows[each["id"]]) for each in wrong if each["verdict"] != "extra" and each["id"] in rows]
-    deletes: list[Any] = [(each["id"], None) for each in wrong if each["verdict"] == "extra"]
-    return to_actions([*upserts, *deletes], source.key_columns, epoch)
+    rows = at_vector(source, None, position.nested_snapshots).documents(rows)
+    found = {each["id"]: rows[each["id"]] for each in wrong if each["verdict"] != "extra" and each["id"] in rows}
+    deletes: list[Any] = [(each["id"], None, each["place"]) for each in wrong if each["verdict"] == "extra"]
+    return to_actions([*upserts(found), *deletes], source.key_columns, epoch)
 
 
 def newest_version(wrong: Any) -> tuple[str, int | None]:
@@ -121,14 +127,16 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
         with run.stage("compare"):
             run.client.indices.refresh(index=position.physical_index)
             hits = run.client.search(index=position.physical_index, body={"size": 100})["hits"]["hits"]
-        rows: dict[str, str] = source.table.history.read(position.snapshot_id)
-        found = {hit["_id"]: (hit["_source"]["name"], hit["_version"]) for hit in hits}
+        rows: Rows = source.table.history.read(position.snapshot_id)
+        rows = at_vector(source, None, position.nested_snapshots).documents(rows)
+        found = {(hit["_id"], hit.get("_routing", "")): (hit["_source"]["name"], hit["_version"]) for hit in hits}
+        wanted = {(identity, name[0] if world().places else ""): name for identity, name in rows.items()}
         wrong: Any = []
-        for identity in sorted(rows.keys() | found.keys()):
-            name, version = found.get(identity, (None, None))
-            if name != rows.get(identity):
-                verdict = "missing" if name is None else "extra" if identity not in rows else "stale"
-                wrong.append({"id": identity, "verdict": verdict, "version": version})
+        for key in sorted(wanted.keys() | found.keys()):
+            name, version = found.get(key, (None, None))
+            if name != wanted.get(key):
+                verdict = "missing" if name is None else "extra" if key not in wanted else "stale"
+                wrong.append({"id": key[0], "place": key[1], "verdict": verdict, "version": version})
         if wrong:
             with run.stage("repair"):
                 repair.repair_differences(run, look, wrong)
@@ -167,7 +175,9 @@ def simulated() -> Iterator[None]:
         (bulk, "ThreadPoolExecutor", SimulatedExecutor),
         (bulk, "logging_to", lambda _: nullcontext()),
         *((module, "Run", SimulatedRun) for module in (export, sync)),
-        *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
+        (plan, "plan_scans", plan_scans),
+        *((sync, each.__name__, each) for each in (compute_changes, to_documents)),
+        (export, "at_vector", at_vector),
         (batch, "shuffle_partitions_for", lambda *_: nullcontext()),
         (export, "to_actions", to_actions),
         *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (batch, export)),
@@ -193,6 +203,7 @@ def config(group_bytes: int, on_duplicate: str) -> SyncConfig:
         on_history_gap="reexport",
         on_duplicate_identifier=on_duplicate,
         export_group_bytes=group_bytes,
+        number_of_shards=2,
         lease_seconds=LEASE_SECONDS,
         request_timeout_seconds=2.0,
         retry_timeout_seconds=3.0,

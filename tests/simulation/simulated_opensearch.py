@@ -22,6 +22,7 @@ class Document:
     seq_no: int
     source: Mapping[str, Any] | None
     written: float = 0.0
+    routing: str | None = None
 
 
 @dataclass
@@ -41,6 +42,10 @@ class Index:
     def shown(self) -> dict[str, Any]:
         own = {"uuid": self.uuid, "creation_date": str(self.created)}
         return {"aliases": self.aliases, "mappings": self.mappings, "settings": {"index": {**self.settings, **own}}}
+
+    def key(self, identity: str, routing: str | None) -> str:
+        """Where a document is: each shard may have one of the same id. `y` and `z` share a shard, as in a real one."""
+        return f"{identity}@x" if routing == "x" and self.settings.get("number_of_shards", "1") != "1" else identity
 
     def refresh(self) -> None:
         self.searchable = {name: found for name, found in self.documents.items() if found.source is not None}
@@ -185,7 +190,9 @@ class SimulatedOpenSearch:
     def _write(self, index: Index, identity: str, options: dict[str, Any], source: Any) -> Answer:
         """Write a document, or delete it if there is no source."""
         index.forget_tombstones(self.clock())
-        known = index.documents.get(identity)
+        routing = options.get("routing")
+        key = index.key(identity, routing)
+        known = index.documents.get(key)
         exists = known is not None and known.source is not None
         current = known.version if known else -1
         version = current + 1 if known else 1
@@ -201,7 +208,7 @@ class SimulatedOpenSearch:
             if version <= current and not equal:
                 reason = f"current version [{current}] is higher or equal to the one provided [{version}]"
                 return _conflict(identity, reason)
-        index.documents[identity] = Document(version, index.next_seq_no, source, self.clock())
+        index.documents[key] = Document(version, index.next_seq_no, source, self.clock(), routing)
         index.next_seq_no += 1
         answer = {"_id": identity, "_version": version, "_seq_no": index.next_seq_no - 1, "_primary_term": 1}
         if source is None:
@@ -213,9 +220,10 @@ def _found(indexes: dict[str, Index], body: dict[str, Any] | None) -> list[dict[
     """Search with `term` and `range` filters, `sort` by one field and `size`."""
     body = body or {}
     hits = [
-        {"_index": name, "_id": identity, "_version": found.version, "_source": found.source}
+        {"_index": name, "_id": key.partition("@")[0], "_version": found.version, "_source": found.source}
+        | ({"_routing": found.routing} if found.routing else {})
         for name, index in indexes.items()
-        for identity, found in index.searchable.items()
+        for key, found in index.searchable.items()
     ]
     for condition in body.get("query", {}).get("bool", {}).get("filter", []):
         ((kind, rule),) = condition.items()

@@ -1,4 +1,7 @@
-"""A table as plain Python: its snapshots, a source for the jobs, and rows where the jobs have frames.
+"""Tables as plain Python: their snapshots, a source for the jobs, and rows where the jobs have frames.
+
+The root has a row for each document; its value is the place of the document, too. A row of the child table says which
+document it belongs to, and may move: `1x` is the value `x` in document `1`.
 
 What a job does with Spark ends in a frame of bulk lines. Here such a frame is a list of texts, and the real bulk writer
 writes it.
@@ -7,8 +10,8 @@ writes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -25,6 +28,12 @@ from tests.simulation.scheduler import Process, current
 
 Rows = dict[str, str]
 """The rows of a snapshot: id and name."""
+
+Change = tuple[str, str | None, str]
+"""The id of a document, its text (None: it is deleted), and its place."""
+
+ROOT, CHILD = "lake.ns.t", "lake.ns.child"
+_VALUES = {ROOT: ("x", "y", "z", None), CHILD: ("1x", "1y", "2x", "3x", None)}
 
 _SCHEMA = Schema(NestedField(1, "id", LongType(), True), NestedField(2, "name", StringType()))
 _SCHEMA_JSON = _SCHEMA.model_dump_json()
@@ -58,9 +67,10 @@ class Metadata:
 
 @dataclass
 class History:
-    """The table itself."""
+    """A table itself."""
 
     random: Random
+    name: str = ROOT
     metadata: Metadata = field(default_factory=lambda: Metadata((), 0))
     rows: dict[int | None, Rows] = field(default_factory=lambda: {None: {}})
     heads: list[int] = field(default_factory=list)
@@ -71,7 +81,8 @@ class History:
 
     def begin(self) -> None:
         """Commit the first snapshot, with some rows."""
-        self._append({identity: self.random.choice("xy") for identity in self.random.sample("123", 2)})
+        values = _VALUES[self.name][:-1]
+        self._append({identity: self.random.choice(values) for identity in self.random.sample("123", 2)})
 
     def commit(self) -> None:
         """Change a row or two, so that values return and rows come and go."""
@@ -79,7 +90,7 @@ class History:
         rows = dict(before)
         while rows == before:
             for _ in range(self.random.choice((1, 2))):
-                identity, name = self.random.choice("123"), self.random.choice(("x", "y", None))
+                identity, name = self.random.choice("123"), self.random.choice(_VALUES[self.name])
                 if name is None:
                     rows.pop(identity, None)
                 else:
@@ -90,14 +101,14 @@ class History:
         number = len(self.rows)
         self.rows[number] = rows
         made = Snapshot(number, self.head or None, rows, number * 1000)
-        self.metadata = Metadata((*self.metadata.snapshots, made), number)
+        self.metadata = replace(self.metadata, snapshots=(*self.metadata.snapshots, made), current_snapshot_id=number)
         self.heads.append(number)
 
     def roll_back(self) -> None:
         """Make an older snapshot the current one."""
         others = [each.snapshot_id for each in self.metadata.snapshots if each.snapshot_id != self.head]
         if others:
-            self.metadata = Metadata(self.metadata.snapshots, self.random.choice(others))
+            self.metadata = replace(self.metadata, current_snapshot_id=self.random.choice(others))
             self.heads.append(self.head)
 
     def expire(self) -> None:
@@ -106,7 +117,12 @@ class History:
         if others:
             gone = self.random.choice(others)
             kept = tuple(each for each in self.metadata.snapshots if each.snapshot_id != gone)
-            self.metadata = Metadata(kept, self.head)
+            self.metadata = replace(self.metadata, snapshots=kept)
+
+    def recreate(self) -> None:
+        """Drop the table and create it again."""
+        self.metadata = Metadata((), 0, f"{self.name} {len(self.rows)}")
+        self.begin()
 
     def read(self, snapshot_id: int | None) -> Rows:
         """Read the rows of a snapshot now; another process may have expired it."""
@@ -118,11 +134,11 @@ class History:
 class Table:
     """The table as `Source` has it; each row has a file of its own, so a group of files is a part of the rows."""
 
-    name = "lake.ns.t"
     spark = None
 
     def __init__(self, history: History) -> None:
         self.history = history
+        self.name = history.name
 
     def plan(self, snapshot_id: int) -> list[tuple[int, str, str]]:
         return [(snapshot_id, identity, name) for identity, name in self.history.read(snapshot_id).items()]
@@ -143,27 +159,51 @@ class Table:
         """There is nothing to release."""
 
 
+@dataclass(frozen=True)
 class SimulatedSource(Source):
     """The real `Source`; only what reads rows is replaced."""
 
     schema_json = _SCHEMA_JSON
+    vector: Mapping[str, int | None] = field(default_factory=dict)
+    """The snapshots of nested tables that documents are put together of."""
 
     def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
         """They are unique; the real check reads the rows of the snapshot as it was planned."""
         self.files(snapshot_id)
 
-    def rows_as_inserts(self, tasks: Any, on_duplicate: str) -> list[tuple[str, str | None]]:
+    def rows_as_inserts(self, tasks: Any, on_duplicate: str) -> list[Change]:
         for snapshot_id in {task[0] for task in tasks}:
             self.table.history.read(snapshot_id)
-        return [(identity, name) for _, identity, name in tasks]
+        return upserts(self.documents({identity: name for _, identity, name in tasks}))
+
+    def documents(self, rows: Rows) -> Rows:
+        """Put the documents of rows together."""
+        return documents(rows, *(self.nested[name].table.history.read(at) for name, at in self.vector.items()))
 
 
-def open_source(history: History) -> Source:
-    """Load the table."""
+def documents(rows: Rows, child: Rows | None = None) -> Rows:
+    """Return the text of the document of each row: its own value, and those of its rows in the child table."""
+    if child is None:
+        return rows
+    return {i: f"{name}: {sorted(value[1] for value in child.values() if value[0] == i)}" for i, name in rows.items()}
+
+
+def at_vector(source: Any, _: int | None, vector: Mapping[str, int | None], whole: bool = True) -> Any:
+    """In place of `runs.nested.at_vector`."""
+    return replace(source, vector=vector)
+
+
+def open_source(history: History, child: History | None = None) -> Source:
+    """Load the tables, one after the other."""
     table: Any = Table(history)
     metadata: Any = history.metadata
     head = metadata.current_snapshot_id
-    return SimulatedSource(table, metadata, head, ["id", "name"], ["id"], _SPARK_SCHEMA, "", "main", [])
+    source = SimulatedSource(table, metadata, head, ["id", "name"], ["id"], _SPARK_SCHEMA, "", "main", [])
+    if child is None:
+        return source
+    current().scheduler.hand_over()
+    nested = open_source(child)
+    return replace(source, nested={CHILD: nested}, vector={CHILD: nested.head})
 
 
 @dataclass(frozen=True)
@@ -213,12 +253,19 @@ class Written:
         return [row for number in sorted(results) for row in results[number]]
 
 
-def to_actions(changes: Iterable[tuple[str, str | None]], _: Any, epoch: int) -> Actions:
-    """Turn changes (id, name; None: deleted) into bulk lines, in place of `documents.bulk_lines.to_actions`."""
+def upserts(found: Rows) -> list[Change]:
+    """Return the change of each document."""
+    return [(identity, name, name[0]) for identity, name in found.items()]
+
+
+def to_actions(changes: Iterable[Change], _: Any, epoch: int) -> Actions:
+    """Turn changes into bulk lines, in place of `documents.bulk_lines.to_actions`."""
     upsert, delete = bulk_lines.upsert_version(epoch), bulk_lines.delete_version(epoch)
     lines = []
-    for identity, name in changes:
+    for identity, name, place in changes:
         head = {"_id": identity, "version": delete if name is None else upsert, "version_type": "external"}
+        if current().scheduler.world.places:
+            head["routing"] = place
         if name is None:
             lines.append(json.dumps({"delete": head}) + "\n")
         else:

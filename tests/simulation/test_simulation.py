@@ -8,9 +8,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -67,13 +67,8 @@ def in_parts():
         if count <= SAMPLE:
             yield work(first, count)
             return
-        ahead: deque[Future[Any]] = deque()
-        for part in range(first, first + count, PART):
-            ahead.append(pool.submit(work, part, min(PART, first + count - part)))
-            if len(ahead) > 2 * (os.cpu_count() or 1):
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+        parts = range(first, first + count, PART)
+        yield from pool.map(work, parts, [min(PART, first + count - part) for part in parts])
 
     yield play_parts
     pool.shutdown(cancel_futures=True)

@@ -8,12 +8,12 @@ from random import Random
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
-from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.invariants import Invariants, Violation, vector_of
 from tests.simulation.network import Faults, Network, SimulatedConnection
 from tests.simulation.scheduler import Killed, Process, Scheduler
 from tests.simulation.simulated_jobs import INDEX, JOBS, LEASE_SECONDS, POSITIONS, config
 from tests.simulation.simulated_opensearch import SimulatedOpenSearch
-from tests.simulation.simulated_table import History
+from tests.simulation.simulated_table import CHILD, History
 
 MIXES = ("sync", "export"), ("sync", "sync", "export", "repair"), ("export",), ("sync", "repair"), ("sync",)
 """The jobs of a schedule. With few kinds of them, those that must meet to break something do so more often."""
@@ -32,10 +32,15 @@ class World:
         self.scheduler = Scheduler(self.random, self)
         self.history = History(self.random)
         self.history.begin()
+        # In half of the schedules documents have rows of two tables.
+        self.child = History(self.random, CHILD) if self.random.random() < 0.5 else None
+        if self.child:
+            self.child.begin()
         self.cluster = SimulatedOpenSearch(lambda: self.scheduler.now)
-        self.invariants = Invariants(self.cluster, self.history.rows, self.history.heads, INDEX, POSITIONS)
+        self.invariants = Invariants(self.cluster, self, INDEX, POSITIONS)
         self.network = Network(self.cluster, self.random, LEASE_SECONDS, self._check, self.trace and self._traced)
         self.pairs = self.random.random() < 0.3
+        self.places = self.random.random() < 0.5
         self._mix = self.random.choice(MIXES)
         # A run with other parameters repeats no batch and resumes no export of the run before.
         self._group_bytes = self.random.choice(((1,), (2,), (1, 2), (1, 2)))
@@ -49,6 +54,8 @@ class World:
         if self.random.random() < 0.7:
             self._alone("the first export", "export")
             self.history.commit()
+            if self.child:
+                self.child.commit()
         self.network.faults = Faults.some(self.random)
         for number in range(self.random.choice((2, 2, 2, 3))):
             self._begin(f"r{number + 1}", self.random.choice((1, 2, 3)))
@@ -114,9 +121,12 @@ class World:
             if change == "foreign":
                 self._meddle()
                 continue
-            getattr(self.history, change)()
-            known = [each.snapshot_id for each in self.history.metadata.snapshots]
-            self._traced(f"the table: {change}, now {self.history.head} of {known}: {self.history.rows}")
+            table = self.child if self.child and self.random.random() < 0.6 else self.history
+            if table is self.child and change == "expire" and self.random.random() < 0.3:
+                change = "recreate"
+            getattr(table, change)()
+            known = [each.snapshot_id for each in table.metadata.snapshots]
+            self._traced(f"{table.name}: {change}, now {table.head} of {known}: {table.rows}")
 
     def _meddle(self) -> None:
         """Somebody else deletes an index that is not published yet, or writes a document that a repair must undo."""
@@ -124,6 +134,8 @@ class World:
         if "repair" in self._mix and committed in self.cluster.indexes and self.random.random() < 0.5:
             self.invariants.foreign = True
             head = {self.random.choice(("index", "delete")): {"_id": self.random.choice("1234")}}
+            if self.places:
+                next(iter(head.values()))["routing"] = self.random.choice("xyz")
             lines = [head, {"id": 0, "name": "foreign"}] if "index" in head else [head]
             self.cluster.answer("POST", f"/{committed}/_bulk", {}, lines)
             self._traced(f"somebody writes {lines} to {committed}")
@@ -151,8 +163,9 @@ class World:
 
     def _require_recovered(self) -> None:
         position = self.invariants.position
-        if position is None or position["batch"] is not None or position["snapshot_id"] != self.history.head:
-            raise Violation("Recovery", f"the position is {position}, the table has {self.history.head}")
+        heads = self.history.head, self.child and self.child.head
+        if position is None or position["batch"] is not None or vector_of(position, "snapshot_id") != heads:
+            raise Violation("Recovery", f"the position is {position}, the tables have {heads}")
         self.invariants.check()
 
     def _check(self) -> None:
