@@ -258,7 +258,7 @@ def upserts(found: Rows) -> list[Change]:
     return [(identity, name, name[0]) for identity, name in found.items()]
 
 
-def to_actions(changes: Iterable[Change], _: Any, epoch: int) -> Actions:
+def to_actions(changes: Iterable[Change], _: Any, epoch: int, *__: Any) -> Actions:
     """Turn changes into bulk lines, in place of `documents.bulk_lines.to_actions`."""
     upsert, delete = bulk_lines.upsert_version(epoch), bulk_lines.delete_version(epoch)
     lines = []
