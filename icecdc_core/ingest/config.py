@@ -128,41 +128,6 @@ def quoted_table(name: str) -> str:
     return ".".join(quoted(part) for part in split_table_name(name)) if name else ""
 
 
-def derive_namespace(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the namespace if none is given: that of the table, or of the first route."""
-    try:
-        named = given.get("table") or next(iter(parse_routes(given.get("routes") or {})), "")
-        return {"namespace": ".".join(quoted(part) for part in split_table_name(named)[:-1])} if named else {}
-    except PydanticCustomError:
-        return {}
-
-
-def combination_problems(given: Mapping[str, Any]) -> list[str]:
-    """Return the problems of parameters that do not go together."""
-    route_by, mode, kind = given.get("route_by", "table"), given.get("mode", "append"), given.get("format", "json")
-    needed = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
-    missing = [(name, f"route_by={route_by!r}") for name in needed[route_by]]
-    if kind in ("avro", "json_schema", "debezium_avro"):
-        missing.append(("schema_registry_url", f"format={kind!r}"))
-    if given.get("schema_registry_password"):
-        missing.append(("schema_registry_username", "schema_registry_password"))
-    problems = [f"{name}: missing for {by}. Remedy: set it." for name, by in missing if not given.get(name)]
-    if bool(given.get("topics")) == bool(given.get("topic_pattern")):
-        problems.append("topics: give either topics or topic_pattern. Remedy: name the topics.")
-    if given.get("table") and route_by != "table":
-        problems.append(f"table: given together with route_by={route_by!r}. Remedy: use routes or namespace instead.")
-    if given.get("routes") and route_by != "regex":
-        problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
-    if given.get("ordering_column") and mode == "append":
-        problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
-    named = [given.get(name) for name in ("table", "commit_log_table", "dead_letter_table")]
-    named += [*given.get("routes", ()), f"{given['namespace']}.t" if given.get("namespace") else ""]
-    catalogs = sorted({split_table_name(name)[0] for name in named if name})
-    if len(catalogs) > 1:
-        problems.append(f"namespace: the tables are in several catalogs: {', '.join(catalogs)}. Remedy: use one.")
-    return problems
-
-
 Namespace = Annotated[str, AfterValidator(check_namespace)]
 JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Servers = Annotated[str, Field(pattern=rf"^{_SERVER}(,{_SERVER})*$"), BeforeValidator(join_servers)]
@@ -290,11 +255,44 @@ class IngestConfig(ParameterModel):
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        return derive_namespace(given)
+        """The namespace of the table, or of the first route."""
+        try:
+            named = given.get("table") or next(iter(parse_routes(given.get("routes") or {})), "")
+            return {"namespace": ".".join(quoted(part) for part in split_table_name(named)[:-1])} if named else {}
+        except PydanticCustomError:
+            return {}
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        return combination_problems(given)
+        route_by, mode, kind = given.get("route_by", "table"), given.get("mode", "append"), given.get("format", "json")
+        needed = {
+            "table": ["table"],
+            "regex": ["routes"],
+            "field": ["route_field", "namespace"],
+            "topic": ["namespace"],
+        }
+        missing = [(name, f"route_by={route_by!r}") for name in needed[route_by]]
+        if kind in ("avro", "json_schema", "debezium_avro"):
+            missing.append(("schema_registry_url", f"format={kind!r}"))
+        if given.get("schema_registry_password"):
+            missing.append(("schema_registry_username", "schema_registry_password"))
+        problems = [f"{name}: missing for {by}. Remedy: set it." for name, by in missing if not given.get(name)]
+        if bool(given.get("topics")) == bool(given.get("topic_pattern")):
+            problems.append("topics: give either topics or topic_pattern. Remedy: name the topics.")
+        if given.get("table") and route_by != "table":
+            problems.append(
+                f"table: given together with route_by={route_by!r}. Remedy: use routes or namespace instead."
+            )
+        if given.get("routes") and route_by != "regex":
+            problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
+        if given.get("ordering_column") and mode == "append":
+            problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
+        named = [given.get(name) for name in ("table", "commit_log_table", "dead_letter_table")]
+        named += [*given.get("routes", ()), f"{given['namespace']}.t" if given.get("namespace") else ""]
+        catalogs = sorted({split_table_name(name)[0] for name in named if name})
+        if len(catalogs) > 1:
+            problems.append(f"namespace: the tables are in several catalogs: {', '.join(catalogs)}. Remedy: use one.")
+        return problems
 
     @property
     def subject(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlsplit
 
@@ -38,7 +38,7 @@ from icecdc_core.ingest.evolution import evolve, plan_evolution
 from icecdc_core.ingest.inference import Seen, find_spellings, infer_schema, look_at
 from icecdc_core.ingest.publish import WAP_ENABLED
 from icecdc_core.ingest.readers import DEFAULT, WRITTEN_AS
-from icecdc_core.ingest.rows import ROW
+from icecdc_core.ingest.rows import IS_VALID, ROW
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
@@ -273,47 +273,39 @@ def _with_hidden_type(kind: DataType, wanted: Any) -> tuple[DataType, Any]:
     return kind, wanted if wanted == "uuid" or str(wanted).startswith("fixed[") else ""
 
 
-def long_folder_names(spark: SparkSession, table: Any, config: IngestConfig) -> Callable[[DataFrame], Column] | None:
-    """Return why a row's partition folder would have a longer name than the storage accepts; None if none can have.
+def reject_long_folder_names(rows: DataFrame, table: Any, config: IngestConfig) -> DataFrame:
+    """Give rows a problem whose partition folder would have a longer name than the storage accepts.
 
     A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
     """
+    spark, schema = rows.sparkSession, table.schema()
     fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
     location = table.properties().get("write.data.path") or f"{table.location()}/data"
     limit = _FOLDER_BYTES
     if fields and urlsplit(location).scheme in _OBJECT_STORES:
         limit = (_KEY_BYTES - _FILE_NAME_BYTES - len(location.encode())) // len(fields) - len("/")
-    folders = []
+    metadata = {f"{METADATA_PREFIX}{name}": name for name in config.metadata_columns}
+    parents = iceberg_class(spark, "types.TypeUtil").indexParents(schema.asStruct())
+    problems = []
     for field in fields:
         transform, _, width = field["transform"].partition("[")
-        kind = str(table.schema().findType(field["source-id"]))
+        kind = str(schema.findType(field["source-id"]))
         # The other transforms have short values, and so have the other types.
-        if transform in ("identity", "truncate") and re.match("string|binary|fixed", kind):
-            left = max(0, limit - len(f"{quote_plus(field['name'])}="))
-            source = str(table.schema().findColumnName(field["source-id"]))
-            folders.append((source, kind == "string", int(width.removesuffix("]") or 0), left))
-    metadata = {f"{METADATA_PREFIX}{name}": name for name in config.metadata_columns}
-
-    def problem(rows: DataFrame) -> Column:
-        found = F.lit(None).cast("string")
-        for source, is_text, width, left in folders:
-            value = F.col(metadata[source]) if source in metadata else _inner_value(rows, source)
-            text = F.substring(value, 1, width) if width else value
-            text = text if is_text else F.base64(text)
-            # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
-            is_long = (F.octet_length(text) > left // 3) & (F.octet_length(F.url_encode(text)) > left)
-            reason = f"field {source} makes the name of a partition folder longer than {left} bytes"
-            found = F.coalesce(found, F.when(is_long, F.lit(reason)))
-        return F.when(~F.col("op").eqNullSafe("delete"), found)
-
-    return problem if folders else None
-
-
-def _inner_value(rows: DataFrame, dotted: str) -> Column:
-    """A value in the row by the dotted name of its field, in which a name may have dots."""
-    value, kind = F.col(ROW), rows.schema[ROW].dataType
-    while isinstance(kind, StructType):
-        exact = [each for each in kind if each.name == dotted]
-        field = (exact or [each for each in kind if dotted.startswith(f"{each.name}.")])[0]
-        value, kind, dotted = value.getField(field.name), field.dataType, dotted[len(field.name) + 1 :]
-    return value
+        if transform not in ("identity", "truncate") or not re.match("string|binary|fixed", kind):
+            continue
+        path, each = list[str](), field["source-id"]
+        while each is not None:
+            path, each = [str(schema.findField(each).name()), *path], parents.get(each)
+        value = F.col(metadata[path[0]]) if path[0] in metadata else reduce(Column.getField, path, F.col(ROW))
+        text = F.substring(value, 1, int(width.removesuffix("]"))) if width else value
+        text = text if kind == "string" else F.base64(text)
+        left = max(0, limit - len(f"{quote_plus(field['name'])}="))
+        # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
+        is_long = (F.octet_length(text) > left // 3) & (F.octet_length(F.url_encode(text)) > left)
+        reason = f"field {'.'.join(path)} makes the name of a partition folder longer than {left} bytes"
+        problems.append(F.when(is_long, F.lit(reason)))
+    if not problems:
+        return rows
+    found = F.when(F.col(IS_VALID) & ~F.col("op").eqNullSafe("delete"), F.coalesce(*problems))
+    rows = rows.withColumn("problem", F.coalesce("problem", found))
+    return rows.withColumn(IS_VALID, F.col(IS_VALID) & F.col("problem").isNull())

@@ -24,14 +24,11 @@ from icecdc_core.ingest.formats.decode_results import (
     parse_object,
     quoted_start,
     unreadable_reason,
-    wrap_object,
     wrapped_record,
-    wrapped_type,
 )
 from icecdc_core.ingest.formats.record_keys import convert_text_key
 from icecdc_core.ingest.inference import Seen, find_spellings, look_at
 from icecdc_core.ingest.readers import ColumnMatching, FieldReader, Record, StructReader, any_of
-from icecdc_core.session.jvm import java_class
 
 PARSED = f"{OWN_PREFIX}parsed"
 """The column with the result of `StructReader.parse`."""
@@ -41,9 +38,6 @@ ROW = "row"
 
 IS_VALID = "is_valid"
 """The column of `parse_rows` that says whether the row can be used."""
-
-INVALID_JSON = "!"
-"""A text that fits no columns."""
 
 
 def parse_rows(
@@ -129,33 +123,8 @@ def ignores_unknown(settings: FormatSettings) -> bool:
 
 
 def needs_no_inference(settings: FormatSettings) -> bool:
-    """Whether records can be parsed without an earlier pass over their fields, as `parse_rows_only` does."""
+    """Whether records can be parsed without an earlier pass over their fields."""
     return settings.column_case == "sensitive" and ignores_unknown(settings)
-
-
-def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSettings) -> DataFrame:
-    """Give every record its row as `parse_rows` does, without its other columns, for two thirds of the cost.
-
-    Spark's JSON reader for texts has no buffer of 8 KB for each record, but returns only what it parsed.
-    """
-    spark = decoded.sparkSession
-    reader = ColumnMatching(identifiers=settings.identifier_columns).struct_reader(schema)
-    usable = F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete")
-    # A record that already has a problem must not fit.
-    texts = decoded.select(
-        F.coalesce(F.when(usable, wrap_object(F.col("payload"))), F.lit(INVALID_JSON)).alias("value")
-    )
-    text_encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
-    json_reader = spark.read.schema(wrapped_type(reader.json_type)).options(**JSON_READ_OPTIONS)
-    # PySpark offers this reader only for RDDs of Python texts.
-    parsed = DataFrame(json_reader._jreader.json(getattr(texts._jdf, "as")(text_encoder)), spark)
-    columns = F.struct(*(F.col(name) for name in parsed.columns)).alias(PARSED)
-    rows = parsed.select(columns).withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
-    # With this payload every infinity is suspect: the slower parse looks at what the record has.
-    record = Record(F.lit("1e999"), F.lit(False))
-    is_valid = ~_is_invalid(reader, record, F.col(PARSED), F.col(ROW))
-    op = F.lit(None).cast("string").alias("op")
-    return rows.select(op, _not_pushed_down(is_valid).alias(IS_VALID), ROW)
 
 
 def schema_problem(text: Column, schema: T.StructType) -> Column:

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -32,25 +32,22 @@ from icecdc_core.ingest.destinations import (
     METADATA_PREFIX,
     evolve_for_records,
     identifiers,
-    long_folder_names,
     open_or_create_table,
     payload_schema,
+    reject_long_folder_names,
 )
-from icecdc_core.ingest.inference import Seen
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
 from icecdc_core.ingest.rows import (
     IS_VALID,
     ROW,
-    needs_no_inference,
     parse_rows,
-    parse_rows_only,
     reject_without_table,
 )
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.ingest.upserts import IDENTIFIER, ORDER, delete_old_identifiers, last_row_of_each, merge_rows
 from icecdc_core.logs import event
-from icecdc_core.session.jvm import iceberg_class, persisted
+from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.catalogs import load_table
 
@@ -66,7 +63,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class TableRecords:
-    """The records of a batch for one table; if all of them are rows, also their rows, in columns of a schema."""
+    """The records of a batch for one table; perhaps also what `parse_rows` made of them, with the schema."""
 
     decoded: DataFrame
     rows: DataFrame | None = None
@@ -75,7 +72,7 @@ class TableRecords:
 
 IS_DELETE = "coalesce(op = 'delete', false)"
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
-_APPENDED = f"({IS_VALID} AND NOT {IS_DELETE})"
+APPENDED = f"({IS_VALID} AND NOT {IS_DELETE})"
 _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 
@@ -93,9 +90,12 @@ class Staging:
     table: Any
     schema: StructType
     properties: dict[str, str]
-    long_folder_name: Callable[[DataFrame], Column] | None = None
 
-    def append_rows(self, ready: DataFrame) -> StagedSnapshot:
+    def append(self, rows: DataFrame) -> Staged:
+        """Append the rows that fit; the other records and deletes are dead letters."""
+        unfit = RowCount(rows, F.expr(f"NOT {APPENDED}"))
+        metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
+        ready = unfit.rows.where(APPENDED).selectExpr(f"{quoted(ROW)}.*", *metadata)
         if self.config.sort_columns:
             ready = ready.sortWithinPartitions(*map(quoted, self.config.sort_columns))
         # Every row was checked for required columns. The frame of parsed records has only nullable ones.
@@ -104,35 +104,12 @@ class Staging:
             options["target-file-size-bytes"] = str(self.config.target_file_bytes)
         if self.config.distribution != "table":
             options["distribution-mode"] = self.config.distribution
-        return self._stage(ready.sparkSession, lambda properties: append(ready, self.name, options, properties))
-
-    def append_fast(self, decoded: DataFrame) -> Staged:
-        """Append the rows that fit by the faster parse; records that do not fit are parsed again to find the reason."""
-        staged, unfit = self._append_fitting(self._checked(parse_rows_only(decoded, self.schema, self.config)))
-        if not unfit:
+        staged = self._stage(ready.sparkSession, lambda properties: append(ready, self.name, options, properties))
+        if not unfit.value():
             return staged, 0
-        rows = self.parse(decoded)
-        with persisted(_rejected(rows)) as rejected:
-            if rejected.count() == unfit:
-                return staged, self.dead_letters.write(rejected, self.name)
-        # The slower parse accepts more records. The snapshot without them is never published.
-        return self.append(rows)
-
-    def parse(self, decoded: DataFrame, seen: Seen | None = None, report_unknown: bool | None = None) -> DataFrame:
-        return self._checked(parse_rows(decoded, self.schema, self.config, seen, report_unknown))
-
-    def _checked(self, rows: DataFrame) -> DataFrame:
-        """The rows, without those whose partition folder would have too long a name."""
-        if self.long_folder_name is None:
-            return rows
-        problem = F.col("problem") if "problem" in rows.columns else F.lit(None)
-        rows = rows.withColumn("problem", F.coalesce(problem, F.when(F.col(IS_VALID), self.long_folder_name(rows))))
-        return rows.withColumn(IS_VALID, F.col(IS_VALID) & F.col("problem").isNull())
-
-    def append(self, rows: DataFrame) -> Staged:
-        """Append the rows that fit, as `parse` returned them; deletes are dead letters."""
-        staged, unfit = self._append_fitting(rows)
-        return staged, self.dead_letters.write(_rejected(rows), self.name) if unfit else 0
+        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
+        rejected = rows.where(f"NOT {APPENDED}").withColumn("problem", reason)
+        return staged, self.dead_letters.write(rejected, self.name)
 
     def upsert(self, rows: DataFrame) -> Staged:
         identifier_columns = identifiers(rows.sparkSession, self.table, self.config)
@@ -175,25 +152,8 @@ class Staging:
         entry = replace(staged.entry, rows=counts["rows"], deletes=counts["deletes"])
         return replace(staged, entry=entry), dead_letters
 
-    def _append_fitting(self, rows: DataFrame) -> tuple[StagedSnapshot, int]:
-        """Stage the rows that fit; also returns how many records do not."""
-        unfit = RowCount(rows, F.expr(f"NOT {_APPENDED}"))
-        metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
-        staged = self.append_rows(unfit.rows.where(_APPENDED).selectExpr(f"{quoted(ROW)}.*", *metadata))
-        return staged, unfit.value()
-
     def _stage(self, spark: SparkSession, write: Callable[[dict[str, str]], None]) -> StagedSnapshot:
         return stage(spark, self.name, self.table, self.properties, write)
-
-
-def needs_only_rows(config: IngestConfig) -> bool:
-    return config.mode == "append" and not config.metadata_columns and needs_no_inference(config)
-
-
-def _rejected(rows: DataFrame) -> DataFrame:
-    """Return the records that are not appended, with the reason in `problem`."""
-    reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
-    return rows.where(f"NOT {_APPENDED}").withColumn("problem", reason)
 
 
 ATTEMPTS = 10
@@ -300,16 +260,14 @@ class Writer:
         }
         if batch.valid_through:
             properties[VALID_THROUGH] = batch.valid_through.isoformat()
-        long_name = long_folder_names(spark, table, self.config)
-        staging = Staging(self.config, self.dead_letters, name, table, schema, properties, long_name)
+        staging = Staging(self.config, self.dead_letters, name, table, schema, properties)
         if records.rows is not None and unread is None and records.schema == schema:
-            nested = records.rows.select(F.struct("*").alias(ROW), F.lit(None).cast("string").alias("op"))
-            if long_name is None or nested.where(long_name(nested).isNotNull()).isEmpty():
-                return staging.append_rows(records.rows), 0
-        if needs_only_rows(self.config) and not is_new:
-            return staging.append_fast(decoded)
+            rows = reject_long_folder_names(records.rows, table, self.config)
+            if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
+                return staging.append(rows)
         # A field for which a new table has no column has a name that none can have.
-        rows = staging.parse(decoded, seen, True if is_new else None)
+        rows = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
+        rows = reject_long_folder_names(rows, table, self.config)
         return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
 
 

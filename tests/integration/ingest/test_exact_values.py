@@ -17,7 +17,7 @@ from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import evolve_for_records, payload_schema
 from icecdc_core.ingest.formats.logical_types import DECIMAL
 from icecdc_core.ingest.formats.registry import RegisteredSchema
-from icecdc_core.ingest.rows import parse_rows, parse_rows_only
+from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import records, settings
@@ -233,8 +233,6 @@ class DescribeRecords:
         found = rows.select("is_valid", F.to_json(F.struct(*names)).alias("row")).collect()
         actual = [row.row if row.is_valid else None for row in found]
         assert [each for each in zip(TEXTS, actual, strict=True) if each[0][1] != each[1]] == []
-        fast = parse_rows_only(decoded, schema, chosen).select("is_valid").collect()
-        assert not any(quick.is_valid and not slow.is_valid for quick, slow in zip(fast, found, strict=True))
 
     @pytest.mark.parametrize("format_", ["debezium_json", "dms"])
     def it_rejects_what_other_formats_would_lose(self, spark, format_):
@@ -267,7 +265,6 @@ class DescribeTables:
         decoded = decode_records(records(spark, source), chosen)
         expected = [(1, None, "it's", 7), (2, None, None, None), (3, None, "x", 8)]
         assert [tuple(row.row) for row in parse_rows(decoded, schema, chosen).orderBy("offset").collect()] == expected
-        assert [tuple(row.row) for row in parse_rows_only(decoded, schema, chosen).collect()] == expected
 
     def it_keeps_the_identifier_fields_of_the_table_required(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT NOT NULL, x INT NOT NULL) USING iceberg")

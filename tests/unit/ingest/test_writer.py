@@ -76,18 +76,15 @@ def write(monkeypatch):
     def run(mode="append", table=None, **moments):
         lake = Lake(table or Table(Snapshot(1, None)), moments, [])
 
-        def staging(config, dead_letters, name, table, schema, properties, long_folder_name):
+        def staging(config, dead_letters, name, table, schema, properties):
             return SimpleNamespace(
-                append_fast=lambda rows: lake.stage(properties),
-                upsert=lambda rows: lake.stage(properties),
-                parse=lambda *given: None,
+                append=lambda rows: lake.stage(properties), upsert=lambda rows: lake.stage(properties)
             )
 
         monkeypatch.setattr(writer, "open_or_create_table", lambda *given: (lake.table, False))
         monkeypatch.setattr(writer, "load_table", lambda *given: lake.table)
-        monkeypatch.setattr(writer, "payload_schema", lambda *given: None)
-        monkeypatch.setattr(writer, "long_folder_names", lambda *given: None)
-        monkeypatch.setattr(writer, "needs_only_rows", lambda config: config.mode == "append")
+        for step in ("payload_schema", "parse_rows", "reject_long_folder_names"):
+            monkeypatch.setattr(writer, step, lambda *given: None)
         monkeypatch.setattr(writer, "Staging", staging)
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.evolution import plan_evolution
 from icecdc_core.ingest.inference import find_spellings, infer_schema, look_at
-from icecdc_core.ingest.rows import needs_no_inference, parse_rows, parse_rows_only
+from icecdc_core.ingest.rows import parse_rows
 from tests import kafka_records
 from tests.kafka_records import settings
 
@@ -43,21 +43,9 @@ def fit(spark):
         row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
         found = frame.orderBy("offset").select("problem", "is_valid", row.alias("row")).collect()
         assert [each.is_valid for each in found] == [each.problem is None for each in found]
-        if seen is None and needs_no_inference(chosen):
-            check_parse_rows_only(frame, T.StructType.fromDDL(ddl), source, chosen)
         return [each.problem or each.row for each in found]
 
     return run
-
-
-def check_parse_rows_only(frame, schema, source, chosen):
-    """Check that `parse_rows_only` agrees with `parse_rows`, except for infinite numbers written as text."""
-    found = frame.orderBy("offset").selectExpr("is_valid AND NOT coalesce(op = 'delete', false)", "row").collect()
-    actual = parse_rows_only(source, schema, chosen).select("is_valid", "row").collect()
-    for (valid, row), (valid_alone, row_alone) in zip(found, actual, strict=True):
-        infinite = valid and not valid_alone and "inf" in str(row)
-        assert infinite or valid == valid_alone
-        assert not valid_alone or str(row) == str(row_alone)
 
 
 # A type, a value in JSON, and the value as read or why it is not.
@@ -235,7 +223,6 @@ class DescribeNastyJson:
         texts = [json.dumps(each).encode("utf-8", "surrogatepass") for each in dicts]
         source, schema = decode_records(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
         frame = parse_rows(source, schema, settings())
-        check_parse_rows_only(frame, schema, source, settings())
         lost = [
             (text, name)
             for text, each, row in zip(texts, dicts, frame.orderBy("offset").collect(), strict=True)
@@ -249,7 +236,6 @@ class DescribeNastyJson:
     def it_accepts_only_json_objects(self, spark, texts):
         source, schema = decode_records(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
         frame = parse_rows(source, schema, settings())
-        check_parse_rows_only(frame, schema, source, settings())
         taken = [bytes(row.value) for row in frame.where("problem is null").select("value").collect()]
         assert [text for text in taken if not isinstance(json.loads(text), dict)] == []
 

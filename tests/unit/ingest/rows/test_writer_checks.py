@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core.ingest.destinations import long_folder_names
+from icecdc_core.ingest.destinations import reject_long_folder_names
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import settings
 
@@ -14,13 +14,14 @@ LOCATION = "s3://bucket/" + "p" * 88
 
 def limits(spark, name):
     """The longest values for which a table's folders have names that are not too long, by column."""
-    problem = long_folder_names(spark, load_table(spark, f"lake.ns.{name}"), settings(metadata_columns=[]))
-    found = {}
-    for column in "ab" if problem else "":
+    table, found = load_table(spark, f"lake.ns.{name}"), {}
+    for column in "ab":
         text = F.repeat(F.lit("x"), F.col("id").cast("int"))
         row = F.struct(*((text if each == column else F.lit("")).alias(each) for each in "ab"))
-        rows = spark.range(1000).select("id", row.alias("row"), F.lit(None).cast("string").alias("op"))
-        longest = rows.where(problem(rows).isNull()).agg(F.max("id")).first()[0]
+        given = [row.alias("row"), F.lit(None).cast("string").alias("op"), F.lit(None).cast("string").alias("problem")]
+        rows = spark.range(1000).select("id", *given, F.lit(True).alias("is_valid"))
+        rows = reject_long_folder_names(rows, table, settings(metadata_columns=[]))
+        longest = rows.where("is_valid").agg(F.max("id")).first()[0]
         found |= {} if longest == 999 else {column: longest}
     return found
 
