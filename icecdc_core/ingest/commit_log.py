@@ -62,19 +62,23 @@ def current_snapshot_id(table: Any) -> int | None:
     return None if snapshot is None else int(snapshot.snapshotId())
 
 
+def snapshot_entry(name: str, table: Any, snapshot: Any, **others: Any) -> TableEntry:
+    return TableEntry(
+        name,
+        str(table.uuid()),
+        int(snapshot.snapshotId()),
+        int(snapshot.sequenceNumber()),
+        snapshot_ms=int(snapshot.timestampMillis()),
+        **others,
+    )
+
+
 def find_recorded(name: str, table: Any, job: str) -> TableEntry:
     """Find the newest offsets of a job among the table's current snapshot and its ancestors."""
     for snapshot in ancestors(table):
         summary = snapshot.summary()
         if summary.get(JOB) == job:
-            return TableEntry(
-                name=name,
-                uuid=str(table.uuid()),
-                snapshot_id=int(snapshot.snapshotId()),
-                sequence_number=int(snapshot.sequenceNumber()),
-                offsets=offsets.from_json(summary.get(OFFSETS)),
-                snapshot_ms=int(snapshot.timestampMillis()),
-            )
+            return snapshot_entry(name, table, snapshot, offsets=offsets.from_json(summary.get(OFFSETS)))
     return TableEntry(name, str(table.uuid()))
 
 

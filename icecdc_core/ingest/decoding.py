@@ -24,7 +24,7 @@ from icecdc_core.ingest.formats.decode_results import (
 from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, payload_json
 from icecdc_core.ingest.formats.record_keys import delete_by_key, delete_by_typed_key
 from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
-from icecdc_core.ingest.formats.writer_schemas import AvroSchema, json_schema_struct, require_avro
+from icecdc_core.ingest.formats.writer_schemas import json_schema_struct, read_avro, require_avro
 from icecdc_core.ingest.rows import schema_problem
 
 _RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
@@ -45,10 +45,15 @@ def decode_records(
     if settings.format == "json":
         return records.select(*columns, *_decode_plain(body.cast("string"), tombstone, settings))
     if settings.format in ("debezium_json", "dms"):
-        result = _decode_changes(records, body.cast("string"), tombstone, settings)
+        text = body.cast("string")
+        decode = partial(decode_debezium_json, records) if settings.format == "debezium_json" else decode_dms
+        result = evaluate_once(
+            decode(text, tombstone, settings), lambda decoded: _with_lost_values(decoded, text, tombstone)
+        )
+        result = F.when(~F.is_valid_utf8(text), decode_result(problem=_NOT_UTF8)).otherwise(result)
     else:
         schemas = {} if known_schemas is None else known_schemas
-        result = _WireFormat(records, body, tombstone, settings).decode(schemas)
+        result = _decode_wire_format(records, body, tombstone, settings, schemas)
     missing = decode_result(problem=_NO_VALUE, op=F.when(tombstone, F.lit("delete")))
     return expand_results(records, F.when(body.isNull(), missing).otherwise(result), columns)
 
@@ -68,14 +73,6 @@ def _decode_plain(text: Column, tombstone: Column, settings: FormatSettings) -> 
     return [column.alias(name) for name, column in columns.items()]
 
 
-def _decode_changes(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
-    decode = partial(decode_debezium_json, records) if settings.format == "debezium_json" else decode_dms
-    result = evaluate_once(
-        decode(text, tombstone, settings), lambda decoded: _with_lost_values(decoded, text, tombstone)
-    )
-    return F.when(~F.is_valid_utf8(text), decode_result(problem=_NOT_UTF8)).otherwise(result)
-
-
 def _with_lost_values(decoded: Column, text: Column, tombstone: Column) -> Column:
     """The decode result, with a problem if the text has a value that the payload made of it has not."""
     payload = decoded["payload"]
@@ -89,66 +86,69 @@ def _with_lost_values(decoded: Column, text: Column, tombstone: Column) -> Colum
     return F.when(is_usable, decoded).otherwise(decode_result(problem=problem))
 
 
-class _WireFormat:
-    """Decodes Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data."""
+def _decode_wire_format(
+    records: DataFrame,
+    body: Column,
+    tombstone: Column,
+    settings: FormatSettings,
+    known_schemas: dict[int, RegisteredSchema],
+) -> Column:
+    """Decode Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data."""
+    spark, wanted = records.sparkSession, "JSON" if settings.format == "json_schema" else "AVRO"
+    if wanted == "AVRO":
+        require_avro(spark)
+    registry = SchemaRegistry(settings.schema_registry_url, settings.schema_registry_auth, known_schemas)
+    data = F.substring(body, 6, (1 << 31) - 1)
 
-    def __init__(self, records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> None:
-        self._records, self._body, self._tombstone, self._settings = records, body, tombstone, settings
-        self._kind = "JSON" if settings.format == "json_schema" else "AVRO"
-
-    def decode(self, known_schemas: dict[int, RegisteredSchema]) -> Column:
-        """Return the decode result of every record, with the schemas that the registry has."""
-        if self._kind == "AVRO":
-            require_avro(self._records.sparkSession)
-        settings, body = self._settings, self._body
-        registry = SchemaRegistry(settings.schema_registry_url, settings.schema_registry_auth, known_schemas)
-        has_header = (F.octet_length(body) >= 5) & (F.substring(body, 1, 1) == F.lit(b"\0"))
-        schema_id = F.when(has_header, F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
-        ids = self._records.select(schema_id).where(schema_id.isNotNull()).distinct().collect()
-        result = F.when(~has_header, self._decode_without_header())
-        for number in sorted(int(row[0]) for row in ids):
-            schema = registry.schema(number)
-            text = schema if isinstance(schema, str) else schema.text
-            decode = partial(self._decode_by_schema, number, schema)
-            result = result.when(schema_id == number, decode_by_schema(self._records, f"schema {number}", text, decode))
-        return result
-
-    def _decode_without_header(self) -> Column:
-        head = F.concat(F.lit("0x"), F.hex(F.substring(self._body, 1, 5)))
-        problem = F.concat(F.lit("does not start with a zero byte and a four-byte schema ID, but with "), head)
-        # Keys are often plain texts or numbers, whatever the format of the values.
-        text = self._body.cast("string")
-        deleted = delete_by_key(F.when(F.is_valid_utf8(text), text), self._settings)
-        return F.when(self._tombstone, deleted).otherwise(decode_result(problem=problem))
-
-    def _decode_by_schema(self, number: int, schema: RegisteredSchema | str) -> Column:
+    def by_schema(number: int, schema: RegisteredSchema | str) -> Column:
         if isinstance(schema, str):
             return decode_result(problem=schema)
-        if schema.kind != self._kind:
-            return decode_result(problem=f"schema {number} is {schema.kind}, not {self._kind}")
-        data = F.substring(self._body, 6, (1 << 31) - 1)
-        if self._kind == "JSON":
-            return self._decode_json(number, schema, data.cast("string"))
-        avro = AvroSchema(self._records.sparkSession, schema)
-        return evaluate_once(avro.read(data), lambda row: self._decode_avro(number, row, avro.logical_type))
+        if schema.kind != wanted:
+            return decode_result(problem=f"schema {number} is {schema.kind}, not {wanted}")
+        if wanted == "JSON":
+            return _decode_json(number, schema, data.cast("string"), tombstone, settings)
+        value, logical_type = read_avro(spark, schema, data)
+        return evaluate_once(value, lambda row: _decode_avro(number, row, logical_type, tombstone, settings))
 
-    def _decode_avro(self, number: int, row: Column, logical_type: LogicalType) -> Column:
-        what, result = "a record", None
-        if self._settings.format == "debezium_avro":
-            what, result = "a change event", decode_debezium_envelope(row, logical_type, self._settings)
-        elif logical_type.fields:
-            result = decode_result(payload_json(row, logical_type), column_type(logical_type).json())
-        if result is None:
-            result = decode_result(problem=f"schema {number} does not describe {what}")
-        result = F.when(self._tombstone, delete_by_typed_key(row, logical_type, self._settings)).otherwise(result)
-        unreadable = decode_result(problem=f"the bytes do not fit schema {number}")
-        return F.when(row.isNull(), unreadable).otherwise(result)
+    has_header = (F.octet_length(body) >= 5) & (F.substring(body, 1, 1) == F.lit(b"\0"))
+    schema_id = F.when(has_header, F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
+    ids = records.select(schema_id).where(schema_id.isNotNull()).distinct().collect()
+    head = F.concat(F.lit("0x"), F.hex(F.substring(body, 1, 5)))
+    problem = F.concat(F.lit("does not start with a zero byte and a four-byte schema ID, but with "), head)
+    # Keys are often plain texts or numbers, whatever the format of the values.
+    text = body.cast("string")
+    deleted = delete_by_key(F.when(F.is_valid_utf8(text), text), settings)
+    result = F.when(~has_header, F.when(tombstone, deleted).otherwise(decode_result(problem=problem)))
+    for number in sorted(int(row[0]) for row in ids):
+        schema = registry.schema(number)
+        shown = schema if isinstance(schema, str) else schema.text
+        decode = partial(by_schema, number, schema)
+        result = result.when(schema_id == number, decode_by_schema(records, f"schema {number}", shown, decode))
+    return result
 
-    def _decode_json(self, number: int, schema: RegisteredSchema, text: Column) -> Column:
-        kind = json_schema_struct(schema)
-        if kind is None:
-            other = decode_result(problem=f"schema {number} does not describe an object")
-            return F.when(self._tombstone, delete_by_key(text, self._settings, is_json=True)).otherwise(other)
-        problem = F.when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8)).when(has_lone_surrogate(text), F.lit(LONE_SURROGATE))
-        problem = problem.when(~self._tombstone, schema_problem(text, kind))
-        return decode_result(text, kind.json(), F.when(self._tombstone, F.lit("delete")), problem)
+
+def _decode_avro(
+    number: int, row: Column, logical_type: LogicalType, tombstone: Column, settings: FormatSettings
+) -> Column:
+    what, result = "a record", None
+    if settings.format == "debezium_avro":
+        what, result = "a change event", decode_debezium_envelope(row, logical_type, settings)
+    elif logical_type.fields:
+        result = decode_result(payload_json(row, logical_type), column_type(logical_type).json())
+    if result is None:
+        result = decode_result(problem=f"schema {number} does not describe {what}")
+    result = F.when(tombstone, delete_by_typed_key(row, logical_type, settings)).otherwise(result)
+    unreadable = decode_result(problem=f"the bytes do not fit schema {number}")
+    return F.when(row.isNull(), unreadable).otherwise(result)
+
+
+def _decode_json(
+    number: int, schema: RegisteredSchema, text: Column, tombstone: Column, settings: FormatSettings
+) -> Column:
+    kind = json_schema_struct(schema)
+    if kind is None:
+        other = decode_result(problem=f"schema {number} does not describe an object")
+        return F.when(tombstone, delete_by_key(text, settings, is_json=True)).otherwise(other)
+    problem = F.when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8)).when(has_lone_surrogate(text), F.lit(LONE_SURROGATE))
+    problem = problem.when(~tombstone, schema_problem(text, kind))
+    return decode_result(text, kind.json(), F.when(tombstone, F.lit("delete")), problem)

@@ -8,32 +8,20 @@ from __future__ import annotations
 import json
 import re
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote_plus, urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name
-from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
+from icecdc_core.errors import CatalogError, IdentifierColumnsError, TableNotFoundError
 from icecdc_core.ingest.column_types import ColumnNames, fold_case
-from icecdc_core.ingest.config import METADATA, parse_transform
+from icecdc_core.ingest.config import parse_transform
 from icecdc_core.ingest.evolution import evolve, plan_evolution
 from icecdc_core.ingest.inference import Seen, find_spellings, infer_schema, look_at
 from icecdc_core.ingest.publish import WAP_ENABLED
@@ -52,30 +40,17 @@ _FOLDER_BYTES = 255
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
 _KEY_BYTES = 1024
 _FILE_NAME_BYTES = 150
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-METADATA_TYPES: dict[str, DataType] = dict(
-    zip(
-        METADATA,
-        [StringType(), IntegerType(), LongType(), TimestampType(), BinaryType(), ArrayType(_HEADER)],
-        strict=True,
-    )
+_METADATA = (
+    "topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, key BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 
 
-def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> StructType:
+def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> T.StructType:
     """The columns of a table that come from the payload: all but those for Kafka's metadata."""
     types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
     schema = _with_hidden_types(spark_schema(spark, table), types)
-    wanted = set(metadata_names(config))
-    if missing := sorted(wanted - set(schema.names)):
-        kinds = {name: METADATA_TYPES[name.removeprefix(METADATA_PREFIX)].simpleString() for name in missing}
-        raise ColumnNotFoundError(
-            "The table lacks columns for metadata_columns",
-            subject="metadata_columns",
-            value=missing,
-            remedy="add them: " + ", ".join(f"{name} {kind}" for name, kind in kinds.items()),
-        )
-    return StructType([column for column in schema if column.name not in wanted])
+    return T.StructType([column for column in schema if column.name not in metadata_names(config)])
 
 
 def metadata_names(config: IngestConfig) -> list[str]:
@@ -96,7 +71,9 @@ def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[s
     return names
 
 
-def create_table(spark: SparkSession, name: str, seen: StructType, columns: StructType, config: IngestConfig) -> None:
+def create_table(
+    spark: SparkSession, name: str, seen: T.StructType, columns: T.StructType, config: IngestConfig
+) -> None:
     parts = split_table_name(name)
     create_namespace(spark, parts[:-1])
     schema = _iceberg_schema(spark, seen, columns, config)
@@ -104,13 +81,16 @@ def create_table(spark: SparkSession, name: str, seen: StructType, columns: Stru
     levels = spark.sparkContext._gateway.new_array(java_class(spark, "java.lang.String"), len(parts) - 1)  # type: ignore[union-attr]
     for position, part in enumerate(parts[1:]):
         levels[position] = part
+    partitions = iceberg_class(spark, "PartitionSpec").builderFor(schema)
+    for text in config.partition_by:
+        kind, width, column = parse_transform(text)
+        add = getattr(partitions, kind.rstrip("s") or "identity")
+        add(column, width) if width else add(column)
+    order = iceberg_class(spark, "SortOrder").builderFor(schema)
+    for column in config.sort_columns:
+        order.asc(column)
     builder = catalog.buildTable(iceberg_class(spark, "catalog.TableIdentifier").of(levels), schema)
-    builder = builder.withPartitionSpec(_partition_spec(spark, schema, config))
-    if config.sort_columns:
-        order = iceberg_class(spark, "SortOrder").builderFor(schema)
-        for column in config.sort_columns:
-            order.asc(column)
-        builder = builder.withSortOrder(order.build())
+    builder = builder.withPartitionSpec(partitions.build()).withSortOrder(order.build())
     properties = {"format-version": "2", WAP_ENABLED: "true"}
     if config.mode == "upsert":
         # A batch changes a few rows of many files. Copy-on-write would rewrite all of these files.
@@ -149,21 +129,15 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
                 ) from error
 
 
-def partition_names(config: IngestConfig) -> list[str]:
-    """Return the names that Iceberg gives to the partition fields of a new table, but for those of plain columns."""
-    suffixes = {"years": "year", "months": "month", "days": "day", "hours": "hour", "truncate": "trunc"}
-    parts = [parse_transform(text) for text in config.partition_by]
-    return [f"{column}_{suffixes.get(kind, kind)}" for kind, _, column in parts if kind]
-
-
-def _iceberg_schema(spark: SparkSession, seen: StructType, columns: StructType, config: IngestConfig) -> Any:
+def _iceberg_schema(spark: SparkSession, seen: T.StructType, columns: T.StructType, config: IngestConfig) -> Any:
     required = set(config.identifier_columns)
     optional = {field.name.lower() for field in seen if field.nullable}
-    fields = [StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in columns]
-    fields += [
-        StructField(f"{METADATA_PREFIX}{n}", METADATA_TYPES[n]) for n in METADATA if n in config.metadata_columns
+    fields = [T.StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in columns]
+    metadata = [
+        each for each in cast(T.StructType, T.StructType.fromDDL(_METADATA)) if each.name in config.metadata_columns
     ]
-    struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(StructType(fields).json())
+    fields += [T.StructField(f"{METADATA_PREFIX}{each.name}", each.dataType) for each in metadata]
+    struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(T.StructType(fields).json())
     schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
     if not required:
         return schema
@@ -181,20 +155,6 @@ def _iceberg_schema(spark: SparkSession, seen: StructType, columns: StructType, 
     return iceberg_class(spark, "Schema")(schema.columns(), ids)
 
 
-def _partition_spec(spark: SparkSession, schema: Any, config: IngestConfig) -> Any:
-    builder = iceberg_class(spark, "PartitionSpec").builderFor(schema)
-    methods = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
-    for text in config.partition_by:
-        kind, width, column = parse_transform(text)
-        if width:
-            getattr(builder, kind)(column, width)
-        elif kind:
-            getattr(builder, methods[kind])(column)
-        else:
-            builder.identity(column)
-    return builder.build()
-
-
 def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> tuple[Any, bool]:
     """Return a table and whether it is new; no table if it does not exist and none of the records can be a row."""
     try:
@@ -208,9 +168,11 @@ def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, con
                 remedy="create it, or set auto_create=true; the next run reads its records again",
             ) from error
     seen = infer_schema(records.where(~F.col("op").eqNullSafe("delete")))
-    taken = ColumnNames(
-        StructType(), [*metadata_names(config), *partition_names(config)], config.column_case == "lower"
-    )
+    # Iceberg gives these names to the partition fields of a new table, but for those of plain columns.
+    suffixes = {"years": "year", "months": "month", "days": "day", "hours": "hour", "truncate": "trunc"}
+    partitions = [parse_transform(text) for text in config.partition_by]
+    others = [f"{column}_{suffixes.get(kind, kind)}" for kind, _, column in partitions if kind]
+    taken = ColumnNames(T.StructType(), [*metadata_names(config), *others], config.column_case == "lower")
     columns = taken.new_struct(seen)
     # A record without an identifier cannot be a row.
     known = {fold_case(column) for column in columns.names}
@@ -234,7 +196,7 @@ def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, confi
     return seen
 
 
-def _with_hidden_types(schema: StructType, types: dict[str, Any]) -> StructType:
+def _with_hidden_types(schema: T.StructType, types: dict[str, Any]) -> T.StructType:
     """Add what readers must know of the fields to their metadata: types and defaults that Spark does not show."""
     fields = []
     for column, field in zip(schema.fields, types["fields"], strict=True):
@@ -244,32 +206,32 @@ def _with_hidden_types(schema: StructType, types: dict[str, Any]) -> StructType:
             metadata[WRITTEN_AS] = json.dumps(written_as)
         if field.get("write-default") is not None and isinstance(field["type"], str):
             metadata[DEFAULT] = _default_text(column.dataType, field["write-default"])
-        fields.append(StructField(column.name, kind, column.nullable, metadata))
-    return StructType(fields)
+        fields.append(T.StructField(column.name, kind, column.nullable, metadata))
+    return T.StructType(fields)
 
 
-def _default_text(kind: DataType, value: Any) -> str:
+def _default_text(kind: T.DataType, value: Any) -> str:
     """A default, as Iceberg's JSON has it, as Spark SQL of the type with which records are read."""
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    if isinstance(kind, BinaryType):
+    if isinstance(kind, T.BinaryType):
         return f"X'{text}'"
     # Dates and times are read as text.
-    is_text = isinstance(kind, (StringType, DateType, TimestampType))
+    is_text = isinstance(kind, (T.StringType, T.DateType, T.TimestampType))
     return f"'{text}'" if is_text else f"CAST('{text}' AS {kind.simpleString()})"
 
 
-def _with_hidden_type(kind: DataType, wanted: Any) -> tuple[DataType, Any]:
+def _with_hidden_type(kind: T.DataType, wanted: Any) -> tuple[T.DataType, Any]:
     """The type with the hidden types of its fields, and the type of its values if Spark does not show it."""
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return _with_hidden_types(kind, wanted), ""
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element, written_as = _with_hidden_type(kind.elementType, wanted["element"])
-        return ArrayType(element, kind.containsNull), written_as
-    if isinstance(kind, MapType):
+        return T.ArrayType(element, kind.containsNull), written_as
+    if isinstance(kind, T.MapType):
         _, key = _with_hidden_type(kind.keyType, wanted["key"])
         value, written_as = _with_hidden_type(kind.valueType, wanted["value"])
         hidden = {"key": key, "value": written_as} if key or written_as else ""
-        return MapType(kind.keyType, value, kind.valueContainsNull), hidden
+        return T.MapType(kind.keyType, value, kind.valueContainsNull), hidden
     return kind, wanted if wanted == "uuid" or str(wanted).startswith("fixed[") else ""
 
 

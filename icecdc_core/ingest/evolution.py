@@ -37,31 +37,55 @@ def plan_evolution(
     others: Iterable[str] = (),
     identifiers: Iterable[str] = (),
 ) -> list[ColumnChange]:
-    """Return the schema changes that records need, as far as Iceberg allows them.
-
-    Iceberg's `unionByNameWith` would do the same, but one field that it cannot promote ends it for all.
-    """
+    """Return the schema changes that records need, as far as Iceberg allows them."""
+    # Iceberg's `unionByNameWith` would do the same, but one field that it cannot promote ends it for all.
     if not settings.evolve_schema:
         return []
-    required = [name.lower() for name in (*settings.identifier_columns, *identifiers)]
-    plan = _Plan(settings.column_case != "sensitive")
+    added: dict[Path, tuple[str, T.DataType]] = {}
+    widened: dict[Path, T.DataType] = dict(seen.widened)
+    optional: dict[Path, None] = {}
+
+    def key(name: str) -> str:
+        return name if settings.column_case == "sensitive" else name.lower()
+
+    def visit(current: T.DataType, wanted: T.DataType, path: Path, guessed: bool) -> None:
+        """Add the changes for one schema; a guessed one says neither that a column is too narrow nor optional."""
+        if isinstance(current, T.StructType) and isinstance(wanted, T.StructType):
+            columns = {key(column.name): column for column in current.fields}
+            for field in wanted.fields:
+                column = columns.get(key(field.name))
+                if column is None:
+                    at = (*path, key(field.name))
+                    name, kind = added.get(at, (field.name, field.dataType))
+                    added[at] = name, merge_types(kind, field.dataType)
+                    continue
+                inner = (*path, column.name)
+                if not column.nullable and field.nullable and not guessed:
+                    optional[inner] = None
+                visit(column.dataType, field.dataType, inner, guessed)
+        elif isinstance(current, T.ArrayType) and isinstance(wanted, T.ArrayType):
+            visit(current.elementType, wanted.elementType, (*path, "element"), guessed)
+        elif isinstance(current, T.MapType) and isinstance(wanted, T.MapType):
+            visit(current.valueType, wanted.valueType, (*path, "value"), guessed)
+        elif not guessed and (wider := promote_type(widened.get(path, current), wanted)) is not None:
+            widened[path] = wider
+
     for schema in seen.schemas:
-        plan.visit(current, schema, (), schema is seen.guessed)
+        visit(current, schema, (), schema is seen.guessed)
     names = ColumnNames(current, others, settings.column_case == "lower")
-    added = (((*key[:-1], names.new_name(name)), kind) for key, (name, kind) in plan.added.items())
-    new = ((path, names.new_type(kind, path)) for path, kind in added)
-    optional = [path for path in plan.optional if not _is_required(path, required)]
+    paths = (((*at[:-1], names.new_name(name)), kind) for at, (name, kind) in added.items())
+    new = ((path, names.new_type(kind, path)) for path, kind in paths)
+    # A column that identifies rows must be required, and so must a struct around one.
+    required = [f"{name.lower()}." for name in (*settings.identifier_columns, *identifiers)]
     return [
         *(ColumnChange("add", path, kind) for path, kind in new if kind is not None),
-        *(ColumnChange("widen", path, kind) for path, kind in {**seen.widened, **plan.widened}.items()),
-        *(ColumnChange("optional", path) for path in optional),
+        *(ColumnChange("widen", path, kind) for path, kind in widened.items()),
+        *(
+            ColumnChange("optional", path)
+            for path in optional
+            if not any(name.startswith(f"{'.'.join(path).lower()}.") for name in required)
+        ),
     ]
-
-
-def _is_required(path: Path, required: Sequence[str]) -> bool:
-    """Whether a field is one that must be required, or a struct around one."""
-    dotted = ".".join(path).lower()
-    return any(name == dotted or name.startswith(f"{dotted}.") for name in required)
 
 
 def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> None:
@@ -86,41 +110,6 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> 
             value=[str(change) for change in changes],
             remedy="change the table by hand, or run without evolve_schema; the records are then dead letters",
         ) from error
-
-
-class _Plan:
-    """The changes that the schemas of records need: new fields with a name and a type, and wider and optional ones."""
-
-    def __init__(self, any_case: bool) -> None:
-        self._any_case = any_case
-        self.added: dict[Path, tuple[str, T.DataType]] = {}
-        self.widened: dict[Path, T.DataType] = {}
-        self.optional: dict[Path, None] = {}
-
-    def visit(self, current: T.DataType, seen: T.DataType, path: Path, guessed: bool) -> None:
-        """Add the changes for one schema; a guessed one says neither that a column is too narrow nor optional."""
-        if isinstance(current, T.StructType) and isinstance(seen, T.StructType):
-            columns = {self._key(column.name): column for column in current.fields}
-            for field in seen.fields:
-                column = columns.get(self._key(field.name))
-                if column is None:
-                    key = (*path, self._key(field.name))
-                    name, kind = self.added.get(key, (field.name, field.dataType))
-                    self.added[key] = name, merge_types(kind, field.dataType)
-                    continue
-                inner = (*path, column.name)
-                if not column.nullable and field.nullable and not guessed:
-                    self.optional[inner] = None
-                self.visit(column.dataType, field.dataType, inner, guessed)
-        elif isinstance(current, T.ArrayType) and isinstance(seen, T.ArrayType):
-            self.visit(current.elementType, seen.elementType, (*path, "element"), guessed)
-        elif isinstance(current, T.MapType) and isinstance(seen, T.MapType):
-            self.visit(current.valueType, seen.valueType, (*path, "value"), guessed)
-        elif not guessed and (wider := promote_type(self.widened.get(path, current), seen)) is not None:
-            self.widened[path] = wider
-
-    def _key(self, name: str) -> str:
-        return name.lower() if self._any_case else name
 
 
 def _iceberg_type(spark: SparkSession, kind: T.DataType) -> Any:

@@ -282,9 +282,10 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
 def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
-    typed, text = _typed_and_text(error)
-    if typed is not None:
+    if (typed := _known_failure(error)) is not None:
         return typed
+    is_java = isinstance(error, (PySparkException, Py4JError))
+    text = root_cause(error) if is_java else f"{type(error).__name__}: {error}"
     reason = mask_secrets(text.strip().partition("\n")[0])[:500]
     failure = IngestWriteError(
         f"The table could not be written: {reason}; the batch had the records {records}",
@@ -299,22 +300,20 @@ def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
 
 def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
     """Return the typed error for a failure of the stream itself; None for an unknown one."""
-    typed, text = _typed_and_text(error)
-    return typed or (typed_error(error, bootstrap_servers) if _KAFKA.search(text) else None)
+    known = _known_failure(error)
+    return known or (typed_error(error, bootstrap_servers) if _KAFKA.search(root_cause(error)) else None)
 
 
-def _typed_and_text(error: Exception) -> tuple[IcecdcError | None, str]:
-    """Return the typed error for failures of any stage, None for others, and the failure's text."""
-    if isinstance(error, IcecdcError):
-        return error, str(error)
-    if not isinstance(error, (PySparkException, Py4JError)):
-        return None, f"{type(error).__name__}: {error}"
+def _known_failure(error: Exception) -> IcecdcError | None:
+    if isinstance(error, IcecdcError) or not isinstance(error, (PySparkException, Py4JError)):
+        return error if isinstance(error, IcecdcError) else None
     text = root_cause(error)
-    typed = known_failure(text)
-    if typed is None and (_LOST_TEXT.search(text) or any(cause.kind == _LOST for cause in causes(error))):
-        typed = LostOffsetsError(
-            "Records were removed from the topic just before they were read",
-            subject="topics",
-            remedy="run again: the error of that run names the lost records; on_lost_offsets decides what happens then",
-        )
-    return typed, text
+    if (known := known_failure(text)) is not None:
+        return known
+    if not _LOST_TEXT.search(text) and all(cause.kind != _LOST for cause in causes(error)):
+        return None
+    return LostOffsetsError(
+        "Records were removed from the topic just before they were read",
+        subject="topics",
+        remedy="run again: the error of that run names the lost records; on_lost_offsets decides what happens then",
+    )

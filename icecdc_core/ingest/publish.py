@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.ingest.commit_log import ATTEMPT, TableEntry, current_snapshot_id, is_ancestor
+from icecdc_core.ingest.commit_log import ATTEMPT, TableEntry, current_snapshot_id, is_ancestor, snapshot_entry
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, is_raised_as
 from icecdc_core.session.jvm import iceberg_class
@@ -129,16 +129,9 @@ def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSna
         snapshot = snapshots.get(position)
         summary = snapshot.summary()
         if summary.get(ATTEMPT) == properties[ATTEMPT]:
+            counts = {"rows": "added-records", "files": "added-data-files", "bytes": "added-files-size"}
+            counted = {name: int(summary.get(key) or 0) for name, key in counts.items()}
             parent = snapshot.parentId()
-            entry = TableEntry(
-                name=name,
-                uuid=str(table.uuid()),
-                snapshot_id=int(snapshot.snapshotId()),
-                sequence_number=int(snapshot.sequenceNumber()),
-                rows=int(summary.get("added-records") or 0),
-                files=int(summary.get("added-data-files") or 0),
-                bytes=int(summary.get("added-files-size") or 0),
-                snapshot_ms=int(snapshot.timestampMillis()),
-            )
+            entry = snapshot_entry(name, table, snapshot, **counted)
             return StagedSnapshot(entry, None if parent is None else int(parent), properties)
     raise MovedError("The staged snapshot has expired", subject="table", value=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
@@ -102,7 +102,8 @@ class StructReader(Reader):
 
     def __init__(self, kind: T.StructType, fields: list[FieldReader]) -> None:
         json_type = T.StructType([each for field in fields for each in field.json_fields])
-        super().__init__(kind, json_type, None, self._violations)
+        super().__init__(kind, json_type)
+        self.violations = lambda *given: [found for field in fields for found in field.violations(*given)]
         self.fields = fields
         if any(field.reader is None or field.reader.convert or field.spellings != (field.name,) for field in fields):
             self.convert = lambda parsed: F.when(parsed.isNotNull(), self.row(parsed))
@@ -116,22 +117,10 @@ class StructReader(Reader):
             *(each.reader.value(each.parsed(parsed)).alias(each.name) for each in self.fields if each.reader)
         )
 
-    def _violations(self, parsed: Column, value: Column | None, record: Record) -> list[Column]:
-        return [condition for field in self.fields for condition in field.violations(parsed, value, record)]
-
 
 def any_of(conditions: Iterable[Column]) -> Column:
     """Whether one of the conditions holds; false for null."""
     return F.coalesce(reduce(or_, conditions), F.lit(False))
-
-
-def _float_reader(kind: T.DataType) -> Reader:
-    """The texts that `from_json` reads as infinity are allowed. A number that is too big, it reads as infinity, too."""
-
-    def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
-        return [(F.abs(parsed) == F.lit(float("inf"))) & has_too_big_number(record.payload, kind)]
-
-    return Reader(kind, kind, None, violations)
 
 
 def _text_reader(kind: T.DataType, convert: Callable[[Column], Column]) -> Reader:
@@ -142,11 +131,7 @@ def _text_reader(kind: T.DataType, convert: Callable[[Column], Column]) -> Reade
 
 
 def _time_reader(kind: T.DataType) -> Reader:
-    """Reads a date or timestamp as text, because `from_json` reads any number as seconds, and digits as days.
-
-    The text must be ISO 8601 with a four-digit year. A timestamp without a zone is in UTC, whatever the zone of the
-    session, digits after the microseconds are cut off, and a date must not have a time.
-    """
+    """Reads a date or time as ISO 8601 text, because `from_json` reads any number as seconds, and digits as days."""
 
     def convert(parsed: Column) -> Column:
         is_iso = F.substr(parsed, F.lit(5), F.lit(1)) == "-"
@@ -162,11 +147,6 @@ def _time_reader(kind: T.DataType) -> Reader:
     return _text_reader(kind, convert)
 
 
-def _uuid_reader(kind: T.DataType) -> Reader:
-    """A UUID in its usual form, as the table will show it; Java accepts shorter ones, and writes another UUID."""
-    return _text_reader(kind, lambda parsed: F.when(parsed.rlike(_UUID), F.lower(parsed)))
-
-
 def _key_reader(kind: T.DataType) -> Reader:
     def convert(parsed: Column) -> Column:
         if isinstance(kind, T.BinaryType):
@@ -179,15 +159,6 @@ def _key_reader(kind: T.DataType) -> Reader:
         return key if isinstance(kind, T.DecimalType) else F.when(key.cast("string") == parsed, key)
 
     return _time_reader(kind) if isinstance(kind, _TIMES) else _text_reader(kind, convert)
-
-
-def _array_reader(kind: T.ArrayType, item: Reader) -> Reader:
-    convert = None if item.convert is None else lambda parsed: F.transform(parsed, item.value)
-
-    def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
-        return _item_violations(parsed, item, record, kind.containsNull)
-
-    return Reader(kind, T.ArrayType(item.json_type), convert, violations)
 
 
 def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
@@ -219,14 +190,12 @@ def _item_violations(items: Column, reader: Reader, record: Record, nulls: bool)
 
 @dataclass(frozen=True)
 class ColumnMatching:
-    """The rules for matching fields and columns.
-
-    `spellings` has the names in the records by their lower-case form; None: names match exactly. `unknown` has the
-    fields without a column that make a record unusable.
-    """
+    """The rules for matching fields and columns."""
 
     spellings: Mapping[str, Path] | None = None
+    """The names in the records by their lower-case form; None: names match exactly."""
     unknown: Collection[Path] = ()
+    """The fields without a column that make a record unusable."""
     identifiers: Collection[str] = ()
 
     def struct_reader(self, schema: T.StructType, path: Path = ()) -> StructReader:
@@ -252,7 +221,14 @@ class ColumnMatching:
         if isinstance(kind, T.StructType):
             return self.struct_reader(kind, path)
         if isinstance(kind, T.ArrayType):
-            return _array_reader(kind, self.reader(kind.elementType, (*path, "element"), written_as))
+            item, nulls = self.reader(kind.elementType, (*path, "element"), written_as), kind.containsNull
+            convert = None if item.convert is None else partial(F.transform, f=item.value)
+            return Reader(
+                kind,
+                T.ArrayType(item.json_type),
+                convert,
+                lambda parsed, _, of: _item_violations(parsed, item, of, nulls),
+            )
         if isinstance(kind, T.MapType):
             hidden = written_as or {"key": "", "value": ""}
             # JSON has keys as text, as Spark shows a UUID.
@@ -261,9 +237,15 @@ class ColumnMatching:
             return _map_reader(kind, key, self.reader(kind.valueType, (*path, "value"), hidden["value"]))
         if isinstance(kind, (T.TimestampType, T.DateType)):
             return _time_reader(kind)
-        if written_as == "uuid":
-            return _uuid_reader(kind)
+        if written_as == "uuid":  # in its usual form: Java accepts shorter ones, and writes another UUID
+            return _text_reader(kind, lambda parsed: F.when(parsed.rlike(_UUID), F.lower(parsed)))
         if written_as:
             length = int(written_as.removeprefix("fixed[").removesuffix("]"))
             return Reader(kind, kind, None, lambda parsed, *_: [F.octet_length(parsed) != length])
-        return _float_reader(kind) if isinstance(kind, _FLOATS) else Reader(kind, kind)
+        if not isinstance(kind, _FLOATS):
+            return Reader(kind, kind)
+        # `from_json` reads some texts as infinity, which are allowed, and a number that is too big.
+        infinite = F.lit(float("inf"))
+        return Reader(
+            kind, kind, None, lambda parsed, _, of: [(F.abs(parsed) == infinite) & has_too_big_number(of.payload, kind)]
+        )

@@ -1,7 +1,4 @@
-"""Records to rows: parses each record into the columns of a table.
-
-In: decoded JSON payloads. Out: a row of the table for each record that fits, a problem for each that does not.
-"""
+"""Decoded JSON payloads to rows of a table, or the problem of each record that does not fit."""
 
 from __future__ import annotations
 
@@ -50,13 +47,19 @@ def parse_rows(
     """Give every record its row, or its problem; no value becomes null without one (docs/kafka-formats.md)."""
     any_case, unknown = settings.column_case != "sensitive", set[Path]()
     spellings = find_spellings(decoded, schema) if any_case else None
-    if report_unknown or (report_unknown is None and not ignores_unknown(settings)):
+    if report_unknown is None:
+        report_unknown = settings.unknown_fields == "reject" or settings.evolve_schema
+    if report_unknown:
         seen = seen or look_at(decoded, schema, spellings, widen=False)
         unknown = {path for each in seen.schemas for path in unknown_fields(schema, each, any_case)}
         if op_field := "Op" if settings.format == "dms" else settings.op_field.split(".")[0]:
             unknown.discard((op_field,))
     reader = ColumnMatching(spellings, unknown, settings.identifier_columns).struct_reader(schema)
-    rows = _with_text_keys(decoded, reader, settings)
+    rows = decoded
+    for field in reader.fields:
+        if field.reader is not None and [field.name] == settings.identifier_columns:
+            given = (F.col("payload"), F.col("payload_type"), field.name, field.spellings[0], field.reader.kind)
+            rows = rows.withColumn("payload", convert_text_key(*given))
     rows = rows.withColumn(PARSED, reader.parse(F.col("payload")))
     rows = rows.withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
     others = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
@@ -105,26 +108,9 @@ def _field_reason(field: FieldReader, values: Column, text: Column) -> Column:
     return F.when(text.isNull(), missing).when(is_too_big, too_big).otherwise(other)
 
 
-def _with_text_keys(decoded: DataFrame, reader: StructReader, settings: FormatSettings) -> DataFrame:
-    """Convert keys that are plain text to the type of their identifier column."""
-    if len(settings.identifier_columns) != 1:
-        return decoded
-    [identifier] = settings.identifier_columns
-    for field in reader.fields:
-        if field.reader is not None and field.name == identifier:
-            given = (F.col("payload"), F.col("payload_type"), identifier, field.spellings[0], field.reader.kind)
-            return decoded.withColumn("payload", convert_text_key(*given))
-    return decoded
-
-
-def ignores_unknown(settings: FormatSettings) -> bool:
-    """Whether a field without a column makes no record unusable."""
-    return settings.unknown_fields == "ignore" and not settings.evolve_schema
-
-
 def needs_no_inference(settings: FormatSettings) -> bool:
     """Whether records can be parsed without an earlier pass over their fields."""
-    return settings.column_case == "sensitive" and ignores_unknown(settings)
+    return settings.column_case == "sensitive" and settings.unknown_fields == "ignore" and not settings.evolve_schema
 
 
 def schema_problem(text: Column, schema: T.StructType) -> Column:
@@ -147,12 +133,3 @@ def read_values(payload: Column, schema: T.StructType, spellings: Mapping[str, P
 def _not_pushed_down(condition: Column) -> Column:
     """The condition behind a nondeterministic one: pushed below the parse, it would parse every record twice."""
     return F.when(F.monotonically_increasing_id() < 0, F.lit(False)).otherwise(condition)
-
-
-def reject_without_table(decoded: DataFrame, settings: FormatSettings) -> DataFrame:
-    """Return records as `parse_rows` does, though there is no table: all have a `problem`, except deletes."""
-    columns = T.StructType([T.StructField(name, T.StringType()) for name in settings.identifier_columns])
-    rows = parse_rows(decoded, columns, settings, report_unknown=False)
-    no_columns = "the table does not exist, and the record has no value from which it could get a column"
-    is_row = ~F.col("op").eqNullSafe("delete")
-    return rows.withColumn("problem", F.coalesce("problem", F.when(is_row, F.lit(no_columns))))

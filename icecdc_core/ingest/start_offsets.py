@@ -20,13 +20,7 @@ from icecdc_core.errors import (
     TopicReplacedError,
 )
 from icecdc_core.ingest import offsets
-from icecdc_core.ingest.commit_log import (
-    LoggedJob,
-    TableEntry,
-    ancestors,
-    find_recorded,
-    is_ancestor,
-)
+from icecdc_core.ingest.commit_log import LoggedJob, TableEntry, ancestors, find_recorded, is_ancestor
 from icecdc_core.ingest.config import IngestConfig, parse_offsets, quoted_table
 from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.offsets import Offsets

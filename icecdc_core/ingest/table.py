@@ -6,26 +6,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError
 from icecdc_core.ingest import offsets
-from icecdc_core.ingest.commit_log import (
-    BATCH,
-    JOB,
-    OFFSETS,
-    RUN,
-    VALID_THROUGH,
-    TableEntry,
-    current_snapshot_id,
-)
+from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, RUN, VALID_THROUGH, TableEntry, current_snapshot_id
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.destinations import (
@@ -38,12 +30,7 @@ from icecdc_core.ingest.destinations import (
 )
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
-from icecdc_core.ingest.rows import (
-    IS_VALID,
-    ROW,
-    parse_rows,
-    reject_without_table,
-)
+from icecdc_core.ingest.rows import IS_VALID, ROW, parse_rows
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.ingest.upserts import IDENTIFIER, ORDER, delete_old_identifiers, last_row_of_each, merge_rows
 from icecdc_core.logs import event
@@ -73,87 +60,14 @@ class TableRecords:
 IS_DELETE = "coalesce(op = 'delete', false)"
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
 APPENDED = f"({IS_VALID} AND NOT {IS_DELETE})"
+_NO_COLUMNS = "the table does not exist, and the record has no value from which it could get a column"
 _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 
 Staged = tuple[StagedSnapshot, int]
 """A staged snapshot, and how many dead letters were written for it."""
 
-
-@dataclass(frozen=True)
-class Staging:
-    """Stages the records of one batch in one table."""
-
-    config: IngestConfig
-    dead_letters: DeadLetters
-    name: str
-    table: Any
-    schema: StructType
-    properties: dict[str, str]
-
-    def append(self, rows: DataFrame) -> Staged:
-        """Append the rows that fit; the other records and deletes are dead letters."""
-        unfit = RowCount(rows, F.expr(f"NOT {APPENDED}"))
-        metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
-        ready = unfit.rows.where(APPENDED).selectExpr(f"{quoted(ROW)}.*", *metadata)
-        if self.config.sort_columns:
-            ready = ready.sortWithinPartitions(*map(quoted, self.config.sort_columns))
-        # Every row was checked for required columns. The frame of parsed records has only nullable ones.
-        options = {"check-nullability": "false"}
-        if self.config.target_file_bytes:
-            options["target-file-size-bytes"] = str(self.config.target_file_bytes)
-        if self.config.distribution != "table":
-            options["distribution-mode"] = self.config.distribution
-        staged = self._stage(ready.sparkSession, lambda properties: append(ready, self.name, options, properties))
-        if not unfit.value():
-            return staged, 0
-        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
-        rejected = rows.where(f"NOT {APPENDED}").withColumn("problem", reason)
-        return staged, self.dead_letters.write(rejected, self.name)
-
-    def upsert(self, rows: DataFrame) -> Staged:
-        identifier_columns = identifiers(rows.sparkSession, self.table, self.config)
-        columns = {column.name: F.col(ROW)[column.name] for column in self.schema}
-        columns |= {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
-        ordering = self.config.ordering_column
-        if ordering and ordering not in columns:
-            raise ColumnNotFoundError(
-                "The ordering column is not in the table",
-                subject="ordering_column",
-                value=ordering,
-                remedy=f"name one of {', '.join(columns)}",
-            )
-        for number, column in enumerate(identifier_columns):
-            rows = rows.withColumn(f"{IDENTIFIER}{number}", columns[column])
-            columns[column] = F.col(f"{IDENTIFIER}{number}")
-        rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(0))
-        incomplete = reduce(or_, (columns[column].isNull() for column in identifier_columns))
-        # A delete without an ordering value is the newest record.
-        unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE)
-        problem = F.when(incomplete, F.lit(_NO_IDENTIFIER))
-        problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
-        rows = rows.withColumn("problem", F.coalesce("problem", problem))
-        fit = F.col(IS_VALID) & ~incomplete & ~unordered
-        rejected = RowCount(rows, ~fit)
-        # A merge reads its source more than once, and refuses one that may differ the second time.
-        fitting = rejected.rows.where(fit)
-        if self.config.format.startswith("debezium"):
-            any_case = self.config.column_case != "sensitive"
-            fitting = delete_old_identifiers(fitting, identifier_columns, self.schema, any_case)
-        last = last_row_of_each(fitting).localCheckpoint()
-        deleted = F.expr(IS_DELETE)
-        counts = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
-        assert counts is not None
-        staged = self._stage(
-            rows.sparkSession,
-            lambda properties: merge_rows(last, self.name, columns, identifier_columns, ordering, properties),
-        )
-        dead_letters = self.dead_letters.write(rows.where(~fit), self.name) if rejected.value() else 0
-        entry = replace(staged.entry, rows=counts["rows"], deletes=counts["deletes"])
-        return replace(staged, entry=entry), dead_letters
-
-    def _stage(self, spark: SparkSession, write: Callable[[dict[str, str]], None]) -> StagedSnapshot:
-        return stage(spark, self.name, self.table, self.properties, write)
+StageWrite = Callable[[Callable[[dict[str, str]], None]], StagedSnapshot]
 
 
 ATTEMPTS = 10
@@ -170,12 +84,9 @@ class Writer:
     attempts: int = ATTEMPTS
 
     def write(self, spark: SparkSession, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
-        """Write the records of a batch that the table lacks; returns its entry and the number of dead letters.
-
-        If others commit in between, an append is staged again on top. A merge depends on the rows of the table, and
-        what a copy of this job wrote must not be written twice, so these are written again.
-        """
-        # No library for this loop: an attempt does not repeat a call, it decides again from the table's new state.
+        """Write the records of a batch that the table lacks; returns its entry and the number of dead letters."""
+        # If others commit in between, an append is staged again on top. A merge depends on the rows of the table, and
+        # what a copy of this job wrote must not be written twice, so these are written again: no library repeats that.
         dead_letters, known, is_new = 0, None, False
         staged: StagedSnapshot | None = None
         conflict: MovedError | None = None
@@ -221,10 +132,10 @@ class Writer:
 
     def _write_without_table(self, name: str, decoded: DataFrame, batch: MicroBatch) -> tuple[TableEntry, int]:
         """Write the dead letters of a batch without any row, for a table that does not exist yet."""
-        rows = reject_without_table(decoded, self.config)
-        reason = F.col("problem")
-        if self.config.mode == "append":
-            reason = F.coalesce(reason, F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
+        columns = StructType([StructField(name, StringType()) for name in self.config.identifier_columns])
+        rows = parse_rows(decoded, columns, self.config, report_unknown=False)
+        of_delete = F.lit(DELETE_IN_APPEND if self.config.mode == "append" else None)
+        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), of_delete).otherwise(F.lit(_NO_COLUMNS)))
         dead_letters = self.dead_letters.write(rows.withColumn("problem", reason).where("problem IS NOT NULL"), name)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
         last = self.offsets.last_entries.get(name) or TableEntry(name)
@@ -249,8 +160,8 @@ class Writer:
         if self.config.evolve_schema:
             seen = evolve_for_records(spark, name, decoded, self.config)
             table = load_table(spark, name)
-        if self.config.identifier_columns:
-            identifiers(spark, table, self.config)
+        is_upsert = self.config.mode == "upsert"
+        keys = identifiers(spark, table, self.config) if is_upsert or self.config.identifier_columns else []
         schema = payload_schema(spark, table, self.config)
         properties = {
             JOB: self.config.job,
@@ -260,15 +171,78 @@ class Writer:
         }
         if batch.valid_through:
             properties[VALID_THROUGH] = batch.valid_through.isoformat()
-        staging = Staging(self.config, self.dead_letters, name, table, schema, properties)
+        stage_write = partial(stage, spark, name, table, properties)
         if records.rows is not None and unread is None and records.schema == schema:
             rows = reject_long_folder_names(records.rows, table, self.config)
             if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
-                return staging.append(rows)
+                return self._append(rows, name, stage_write)
         # A field for which a new table has no column has a name that none can have.
         rows = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
         rows = reject_long_folder_names(rows, table, self.config)
-        return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
+        return (
+            self._upsert(rows, name, schema, keys, stage_write) if is_upsert else self._append(rows, name, stage_write)
+        )
+
+    def _append(self, rows: DataFrame, name: str, stage_write: StageWrite) -> Staged:
+        """Append the rows that fit; the other records and deletes are dead letters."""
+        unfit = RowCount(rows, F.expr(f"NOT {APPENDED}"))
+        metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
+        ready = unfit.rows.where(APPENDED).selectExpr(f"{quoted(ROW)}.*", *metadata)
+        if self.config.sort_columns:
+            ready = ready.sortWithinPartitions(*map(quoted, self.config.sort_columns))
+        # Every row was checked for required columns. The frame of parsed records has only nullable ones.
+        options = {"check-nullability": "false"}
+        if self.config.target_file_bytes:
+            options["target-file-size-bytes"] = str(self.config.target_file_bytes)
+        if self.config.distribution != "table":
+            options["distribution-mode"] = self.config.distribution
+        staged = stage_write(lambda properties: append(ready, name, options, properties))
+        if not unfit.value():
+            return staged, 0
+        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
+        rejected = rows.where(f"NOT {APPENDED}").withColumn("problem", reason)
+        return staged, self.dead_letters.write(rejected, name)
+
+    def _upsert(
+        self, rows: DataFrame, name: str, schema: StructType, identifier_columns: list[str], stage_write: StageWrite
+    ) -> Staged:
+        columns = {column.name: F.col(ROW)[column.name] for column in schema}
+        columns |= {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
+        ordering = self.config.ordering_column
+        if ordering and ordering not in columns:
+            raise ColumnNotFoundError(
+                "The ordering column is not in the table",
+                subject="ordering_column",
+                value=ordering,
+                remedy=f"name one of {', '.join(columns)}",
+            )
+        for number, column in enumerate(identifier_columns):
+            rows = rows.withColumn(f"{IDENTIFIER}{number}", columns[column])
+            columns[column] = F.col(f"{IDENTIFIER}{number}")
+        rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(0))
+        incomplete = reduce(or_, (columns[column].isNull() for column in identifier_columns))
+        # A delete without an ordering value is the newest record.
+        unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE)
+        problem = F.when(incomplete, F.lit(_NO_IDENTIFIER))
+        problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
+        rows = rows.withColumn("problem", F.coalesce("problem", problem))
+        fit = F.col(IS_VALID) & ~incomplete & ~unordered
+        rejected = RowCount(rows, ~fit)
+        # A merge reads its source more than once, and refuses one that may differ the second time.
+        fitting = rejected.rows.where(fit)
+        if self.config.format.startswith("debezium"):
+            any_case = self.config.column_case != "sensitive"
+            fitting = delete_old_identifiers(fitting, identifier_columns, schema, any_case)
+        last = last_row_of_each(fitting).localCheckpoint()
+        deleted = F.expr(IS_DELETE)
+        counts = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
+        assert counts is not None
+        staged = stage_write(
+            lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
+        )
+        dead_letters = self.dead_letters.write(rows.where(~fit), name) if rejected.value() else 0
+        entry = replace(staged.entry, rows=counts["rows"], deletes=counts["deletes"])
+        return replace(staged, entry=entry), dead_letters
 
 
 def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:

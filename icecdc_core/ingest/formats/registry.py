@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.error import HTTPError
@@ -19,7 +20,9 @@ from icecdc_core.errors import SchemaRegistryError
 _ACCEPT = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 """The registry's error codes for an unknown subject, version and schema."""
+_TRANSIENT = (429, *range(500, 600))
 _HIGHEST_ID = (1 << 31) - 1
+_MISSING = "the schema registry has no"
 _TIMEOUT_SECONDS = 15.0
 _RETRY_SECONDS = (0.5, 2.0)
 
@@ -53,7 +56,7 @@ class SchemaRegistry:
             return self._known[schema_id]
         name = f"schema {schema_id}"
         if schema_id > _HIGHEST_ID:  # the registry would answer as for a wrong URL
-            return _missing(name)
+            return f"{_MISSING} {name}"
         found = self._read(f"/schemas/ids/{schema_id}", name)
         if isinstance(found, RegisteredSchema):
             self._known[schema_id] = found
@@ -62,7 +65,7 @@ class SchemaRegistry:
     def _read(self, path: str, name: str) -> RegisteredSchema | str:
         answer = self._get(path)
         if answer is None:
-            return _missing(name)
+            return f"{_MISSING} {name}"
         references: dict[str, RegisteredSchema] = {}
         for reference in answer.get("references") or []:
             subject, version = reference["subject"], reference["version"]
@@ -76,7 +79,7 @@ class SchemaRegistry:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         attempts = Retrying(
-            retry=retry_if_exception(_is_transient),
+            retry=retry_if_exception(lambda error: not isinstance(error, HTTPError) or error.code in _TRANSIENT),
             wait=wait_chain(*map(wait_fixed, _RETRY_SECONDS)),
             stop=stop_after_attempt(len(_RETRY_SECONDS) + 1),
             sleep=self._sleep,
@@ -85,8 +88,6 @@ class SchemaRegistry:
         try:
             return attempts(self._request, path)
         except (OSError, ValueError) as error:  # an HTTPError is an OSError
-            if isinstance(error, HTTPError) and error.code == 404 and _code(error) in _NOT_FOUND:
-                return None
             what = "rejects the request" if isinstance(error, HTTPError) else "cannot be read"
             raise SchemaRegistryError(
                 f"The schema registry {what}: {error}",
@@ -95,26 +96,15 @@ class SchemaRegistry:
                 remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
             ) from error
 
-    def _request(self, path: str) -> dict[str, Any]:
-        with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
-            answer: dict[str, Any] = json.loads(response.read())
+    def _request(self, path: str) -> dict[str, Any] | None:
+        try:
+            with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
+                answer: Any = json.loads(response.read())
+        except HTTPError as error:
+            with suppress(ValueError, AttributeError, OSError):
+                if error.code == 404 and json.loads(error.read()).get("error_code") in _NOT_FOUND:
+                    return None
+            raise
         if not isinstance(answer, dict) or "schema" not in answer:
             raise ValueError("the answer is no schema")
         return answer
-
-
-def _missing(name: str) -> str:
-    return f"the schema registry has no {name}"
-
-
-def _is_transient(error: BaseException) -> bool:
-    if isinstance(error, HTTPError):
-        return error.code >= 500 or error.code == 429
-    return isinstance(error, (OSError, ValueError))
-
-
-def _code(error: HTTPError) -> int:
-    try:
-        return int(json.loads(error.read()).get("error_code", 0))
-    except (ValueError, AttributeError, OSError):
-        return 0

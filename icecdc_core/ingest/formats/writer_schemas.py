@@ -6,7 +6,6 @@ A JSON Schema gives types and required fields; its other rules have no counterpa
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -23,29 +22,27 @@ from icecdc_core.session.compat import AVRO_READER
 from icecdc_core.session.jars import avro_package
 from icecdc_core.session.jvm import java_class
 
-_INTEGERS = {"int8": T.IntegerType(), "int16": T.IntegerType(), "int32": T.IntegerType()}
 _STRINGS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
 _DEPTH = 50
 
 
-class AvroSchema:
-    def __init__(self, spark: SparkSession, schema: RegisteredSchema) -> None:
-        # Spark does not check defaults either.
-        parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
-        for other in schema.references.values():
-            parser.parse(other.text)
-        parsed = parser.parse(schema.text)
-        # Spark reads a malformed record as a record of nulls, but a malformed array as null.
-        self._text = f'{{"type": "array", "items": {parsed}}}'
-        kind = spark.range(0).select(self.read(F.lit(None).cast("binary"))).schema[0].dataType
-        self.logical_type = _avro_type(parsed, kind)
+def read_avro(spark: SparkSession, schema: RegisteredSchema, data: Column) -> tuple[Column, LogicalType]:
+    """Return a value in Avro's binary encoding, and its type; null if the bytes, to the last one, do not fit."""
+    # Spark does not check defaults either.
+    parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
+    for other in schema.references.values():
+        parser.parse(other.text)
+    parsed = parser.parse(schema.text)
 
-    def read(self, data: Column) -> Column:
-        """Read a value in Avro's binary encoding; null if the bytes, to the last one, do not fit the schema."""
-        # In that encoding an array is a count, that many values, and a zero.
+    def read(data: Column) -> Column:
+        # Spark reads a malformed record as a record of nulls, but a malformed array as null. In the encoding an array
+        # is a count, that many values, and a zero.
         array = F.concat(F.lit(b"\2"), data, F.lit(b"\0"))
-        values = from_avro(array, self._text, {"mode": "PERMISSIVE"})
+        values = from_avro(array, f'{{"type": "array", "items": {parsed}}}', {"mode": "PERMISSIVE"})
         return F.when(F.size(values) == 1, F.get(values, F.lit(0)))
+
+    kind = spark.range(0).select(read(F.lit(None).cast("binary"))).schema[0].dataType
+    return read(data), _avro_type(parsed, kind)
 
 
 def require_avro(spark: SparkSession) -> None:
@@ -83,61 +80,46 @@ def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> Logical
 def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
     """Return the columns of an object with this schema; None if the schema does not describe an object."""
     references = {name: json.loads(other.text) for name, other in schema.references.items()}
-    whole = json.loads(schema.text)
-    kind, _ = _JsonTypes(references).of(whole, whole, 0)
-    return kind if isinstance(kind, T.StructType) else None
 
-
-@dataclass(frozen=True)
-class _JsonTypes:
-    references: dict[str, Any]
-
-    def of(self, node: Any, root: Any, depth: int) -> tuple[T.DataType, bool]:
+    def type_of(node: Any, root: Any, depth: int) -> tuple[T.DataType, bool]:
         """The type of a node, and whether it allows null."""
         if not isinstance(node, dict) or depth > _DEPTH:
             return T.StringType(), True
         if "$ref" in node:
-            return self.of(*self._target(node["$ref"], root), depth + 1)
-        kinds = node.get("type")
-        choices = node.get("oneOf", node.get("anyOf"))
+            name, _, pointer = node["$ref"].partition("#")
+            root = found = references.get(name) if name else root
+            for part in filter(None, unquote(pointer).split("/")):
+                key = part.replace("~1", "/").replace("~0", "~")
+                found = found.get(key) if isinstance(found, dict) else None
+            return type_of(found, root, depth + 1)
+        kinds, choices = node.get("type"), node.get("oneOf", node.get("anyOf"))
         if isinstance(kinds, list):
             choices = [{**node, "type": kind} for kind in kinds]
         if choices is None:
-            return self._single(node, root, depth), kinds == "null" or (kinds is None and "properties" not in node)
+            return single(node, root, depth + 1), kinds == "null" or (kinds is None and "properties" not in node)
         others = [each for each in choices if not isinstance(each, dict) or each.get("type") != "null"]
-        kind = self.of(others[0], root, depth + 1)[0] if len(others) == 1 else T.StringType()
+        kind = type_of(others[0], root, depth + 1)[0] if len(others) == 1 else T.StringType()
         return kind, len(others) < len(choices)
 
-    def _single(self, node: dict[str, Any], root: Any, depth: int) -> T.DataType:
+    def single(node: dict[str, Any], root: Any, depth: int) -> T.DataType:
         kind = node.get("type")
         if kind == "object" or "properties" in node:
-            return self._object(node, root, depth)
+            required, fields = set(node.get("required", ())), []
+            for name, property_ in node.get("properties", {}).items():
+                inner, nullable = type_of(property_, root, depth)
+                fields.append(T.StructField(name, inner, nullable or name not in required))
+            values = node.get("additionalProperties")
+            if not fields and isinstance(values, dict):
+                return T.MapType(T.StringType(), *type_of(values, root, depth))
+            return T.StructType(fields) if fields else T.StringType()
         if kind == "array":
-            return T.ArrayType(*self.of(node.get("items"), root, depth + 1))
+            return T.ArrayType(*type_of(node.get("items"), root, depth))
         if kind == "integer":
-            return _INTEGERS.get(node.get("connect.type", ""), T.LongType())
+            return T.IntegerType() if node.get("connect.type") in ("int8", "int16", "int32") else T.LongType()
         if kind == "string":
             return _STRINGS.get(node.get("format", ""), T.StringType())
         return T.DoubleType() if kind == "number" else T.BooleanType() if kind == "boolean" else T.StringType()
 
-    def _object(self, node: dict[str, Any], root: Any, depth: int) -> T.DataType:
-        required = set(node.get("required", ()))
-        fields = []
-        for name, property_ in node.get("properties", {}).items():
-            kind, nullable = self.of(property_, root, depth + 1)
-            fields.append(T.StructField(name, kind, nullable or name not in required))
-        if fields:
-            return T.StructType(fields)
-        values = node.get("additionalProperties")
-        if isinstance(values, dict):
-            return T.MapType(T.StringType(), *self.of(values, root, depth + 1))
-        return T.StringType()
-
-    def _target(self, reference: str, root: Any) -> tuple[Any, Any]:
-        name, _, pointer = reference.partition("#")
-        root = self.references.get(name) if name else root
-        node = root
-        for part in filter(None, unquote(pointer).split("/")):
-            key = part.replace("~1", "/").replace("~0", "~")
-            node = node.get(key) if isinstance(node, dict) else None
-        return node, root
+    whole = json.loads(schema.text)
+    kind, _ = type_of(whole, whole, 0)
+    return kind if isinstance(kind, T.StructType) else None

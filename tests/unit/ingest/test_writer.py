@@ -76,16 +76,12 @@ def write(monkeypatch):
     def run(mode="append", table=None, **moments):
         lake = Lake(table or Table(Snapshot(1, None)), moments, [])
 
-        def staging(config, dead_letters, name, table, schema, properties):
-            return SimpleNamespace(
-                append=lambda rows: lake.stage(properties), upsert=lambda rows: lake.stage(properties)
-            )
-
         monkeypatch.setattr(writer, "open_or_create_table", lambda *given: (lake.table, False))
         monkeypatch.setattr(writer, "load_table", lambda *given: lake.table)
-        for step in ("payload_schema", "parse_rows", "reject_long_folder_names"):
+        for step in ("identifiers", "payload_schema", "parse_rows", "reject_long_folder_names"):
             monkeypatch.setattr(writer, step, lambda *given: None)
-        monkeypatch.setattr(writer, "Staging", staging)
+        for step in ("_append", "_upsert"):
+            monkeypatch.setattr(Writer, step, lambda self, *given: lake.stage(given[-1].args[3]))
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)
         given = {"evolve_schema": False, "on_table_reset": "fail", "identifier_columns": [], "metadata_columns": []}
