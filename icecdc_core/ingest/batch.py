@@ -16,13 +16,12 @@ from pyspark.sql.types import StringType, StructType
 from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig, quoted_table
-from icecdc_core.ingest.decoding import decode_records
+from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
 from icecdc_core.ingest.destinations import payload_schema
-from icecdc_core.ingest.formats.registry import RegisteredSchema
+from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, typed_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import WAP_ID
-from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.rows import IS_VALID, ROW, needs_no_inference, parse_rows
 from icecdc_core.ingest.start_offsets import RefillError, with_new_topics
 from icecdc_core.ingest.table import APPENDED, MicroBatch, TableRecords, Writer

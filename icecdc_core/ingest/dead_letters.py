@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +20,9 @@ from icecdc_core.ingest.publish import MovedError, append, publish, stage
 from icecdc_core.secrets import LONGEST
 from icecdc_core.session.jvm import persisted
 from icecdc_core.table.catalogs import create_table_once, load_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = (
     "job string, topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
@@ -82,3 +86,17 @@ class DeadLetters:
             raise MovedError("Another writer committed in between", subject="table", value=name)
         publish(spark, name, load_table(spark, name), staged)
         return count
+
+
+def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
+    """Return the last dead letters of an ingest, for a notebook."""
+    import pandas as pd
+
+    from icecdc_core.reporting.tables import NotebookFrame
+
+    columns = ["kept_at", "topic", "partition", "offset", "table", "reason"]
+    recent = pd.DataFrame(columns=columns)
+    if spark.catalog.tableExists(config.quoted_dead_letters):
+        dead_letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
+        recent = dead_letters.orderBy(F.desc("kept_at"), F.desc("offset")).limit(limit).select(*columns).toPandas()
+    return NotebookFrame.of(recent, empty="No dead letters.")

@@ -20,10 +20,9 @@ from pyspark.sql import types as T
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name
 from icecdc_core.errors import CatalogError, IdentifierColumnsError, TableNotFoundError
-from icecdc_core.ingest.column_types import ColumnNames, fold_case
 from icecdc_core.ingest.config import parse_transform
 from icecdc_core.ingest.evolution import evolve, plan_evolution
-from icecdc_core.ingest.inference import Seen, find_spellings, infer_schema, look_at
+from icecdc_core.ingest.inference import ColumnNames, Seen, find_spellings, fold_case, infer_schema, look_at
 from icecdc_core.ingest.publish import WAP_ENABLED
 from icecdc_core.ingest.readers import DEFAULT, WRITTEN_AS
 from icecdc_core.ingest.rows import IS_VALID, ROW

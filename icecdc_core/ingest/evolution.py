@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.ingest.column_types import ColumnNames, Path, merge_types, promote_type
 from icecdc_core.ingest.formats.decode_results import FormatSettings
-from icecdc_core.ingest.inference import Seen
+from icecdc_core.ingest.inference import ColumnNames, Seen, merge_types, promote_type
 from icecdc_core.ingest.publish import raise_if_moved, table_version
+from icecdc_core.ingest.readers import Path
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure, load_table
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.column_types import Path, field_names, merge_schemas, merge_types
+from icecdc_core.columns import OWN_PREFIX
+from icecdc_core.ingest.formats.change_events import TEXT_KEY
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     SECRET,
@@ -19,8 +21,7 @@ from icecdc_core.ingest.formats.decode_results import (
     wrap_object,
     wrapped_record,
 )
-from icecdc_core.ingest.formats.record_keys import TEXT_KEY
-from icecdc_core.ingest.readers import ColumnMatching, StructReader
+from icecdc_core.ingest.readers import ColumnMatching, Path, StructReader
 from icecdc_core.session.jvm import java_class
 from icecdc_core.session.threads import active_session
 
@@ -47,7 +48,9 @@ class Seen:
 def infer_schema(decoded: DataFrame) -> T.StructType:
     """Return the schema of all payloads: the writers' schemas, and Spark's inference for plain JSON."""
     plain, written = _plain_and_written(decoded)
-    return merge_schemas([_guess(plain), *written])
+    # One without fields does not count: it would make all optional.
+    schemas: list[T.DataType] = [schema for schema in (_guess(plain), *written) if schema.fields]
+    return cast(T.StructType, reduce(merge_types, schemas)) if schemas else T.StructType()
 
 
 def look_at(
@@ -153,3 +156,145 @@ def _widening_tests(
             yield path, kind, ~value.between(-(2**31), 2**31 - 1)
         elif isinstance(kind, T.DoubleType):
             yield path, kind, (F.abs(value) > _MAX_FLOAT) & (F.abs(value) < float("inf"))
+
+
+_FLOATS = (T.FloatType, T.DoubleType)
+_MAX_DIGITS = 38
+_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
+
+
+def merge_types(left: T.DataType, right: T.DataType) -> T.DataType:
+    """Return the narrowest type that holds the values of both; a string if there is no other."""
+    if left == right or isinstance(right, T.NullType):
+        return left
+    if isinstance(left, T.StructType) and isinstance(right, T.StructType):
+        return _merge_structs(left, right)
+    if isinstance(left, T.ArrayType) and isinstance(right, T.ArrayType):
+        nulls = left.containsNull or right.containsNull
+        return T.ArrayType(merge_types(left.elementType, right.elementType), nulls)
+    if isinstance(left, T.MapType) and isinstance(right, T.MapType):
+        nulls = left.valueContainsNull or right.valueContainsNull
+        return T.MapType(merge_types(left.keyType, right.keyType), merge_types(left.valueType, right.valueType), nulls)
+    return right if isinstance(left, T.NullType) else _merge_scalars(left, right)
+
+
+def promote_type(current: T.DataType, seen: T.DataType) -> T.DataType | None:
+    """Return the type to which Iceberg can promote a column for values of another; None if there is none."""
+    if isinstance(current, T.IntegerType) and isinstance(seen, T.LongType):
+        return seen
+    if isinstance(current, T.FloatType) and isinstance(seen, T.DoubleType):
+        return seen
+    if isinstance(current, T.DecimalType) and isinstance(seen, T.DecimalType):
+        digits = seen.precision - seen.scale + current.scale
+        if seen.scale <= current.scale and current.precision < digits <= 38:
+            return T.DecimalType(digits, current.scale)
+    return None
+
+
+def _merge_structs(left: T.StructType, right: T.StructType) -> T.StructType:
+    others, fields = {each.name: each for each in right.fields}, []
+    for each in left.fields:
+        other = others.pop(each.name, None)
+        kind = each.dataType if other is None else merge_types(each.dataType, other.dataType)
+        fields.append(T.StructField(each.name, kind, other is None or each.nullable or other.nullable))
+    return T.StructType(fields + [T.StructField(each.name, each.dataType) for each in others.values()])
+
+
+def _merge_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
+    if not (isinstance(left, T.NumericType) and isinstance(right, T.NumericType)):
+        return T.StringType()
+    if isinstance(left, _FLOATS) or isinstance(right, _FLOATS):
+        return T.DoubleType()
+    if type(left) in _DIGITS and type(right) in _DIGITS:
+        return max(left, right, key=lambda kind: _DIGITS[type(kind)])
+    one, other = (k if isinstance(k, T.DecimalType) else T.DecimalType(_DIGITS[type(k)], 0) for k in (left, right))
+    scale = max(one.scale, other.scale)
+    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+    return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()
+
+
+_METADATA_COLUMNS = "_file _pos _deleted _spec_id _partition _row_id _last_updated_sequence_number"
+RESERVED = frozenset(f"{_METADATA_COLUMNS} _change_type _change_ordinal _commit_snapshot_id".split())
+"""The names of Iceberg's metadata columns and of the columns in its changelogs."""
+
+
+class ColumnNames:
+    """The names that the fields of a table have, nested ones included, and those that new fields get."""
+
+    def __init__(self, schema: T.StructType, others: Iterable[str] = (), lower: bool = False) -> None:
+        self._names = {fold_case(name) for name in others} | {fold_case(".".join(path)) for path in _paths(schema, ())}
+        self._lower = lower
+
+    def new_struct(self, kind: T.StructType, path: Path = ()) -> T.StructType:
+        """Return a struct's new fields, all optional."""
+        new = ((self.new_name(field.name), field.dataType) for field in kind.fields)
+        fields = ((name, self.new_type(inner, (*path, name))) for name, inner in new)
+        return T.StructType([T.StructField(name, inner) for name, inner in fields if inner is not None])
+
+    def new_type(self, kind: T.DataType, path: Path) -> T.DataType | None:
+        """Return the type of a new field, without inner fields that cannot become columns; None if itself it cannot."""
+        # A field of the type null, as Avro has it, never has a value.
+        if isinstance(kind, T.NullType) or not self._add(path):
+            return None
+        if isinstance(kind, T.StructType):
+            return self.new_struct(kind, path) or None
+        if isinstance(kind, T.ArrayType):
+            element = self.new_type(kind.elementType, (*path, "element"))
+            return None if element is None else T.ArrayType(element)
+        if isinstance(kind, T.MapType):
+            value = self.new_type(kind.valueType, (*path, "value"))
+            return None if value is None else T.MapType(kind.keyType, value)
+        return T.IntegerType() if isinstance(kind, (T.ByteType, T.ShortType)) else kind
+
+    def new_name(self, name: str) -> str:
+        return name.lower() if self._lower else name
+
+    def _add(self, path: Path) -> bool:
+        """Add the name of a new field; False if no field may have it: it is empty, reserved or not new."""
+        dotted, name = fold_case(".".join(path)), fold_case(path[-1])
+        is_reserved = len(path) == 1 and (name in RESERVED or name.startswith(OWN_PREFIX))
+        if not name or is_reserved or dotted in self._names:
+            return False
+        self._names.add(dotted)
+        return True
+
+
+def unknown_fields(columns: T.DataType, seen: T.DataType, any_case: bool, path: Path = ()) -> Iterator[Path]:
+    """Yield the fields that have no column, each with the names of the columns around it."""
+    if isinstance(columns, T.StructType) and isinstance(seen, T.StructType):
+        known = {field.name.lower() if any_case else field.name: field for field in columns.fields}
+        for field in seen.fields:
+            column = known.get(field.name.lower() if any_case else field.name)
+            if column is None:
+                yield (*path, field.name)
+            else:
+                yield from unknown_fields(column.dataType, field.dataType, any_case, (*path, column.name))
+    elif isinstance(columns, T.ArrayType) and isinstance(seen, T.ArrayType):
+        yield from unknown_fields(columns.elementType, seen.elementType, any_case, (*path, "element"))
+    elif isinstance(columns, T.MapType) and isinstance(seen, (T.MapType, T.StructType)):
+        # Spark guesses a map to be a struct.
+        values = [seen.valueType] if isinstance(seen, T.MapType) else [each.dataType for each in seen.fields]
+        for value in values:
+            yield from unknown_fields(columns.valueType, value, any_case, (*path, "value"))
+
+
+def fold_case(name: str) -> str:
+    """Return a name in the form in which Java compares names in any case, character by character."""
+    return "".join(lower if len(lower := each.upper().lower()) == 1 else each.lower() for each in name)
+
+
+def _paths(kind: T.DataType, path: Path) -> Iterator[Path]:
+    inner: dict[str, T.DataType] = {}
+    if isinstance(kind, T.StructType):
+        inner = {field.name: field.dataType for field in kind.fields}
+    elif isinstance(kind, T.ArrayType):
+        inner = {"element": kind.elementType}
+    elif isinstance(kind, T.MapType):
+        inner = {"key": kind.keyType, "value": kind.valueType}
+    for name, each in inner.items():
+        yield (*path, name)
+        yield from _paths(each, (*path, name))
+
+
+def field_names(schema: T.StructType) -> set[str]:
+    return {path[-1] for path in _paths(schema, ())}

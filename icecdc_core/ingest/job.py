@@ -19,12 +19,12 @@ from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters
+from icecdc_core.ingest.decoding import check_expressions
 from icecdc_core.ingest.destinations import create_namespace
-from icecdc_core.ingest.formats.registry import RegisteredSchema
+from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.report import IngestReport, Totals
-from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.start_offsets import OffsetsReader, StreamStart, find_start, known_tables, recorded_offsets
 from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event

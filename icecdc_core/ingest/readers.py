@@ -13,8 +13,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.column_types import Path
 from icecdc_core.ingest.formats.decode_results import has_too_big_number, parse_object
+
+Path = tuple[str, ...]
+"""The names from a top-level field down to a nested one."""
 
 WRITTEN_AS = "icecdc.written_as"
 """Metadata key: the Iceberg type that Spark does not show (uuid or fixed), as JSON."""

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX, quoted
-from icecdc_core.ingest.column_types import Path, unknown_fields
+from icecdc_core.ingest.formats.change_events import convert_text_key
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     MALFORMED,
@@ -23,9 +23,8 @@ from icecdc_core.ingest.formats.decode_results import (
     unreadable_reason,
     wrapped_record,
 )
-from icecdc_core.ingest.formats.record_keys import convert_text_key
-from icecdc_core.ingest.inference import Seen, find_spellings, look_at
-from icecdc_core.ingest.readers import ColumnMatching, FieldReader, Record, StructReader, any_of
+from icecdc_core.ingest.inference import Seen, find_spellings, look_at, unknown_fields
+from icecdc_core.ingest.readers import ColumnMatching, FieldReader, Path, Record, StructReader, any_of
 
 PARSED = f"{OWN_PREFIX}parsed"
 """The column with the result of `StructReader.parse`."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -28,13 +28,13 @@ from icecdc_core.ingest.destinations import (
     payload_schema,
     reject_long_folder_names,
 )
+from icecdc_core.ingest.inference import find_spellings
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
-from icecdc_core.ingest.rows import IS_VALID, ROW, parse_rows
+from icecdc_core.ingest.rows import IS_VALID, ROW, parse_rows, read_values
 from icecdc_core.ingest.start_offsets import OffsetsReader
-from icecdc_core.ingest.upserts import IDENTIFIER, ORDER, delete_old_identifiers, last_row_of_each, merge_rows
 from icecdc_core.logs import event
-from icecdc_core.session.jvm import iceberg_class
+from icecdc_core.session.jvm import create_java_helper, iceberg_class, java_class
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.catalogs import load_table
 
@@ -259,3 +259,93 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
         if int(result.rewrittenDataFilesCount()):
             compacted.append(name)
     return compacted
+
+
+IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
+"""Columns that `last_row_of_each` compares: one for each identifier column, numbered, and the ordering value."""
+
+CLEARED = "_icecdc_cleared"
+"""Column that `last_row_of_each` adds: whether a delete of the identifier has no ordering value."""
+
+_SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
+
+
+def delete_old_identifiers(
+    rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
+) -> DataFrame:
+    """Add a delete of the old row to each update that gave its row another identifier.
+
+    It has the offset and the ordering value of the update. A `before` without the identifiers says nothing.
+
+    Example:
+        offset 1: update, id 1 before and 2 now -> offset 1: delete of id 1; offset 1: id 2
+    """
+    kinds, own = StructType([column for column in schema if column.name in identifiers]), []
+    spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
+    old = read_values(F.col("before"), kinds, spellings)
+    now, then = [], []
+    for number, column in enumerate(identifiers):
+        own.append(f"{IDENTIFIER}{number}")
+        now.append(F.col(own[-1]))
+        then.append(old.getField(column) if column in kinds.names else now[-1])
+    known, other = F.lit(True), F.lit(False)
+    for mine, theirs in zip(now, then, strict=True):
+        known, other = known & theirs.isNotNull(), other | ~mine.eqNullSafe(theirs)
+    delete = F.struct(*(value.alias(name) for value, name in zip(then, own, strict=True)), F.lit("delete").alias("op"))
+    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(known & other, delete)))
+    replaced = {name: F.col(_CHANGE).getField(name) for name in (*own, "op")}
+    return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
+
+
+def last_row_of_each(rows: DataFrame) -> DataFrame:
+    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
+    own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
+    of_identifier, of_partition = Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
+    unordered = F.coalesce(F.col("op") == "delete", F.lit(False)) & F.col(ORDER).isNull()
+    before = Window.unboundedPreceding, Window.currentRow
+    highest = F.greatest(
+        F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
+        F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
+    )
+    ordered = rows.repartition(*own).withColumns(
+        {CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: F.when(unordered, highest).otherwise(F.col(ORDER))}
+    )
+    newest = F.desc_nulls_last(ORDER)
+    in_partition = of_partition.orderBy(newest, F.desc("offset"))
+    over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
+    first = ordered.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
+    last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1)
+    return last.drop(_RANK)
+
+
+def merge_rows(
+    last: DataFrame,
+    name: str,
+    columns: dict[str, Column],
+    identifiers: Sequence[str],
+    ordering: str,
+    properties: dict[str, str],
+) -> None:
+    alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
+    deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
+    values = [value.alias(alias[column]) for column, value in columns.items()]
+    flags = {"deleted": deleted, "order": F.col(ORDER), "cleared": F.col(CLEARED)}
+    source = last.select(*values, *(value.alias(f"{_SOURCE}{key}") for key, value in flags.items()))
+    same: Column = F.lit(True)
+    for column in identifiers:
+        same = same & (F.col(quoted(column)) == F.col(alias[column]))
+    deleted, cleared, newer = F.col(f"{_SOURCE}deleted"), F.col(f"{_SOURCE}cleared"), F.lit(True)
+    if ordering:
+        theirs, ours = F.col(quoted(ordering)), F.col(f"{_SOURCE}order")
+        newer = theirs.isNull() | F.coalesce(ours >= theirs, F.lit(False))
+    assignments = {quoted(column): F.col(name) for column, name in alias.items()}
+    writer: Any = source.mergeInto(name, same)
+    # A delete without ordering value removes the row, also if an older record follows the delete.
+    writer = writer.whenMatched(F.when(newer, deleted).otherwise(cleared)).delete()
+    writer = writer.whenMatched(newer & ~deleted).update(assignments)
+    writer = writer.whenNotMatched(~deleted).insert(assignments)
+    spark = last.sparkSession
+    java_properties = java_class(spark, "java.util.HashMap")()
+    for key, text in properties.items():
+        java_properties.put(key, text)
+    create_java_helper(spark, "MergeCommit").merge(writer._jwriter, java_properties)

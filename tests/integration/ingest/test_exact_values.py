@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import evolve_for_records, payload_schema
 from icecdc_core.ingest.formats.logical_types import DECIMAL
-from icecdc_core.ingest.formats.registry import RegisteredSchema
+from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table

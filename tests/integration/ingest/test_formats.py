@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaRegistryError
-from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.formats.registry import RegisteredSchema
+from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
+from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import infer_schema
-from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.rows import parse_rows
 from tests.kafka_records import records, settings
 from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from icecdc_core.errors import SchemaRegistryError
-from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
-from icecdc_core.ingest.formats.writer_schemas import json_schema_struct as spark_struct
+from icecdc_core.ingest.formats.schemas import RegisteredSchema, SchemaRegistry
+from icecdc_core.ingest.formats.schemas import json_schema_struct as spark_struct
 
 
 @contextmanager
