@@ -1,8 +1,4 @@
-"""The offsets that each table records in its snapshots, and the commit log: a row for each batch.
-
-The log adds what no single table knows: the offsets below which all records are written, the ids of the topics, which
-tables were left behind by a failure, and the offsets of tables whose snapshots have expired.
-"""
+"""The offsets that each table records in its snapshots, and the commit log: a row for each batch, for all tables."""
 
 from __future__ import annotations
 

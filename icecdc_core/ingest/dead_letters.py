@@ -1,7 +1,6 @@
 """The dead letter table: records that could not be routed, decoded or written, each once, with the reason.
 
-A dead letter is identified by job, topic, partition, offset and destination table. It is written before the offsets of
-the table or the commit log move past its record. After a crash in between, the replay finds it there.
+They are written before the offsets of the table or the commit log move past them: a replay after a crash finds them.
 """
 
 from __future__ import annotations

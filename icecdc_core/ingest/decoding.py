@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.ingest.config import quoted_table
+from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.formats.change_events import (
     decode_debezium_envelope,
     decode_debezium_json,
@@ -22,7 +21,6 @@ from icecdc_core.ingest.formats.change_events import (
 )
 from icecdc_core.ingest.formats.decode_results import (
     LONE_SURROGATE,
-    FormatSettings,
     decode_by_schema,
     decode_result,
     evaluate_once,
@@ -50,7 +48,7 @@ _NO_VALUE = "the record has no value"
 
 
 def decode_records(
-    records: DataFrame, settings: FormatSettings, known_schemas: dict[int, RegisteredSchema] | None = None
+    records: DataFrame, settings: IngestConfig, known_schemas: dict[int, RegisteredSchema] | None = None
 ) -> DataFrame:
     """Decode the records of a batch; plain JSON is not parsed yet: `parse_rows` finds what is wrong in it."""
     columns = [name for name in _RECORD_COLUMNS if name in records.columns]
@@ -75,7 +73,7 @@ def decode_records(
     return expand_results(records, F.when(body.isNull(), missing).otherwise(result), columns)
 
 
-def _decode_plain(text: Column, tombstone: Column, settings: FormatSettings) -> list[Column]:
+def _decode_plain(text: Column, tombstone: Column, settings: IngestConfig) -> list[Column]:
     key = delete_by_key(text, settings)
     problem = F.when(text.isNull(), F.lit(_NO_VALUE)).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
     payload = F.when(tombstone, key["payload"]).otherwise(text)
@@ -107,7 +105,7 @@ def _decode_wire_format(
     records: DataFrame,
     body: Column,
     tombstone: Column,
-    settings: FormatSettings,
+    settings: IngestConfig,
     known_schemas: dict[int, RegisteredSchema],
 ) -> Column:
     """Decode Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data."""
@@ -145,7 +143,7 @@ def _decode_wire_format(
 
 
 def _decode_avro(
-    number: int, row: Column, logical_type: LogicalType, tombstone: Column, settings: FormatSettings
+    number: int, row: Column, logical_type: LogicalType, tombstone: Column, settings: IngestConfig
 ) -> Column:
     what, result = "a record", None
     if settings.format == "debezium_avro":
@@ -160,7 +158,7 @@ def _decode_avro(
 
 
 def _decode_json(
-    number: int, schema: RegisteredSchema, text: Column, tombstone: Column, settings: FormatSettings
+    number: int, schema: RegisteredSchema, text: Column, tombstone: Column, settings: IngestConfig
 ) -> Column:
     kind = json_schema_struct(schema)
     if kind is None:
@@ -170,9 +168,6 @@ def _decode_json(
     problem = problem.when(~tombstone, schema_problem(text, kind))
     return decode_result(text, kind.json(), F.when(tombstone, F.lit("delete")), problem)
 
-
-if TYPE_CHECKING:
-    from icecdc_core.ingest.config import IngestConfig
 
 TABLE = "_icecdc_table"
 """Column with the name of the record's table, every part quoted; null if it has none, with the reason in `problem`."""
@@ -186,62 +181,42 @@ _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
 
 def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | None = None) -> DataFrame:
     """Add the table of each record; one that goes to several tables becomes several rows."""
-    if config.route_by == "table":
-        return decoded.withColumn(TABLE, F.lit(quoted_table(config.table)))
-    value = F.col("topic")
+    value, what = F.col("topic"), "the topic"
     if config.route_field:
         # Spark repeats a deterministic expression wherever its column is used, and would parse the record each time.
         named = json_field(F.col("payload"), config.route_field) if named_by is None else named_by
         once = F.when(F.monotonically_increasing_id() >= 0, named)
-        decoded, value = decoded.withColumn(_VALUE, once), F.col(_VALUE)
+        decoded, value, what = decoded.withColumn(_VALUE, once), F.col(_VALUE), f"the field {config.route_field}"
+    # A record that could not be decoded has no table, so it is one dead letter, however many expressions match.
+    is_decoded, shown = F.col("problem").isNull(), F.substring(value, 1, 200)
     if config.route_by == "regex":
-        return _by_expression(decoded, config, value).drop(_VALUE)
-    if config.route_by == "topic":
-        value = F.regexp_replace("topic", _NOT_IN_A_NAME, "_")
-    named = F.when(value.rlike(f"^{_NAME}$"), value)
-    problem = F.when(value.isNull(), F.lit(f"no table: the field {config.route_field} is missing"))
-    problem = problem.when(
-        named.isNull(), F.concat(F.lit(f"no table: the field {config.route_field} has "), F.substring(value, 1, 200))
-    )
-    table = F.concat(F.lit(f"{config.quoted_namespace}.`"), named, F.lit("`"))
-    return _with_problem(decoded.withColumn(TABLE, table), problem).drop(_VALUE)
+        found = [
+            F.when(value.rlike(f"^(?:{each})$"), F.lit(quoted_table(name))) for name, each in config.routes.items()
+        ]
+        table = F.explode_outer(F.when(is_decoded, F.filter(F.array(*found), lambda name: name.isNotNull())))
+        shown = F.coalesce(shown, F.lit("nothing"))
+        problem = F.concat(F.lit(f"no table: no expression matches {what}: "), shown)
+    else:
+        name = F.regexp_replace("topic", _NOT_IN_A_NAME, "_") if config.route_by == "topic" else value
+        table = F.concat(F.lit(f"{config.quoted_namespace}.`"), name, F.lit("`"))
+        table = F.when(is_decoded & name.rlike(f"^{_NAME}$"), table)
+        problem = F.concat(F.lit(f"no table: {what} has "), shown)
+        problem = F.coalesce(problem, F.lit(f"no table: {what} is missing"))
+    problem = F.coalesce("problem", F.when(F.col(TABLE).isNull(), problem))
+    return decoded.withColumn(TABLE, table).withColumn("problem", problem).drop(_VALUE)
 
 
 def check_expressions(spark: SparkSession, config: IngestConfig) -> None:
     """Check the regular expressions with Java, which Spark and Kafka's client use."""
-    given = [("topic_pattern", config.topic_pattern, config.topic_pattern)]
-    given += [("routes", expression, _whole(expression)) for expression in config.routes.values()]
     pattern = java_class(spark, "java.util.regex.Pattern")
-    for parameter, shown, expression in given:
+    given = [("topic_pattern", config.topic_pattern), *(("routes", each) for each in config.routes.values())]
+    for parameter, expression in given:
         try:
-            pattern.compile(expression)
+            pattern.compile(f"^(?:{expression})$")
         except (Py4JError, PySparkException) as error:
             raise ConfigError(
                 f"This is not a Java regular expression: {describe_failure(error)}",
                 subject=parameter,
-                value=shown,
+                value=expression,
                 remedy="correct it; the documentation of java.util.regex.Pattern describes the syntax",
             ) from error
-
-
-def _whole(expression: str) -> str:
-    return f"^(?:{expression})$"
-
-
-def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> DataFrame:
-    tables = [
-        F.when(value.rlike(_whole(expression)), F.lit(quoted_table(table)))
-        for table, expression in config.routes.items()
-    ]
-    # A record that could not be decoded has no table, so it is one dead letter, however many expressions match.
-    matching = F.when(F.col("problem").isNull(), F.filter(F.array(*tables), lambda table: table.isNotNull()))
-    what = f"the field {config.route_field}" if config.route_field else "the topic"
-    shown = F.coalesce(F.substring(value, 1, 200), F.lit("nothing"))
-    problem = F.when(F.col(TABLE).isNull(), F.concat(F.lit(f"no table: no expression matches {what}: "), shown))
-    return _with_problem(decoded.withColumn(TABLE, F.explode_outer(matching)), problem)
-
-
-def _with_problem(routed: DataFrame, problem: Column) -> DataFrame:
-    """A record that could not be decoded keeps that problem, and has no table."""
-    routed = routed.withColumn(TABLE, F.when(F.col("problem").isNull(), F.col(TABLE)))
-    return routed.withColumn("problem", F.coalesce("problem", problem))

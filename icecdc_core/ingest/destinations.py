@@ -1,7 +1,4 @@
-"""Destination tables: opened or created, with columns that follow the records.
-
-In: the columns of records. Out: a table that has them, or an error that says why not.
-"""
+"""Destination tables: opened or created, with columns that follow the records."""
 
 from __future__ import annotations
 
@@ -235,10 +232,8 @@ def _with_hidden_type(kind: T.DataType, wanted: Any) -> tuple[T.DataType, Any]:
 
 
 def reject_long_folder_names(rows: DataFrame, table: Any, config: IngestConfig) -> DataFrame:
-    """Give rows a problem whose partition folder would have a longer name than the storage accepts.
-
-    A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
-    """
+    """Give rows a problem whose partition folder would have a longer name than the storage accepts."""
+    # A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
     spark, schema = rows.sparkSession, table.schema()
     fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
     location = table.properties().get("write.data.path") or f"{table.location()}/data"

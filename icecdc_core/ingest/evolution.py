@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.ingest.formats.decode_results import FormatSettings
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.inference import ColumnNames, Seen, merge_types, promote_type
 from icecdc_core.ingest.publish import raise_if_moved, table_version
 from icecdc_core.ingest.readers import Path
@@ -33,7 +33,7 @@ class ColumnChange:
 def plan_evolution(
     current: T.StructType,
     seen: Seen,
-    settings: FormatSettings,
+    settings: IngestConfig,
     others: Iterable[str] = (),
     identifiers: Iterable[str] = (),
 ) -> list[ColumnChange]:

@@ -49,11 +49,10 @@ ProcessBatch = Callable[[DataFrame, Offsets, Offsets], None]
 
 
 class StreamCallback:
-    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends.
+    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends."""
 
-    The stream ends only between two batches, as one that is stopped halfway would be processed again: Spark's thread
-    asks before each batch, the thread that started the stream between them.
-    """
+    # The stream ends only between two batches, as one that is stopped halfway would be processed again: Spark's thread
+    # asks before each batch, the thread that started the stream between them.
 
     def __init__(self, process: ProcessBatch, should_end: Callable[[], bool], checkpoint: Path, start: Offsets) -> None:
         self._process = process

@@ -9,12 +9,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX, quoted
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.change_events import convert_text_key
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     MALFORMED,
     SHOWN,
-    FormatSettings,
     evaluate_once,
     is_one_object,
     is_whole_object,
@@ -39,7 +39,7 @@ IS_VALID = "is_valid"
 def parse_rows(
     decoded: DataFrame,
     schema: T.StructType,
-    settings: FormatSettings,
+    settings: IngestConfig,
     seen: Seen | None = None,
     report_unknown: bool | None = None,
 ) -> DataFrame:
@@ -107,7 +107,7 @@ def _field_reason(field: FieldReader, values: Column, text: Column) -> Column:
     return F.when(text.isNull(), missing).when(is_too_big, too_big).otherwise(other)
 
 
-def needs_no_inference(settings: FormatSettings) -> bool:
+def needs_no_inference(settings: IngestConfig) -> bool:
     """Whether records can be parsed without an earlier pass over their fields."""
     return settings.column_case == "sensitive" and settings.unknown_fields == "ignore" and not settings.evolve_schema
 

@@ -172,12 +172,9 @@ def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> State:
 
 
 def _has_expired(table: Any, recorded: TableEntry, logged: TableEntry) -> bool:
-    """Return whether the logged snapshot was removed because it was old, rather than by a rollback.
-
-    It was a rollback if an ancestor is older than the logged snapshot: a snapshot with older offsets, with a lower
-    sequence number, or the first of all. Format version 1 has no sequence numbers, so the time of the snapshots
-    decides there.
-    """
+    """Return whether the logged snapshot was removed because it was old, rather than by a rollback."""
+    # It was a rollback if an ancestor is older: a snapshot with older offsets, with a lower sequence number (by time in
+    # format version 1, which has none), or the first of all.
     if recorded.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None:
         return False
     oldest = None

@@ -273,13 +273,7 @@ _SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
 def delete_old_identifiers(
     rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
 ) -> DataFrame:
-    """Add a delete of the old row to each update that gave its row another identifier.
-
-    It has the offset and the ordering value of the update. A `before` without the identifiers says nothing.
-
-    Example:
-        offset 1: update, id 1 before and 2 now -> offset 1: delete of id 1; offset 1: id 2
-    """
+    """Add a delete of the old row, with the same offset, to each update that gave its row another identifier."""
     kinds, own = StructType([column for column in schema if column.name in identifiers]), []
     spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
     old = read_values(F.col("before"), kinds, spellings)

@@ -1,9 +1,6 @@
-"""Change events of Debezium and AWS DMS: the row that an event changes, and the operation.
+"""Change events of Debezium and AWS DMS, and tombstones: the row that an event changes, and the operation.
 
-Debezium's envelope (`before`, `after`, `op`), its operations and the tombstones after deletes come from its
-documentation, "Change events". DMS has a nested form with `data` and `metadata`, as its Kafka target writes it (AWS DMS
-documentation, "Using Apache Kafka as a target"), and a flat form with `Op` beside the columns, as its S3 target writes
-it ("Indicating source DB operations").
+DMS has a nested form with `data` and `metadata` (its Kafka target), and a flat one with `Op` beside the columns (S3).
 """
 
 from __future__ import annotations
@@ -16,12 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import (
     DELETES,
     IGNORED,
     JSON_READ_OPTIONS,
     PAYLOAD_OPTIONS,
-    FormatSettings,
     decode_by_schema,
     decode_result,
     evaluate_once,
@@ -58,7 +55,7 @@ _SIMPLE_TYPES: dict[str, T.DataType] = {
 }
 
 
-def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: FormatSettings) -> Column | None:
+def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: IngestConfig) -> Column | None:
     """Return the decode result of a change event with a schema; None if the schema describes none."""
     if not envelope.fields.keys() >= {"op", "before", "after"}:
         return None
@@ -72,7 +69,7 @@ def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: For
 
 
 def _decode_change(
-    op: Column, before: Column, after: Column, settings: FormatSettings, payload_type: str | None = None
+    op: Column, before: Column, after: Column, settings: IngestConfig, payload_type: str | None = None
 ) -> Column:
     """The decode result of a Debezium event; docs/kafka-formats.md ("Operations") says which operation does what."""
     if settings.mode == "append":  # only a merge needs the row before an update
@@ -98,7 +95,7 @@ def _decode_rows(op: Column, before: Column, after: Column, payload_type: str | 
     return decode_result(row, payload_type, row_op, problem, F.when(row_op == "upsert", before))
 
 
-def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
+def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: IngestConfig) -> Column:
     """Return the decode result of events in JSON, with or without their `schema` part."""
     schema_part = F.from_json(text, "schema string", JSON_READ_OPTIONS)["schema"]
     # Connect writes the schema first, so that its text needs no parse: what is before the payload is the same in all
@@ -133,7 +130,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _decode_without_schema(text: Column, settings: FormatSettings) -> Column:
+def _decode_without_schema(text: Column, settings: IngestConfig) -> Column:
     # A variant keeps numbers exact; `from_json` rounds a number in a text to a double.
     shape = T.StructType([*_EVENT.fields, T.StructField("payload", _EVENT)])
 
@@ -163,7 +160,7 @@ def _row_text(variant: Column) -> Column:
     return F.when(~F.is_variant_null(variant), row)
 
 
-def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: FormatSettings) -> Column:
+def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: IngestConfig) -> Column:
     whole = _logical_type(json.loads(schema_part))
 
     def decode(record: Column) -> Column:
@@ -199,7 +196,7 @@ def _logical_type(node: dict[str, Any]) -> LogicalType:
     return of(_SIMPLE_TYPES[kind], name=kind if kind in ("bytes", FLOAT) else name)
 
 
-def decode_dms(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
+def decode_dms(text: Column, tombstone: Column, settings: IngestConfig) -> Column:
     """Return the decode result of a DMS record; control records say that a table changed, and are ignored."""
 
     def decode(record: Column) -> Column:
@@ -233,7 +230,7 @@ _UNNAMED = "the record has no value, and its key does not name the identifier co
 _KEY_NOT_JSON = "the record has no value, and its key is neither a JSON object nor a single JSON value"
 
 
-def delete_by_key(key: Column, settings: FormatSettings, is_json: bool = False) -> Column:
+def delete_by_key(key: Column, settings: IngestConfig, is_json: bool = False) -> Column:
     """Return the decode result of a tombstone without a schema (docs/kafka-formats.md, "Keys of tombstones")."""
     trimmed, is_valid = F.trim(key), F.try_parse_json(key).isNotNull()
     result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, op="delete"))
@@ -247,7 +244,7 @@ def delete_by_key(key: Column, settings: FormatSettings, is_json: bool = False) 
     return result.otherwise(decode_result(op="delete", problem=_UNNAMED))
 
 
-def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: FormatSettings) -> Column:
+def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: IngestConfig) -> Column:
     """Return the decode result of a tombstone whose key has a schema: of an object, or of a single value."""
     if logical_type.fields:
         payload = payload_json(key, logical_type)

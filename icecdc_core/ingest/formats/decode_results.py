@@ -11,9 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX
-from icecdc_core.ingest.config import IngestConfig
-
-FormatSettings = IngestConfig
 
 MALFORMED = f"{OWN_PREFIX}bad"
 """The field of a `from_json` schema that gets the whole text if the text does not fit the schema."""
@@ -47,12 +44,9 @@ _ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c
 
 
 def wrap_object(text: Column) -> Column:
-    """Return a JSON object around a text, from which `is_whole_object` says whether the text is exactly one object.
-
-    `from_json` stops after the first value and ignores what follows. Here the text is the first of two elements of an
-    array, and the second has a name that no record can know: whatever the text opens, closes or adds, the array is
-    complete only if the text is one value.
-    """
+    """Return a JSON object around a text, from which `is_whole_object` says whether the text is exactly one object."""
+    # `from_json` stops after the first value. The second element of this array has a name that no record can know:
+    # whatever the text opens, closes or adds, the array is complete only if the text is one value.
     return F.concat(F.lit(f'{{"{SECRET}":['), text, F.lit(f',{{"{SECRET}":1}}]}}'))
 
 

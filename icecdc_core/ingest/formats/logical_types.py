@@ -1,8 +1,4 @@
-"""Logical types of Kafka Connect and Debezium: days, microseconds and bytes become dates, times and decimals.
-
-The names and their meaning come from Connect's ``org.apache.kafka.connect.data`` and from Debezium's documentation,
-"Data type mappings". `io.debezium.time.*` of the mode ``adaptive`` have no time zone.
-"""
+"""Logical types of Kafka Connect and Debezium: days, microseconds and bytes become dates, times and decimals."""
 
 from __future__ import annotations
 
@@ -66,11 +62,9 @@ def column_type(logical_type: LogicalType) -> T.DataType:
 
 
 def payload_json(column: Column, logical_type: LogicalType) -> Column:
-    """Return a value as the JSON text that `parse_rows` reads as the `column_type`.
-
-    A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times. A value that
-    cannot be converted makes its record unusable, whatever the type of the column.
-    """
+    """Return a value as the JSON text that `parse_rows` reads as the `column_type`."""
+    # A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times. A value that
+    # cannot be converted makes its record unusable, whatever the type of the column.
     return F.to_json(_to_payload(column, logical_type), PAYLOAD_OPTIONS)
 
 

@@ -1,7 +1,4 @@
-"""Writers' schemas in a registry: reading Avro by them, and their types as Spark's.
-
-A JSON Schema gives types and required fields; its other rules have no counterpart in Spark.
-"""
+"""Writers' schemas in a Confluent-compatible registry: reading Avro by them, and their types as Spark's."""
 
 from __future__ import annotations
 
