@@ -79,10 +79,10 @@ def it_ends_with_every_record_once_after_every_kill(spark, make_ingest, kafka, n
     small = {"auto_create": True, "max_records_per_batch": 15}
     config = make_ingest(topics=[topic.name], namespace=namespace, **where, **small, **KINDS[kind])
     world = World(kind, topic, rng)
-    world.produce(rng.randint(60, 150))
+    world.produce(rng.randint(35, 60))
     job = Job("ingest", config, tmp_path / "report.json")
     job.await_log('"run started"' if trial else '"batch ended"')
-    time.sleep(rng.uniform(0.1, 12) if trial else rng.uniform(0, 1))
+    time.sleep(rng.uniform(0.1, 12) if trial else rng.uniform(0, 0.5))
     job.kill()
     world.produce(rng.randint(0, 20))
     ingest(spark, config.replace(max_records_per_batch=100_000))

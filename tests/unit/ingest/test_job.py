@@ -10,7 +10,7 @@ import pytest
 from icecdc_core.errors import LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
 from icecdc_core.ingest.commit_log import LoggedJob
-from icecdc_core.ingest.job import SECONDS_BETWEEN, IngestRun
+from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.start_offsets import StreamStart
 
 
@@ -81,16 +81,3 @@ class DescribeProgress:
             "icecdc_ingest_tables_behind": 1,
             "icecdc_ingest_complete_through_timestamp_seconds": THROUGH.timestamp(),
         }
-
-    def it_waits_between_two_times(self, run, tmp_path):
-        now, seen = [0.0], []
-        made = run(clock=lambda: now[0])
-        for now[0], made.written.counts["records"] in ((0.0, 1), (SECONDS_BETWEEN - 1, 2), (SECONDS_BETWEEN, 3)):
-            made._publish_progress(batches())
-            seen.append(published(tmp_path)["icecdc_ingest_records"])
-        assert seen == [1, 1, 3]
-
-    def it_asks_kafka_nothing_if_nobody_wants_to_know(self, run):
-        asked = []
-        run("")._publish_progress(batches(lambda: asked.append(1)))
-        assert asked == []

@@ -140,11 +140,6 @@ def it_refuses_starting_offsets_that_are_not_there(given, match):
     assert caught.value.subject == "starting_offsets"
 
 
-def it_keeps_the_ids_of_topics_that_are_not_there():
-    known = LoggedJob(True, 3, LATEST, {"gone": "g"})
-    assert start(known).topic_ids == {"gone": "g", "t": "id"}
-
-
 ROUTES = {"lake.ns.a": "a.*", "lake.ns.b": "b.*"}
 LOGGED = LoggedJob(True, tables={"`lake`.`ns`.`logged`": TableEntry("`lake`.`ns`.`logged`")})
 
