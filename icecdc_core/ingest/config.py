@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -37,8 +37,6 @@ from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
 MetadataColumn = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
-METADATA: tuple[str, ...] = get_args(MetadataColumn)
-"""Kafka's metadata of a record, in the order of the columns that store it."""
 
 _SERVER = r"[^\s/@,]+:\d+"
 _TRANSFORM = (
@@ -87,8 +85,8 @@ def parse_transform(text: str) -> tuple[str, int, str]:
     """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column."""
     match = re.match(_TRANSFORM, text)
     assert match is not None
-    name = f"{match['time']}s" if match["time"] else match["sized"] or ""
-    return name, int(match["width"] or 0), (match["of"] or match["by"] or match["plain"]).strip()
+    column = (match["of"] or match["by"] or match["plain"]).strip()
+    return match["time"] or match["sized"] or "", int(match["width"] or 0), column
 
 
 def parse_routes(value: object) -> Properties:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import quote_plus, urlsplit
 
 from py4j.protocol import Py4JJavaError
@@ -16,20 +18,24 @@ from pyspark.sql import types as T
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name
-from icecdc_core.errors import CatalogError, IdentifierColumnsError, TableNotFoundError
-from icecdc_core.ingest.config import parse_transform
-from icecdc_core.ingest.evolution import evolve, plan_evolution
-from icecdc_core.ingest.inference import ColumnNames, Seen, find_spellings, fold_case, infer_schema, look_at
-from icecdc_core.ingest.publish import WAP_ENABLED
-from icecdc_core.ingest.readers import DEFAULT, WRITTEN_AS
+from icecdc_core.errors import CatalogError, IdentifierColumnsError, SchemaChangeError, TableNotFoundError
+from icecdc_core.ingest.config import IngestConfig, parse_transform
+from icecdc_core.ingest.inference import (
+    ColumnNames,
+    Seen,
+    find_spellings,
+    fold_case,
+    infer_schema,
+    look_at,
+    merge_types,
+    promote_type,
+)
+from icecdc_core.ingest.publish import WAP_ENABLED, raise_if_moved, table_version
+from icecdc_core.ingest.readers import DEFAULT, WRITTEN_AS, Path
 from icecdc_core.ingest.rows import IS_VALID, ROW
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
-
-if TYPE_CHECKING:
-    from icecdc_core.ingest.config import IngestConfig
-
 
 METADATA_PREFIX = "_kafka_"
 _FOLDER_BYTES = 255
@@ -80,7 +86,7 @@ def create_table(
     partitions = iceberg_class(spark, "PartitionSpec").builderFor(schema)
     for text in config.partition_by:
         kind, width, column = parse_transform(text)
-        add = getattr(partitions, kind.rstrip("s") or "identity")
+        add = getattr(partitions, kind or "identity")
         add(column, width) if width else add(column)
     order = iceberg_class(spark, "SortOrder").builderFor(schema)
     for column in config.sort_columns:
@@ -165,9 +171,8 @@ def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, con
             ) from error
     seen = infer_schema(records.where(~F.col("op").eqNullSafe("delete")))
     # Iceberg gives these names to the partition fields of a new table, but for those of plain columns.
-    suffixes = {"years": "year", "months": "month", "days": "day", "hours": "hour", "truncate": "trunc"}
     partitions = [parse_transform(text) for text in config.partition_by]
-    others = [f"{column}_{suffixes.get(kind, kind)}" for kind, _, column in partitions if kind]
+    others = [f"{column}_{'trunc' if kind == 'truncate' else kind}" for kind, _, column in partitions if kind]
     taken = ColumnNames(T.StructType(), [*metadata_names(config), *others], config.column_case == "lower")
     columns = taken.new_struct(seen)
     # A record without an identifier cannot be a row.
@@ -265,3 +270,102 @@ def reject_long_folder_names(rows: DataFrame, table: Any, config: IngestConfig) 
     found = F.when(F.col(IS_VALID) & ~F.col("op").eqNullSafe("delete"), F.coalesce(*problems))
     rows = rows.withColumn("problem", F.coalesce("problem", found))
     return rows.withColumn(IS_VALID, F.col(IS_VALID) & F.col("problem").isNull())
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    kind: Literal["add", "widen", "optional"]
+    path: Path
+    type: T.DataType | None = None
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, ".".join(self.path), *([self.type.simpleString()] if self.type else [])])
+
+
+def plan_evolution(
+    current: T.StructType,
+    seen: Seen,
+    settings: IngestConfig,
+    others: Iterable[str] = (),
+    identifiers: Iterable[str] = (),
+) -> list[ColumnChange]:
+    """Return the schema changes that records need, as far as Iceberg allows them."""
+    # Iceberg's `unionByNameWith` would do the same, but one field that it cannot promote ends it for all.
+    if not settings.evolve_schema:
+        return []
+    added: dict[Path, tuple[str, T.DataType]] = {}
+    widened: dict[Path, T.DataType] = dict(seen.widened)
+    optional: dict[Path, None] = {}
+
+    def key(name: str) -> str:
+        return name if settings.column_case == "sensitive" else name.lower()
+
+    def visit(current: T.DataType, wanted: T.DataType, path: Path, guessed: bool) -> None:
+        """Add the changes for one schema; a guessed one says neither that a column is too narrow nor optional."""
+        if isinstance(current, T.StructType) and isinstance(wanted, T.StructType):
+            columns = {key(column.name): column for column in current.fields}
+            for field in wanted.fields:
+                column = columns.get(key(field.name))
+                if column is None:
+                    at = (*path, key(field.name))
+                    name, kind = added.get(at, (field.name, field.dataType))
+                    added[at] = name, merge_types(kind, field.dataType)
+                    continue
+                inner = (*path, column.name)
+                if not column.nullable and field.nullable and not guessed:
+                    optional[inner] = None
+                visit(column.dataType, field.dataType, inner, guessed)
+        elif isinstance(current, T.ArrayType) and isinstance(wanted, T.ArrayType):
+            visit(current.elementType, wanted.elementType, (*path, "element"), guessed)
+        elif isinstance(current, T.MapType) and isinstance(wanted, T.MapType):
+            visit(current.valueType, wanted.valueType, (*path, "value"), guessed)
+        elif not guessed and (wider := promote_type(widened.get(path, current), wanted)) is not None:
+            widened[path] = wider
+
+    for schema in seen.schemas:
+        visit(current, schema, (), schema is seen.guessed)
+    names = ColumnNames(current, others, settings.column_case == "lower")
+    paths = (((*at[:-1], names.new_name(name)), kind) for at, (name, kind) in added.items())
+    new = ((path, names.new_type(kind, path)) for path, kind in paths)
+    # A column that identifies rows must be required, and so must a struct around one.
+    required = [f"{name.lower()}." for name in (*settings.identifier_columns, *identifiers)]
+    return [
+        *(ColumnChange("add", path, kind) for path, kind in new if kind is not None),
+        *(ColumnChange("widen", path, kind) for path, kind in widened.items()),
+        *(
+            ColumnChange("optional", path)
+            for path in optional
+            if not any(name.startswith(f"{'.'.join(path).lower()}.") for name in required)
+        ),
+    ]
+
+
+def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> None:
+    loaded = load_table(spark, table)
+    before = table_version(loaded)
+    try:
+        update = loaded.updateSchema()
+        for change in changes:
+            parent, name = ".".join(change.path[:-1]) or None, ".".join(change.path)
+            if change.type is None:
+                update.makeColumnOptional(name)
+            elif change.kind == "widen":
+                update.updateColumn(name, _iceberg_type(spark, change.type).asPrimitiveType())
+            elif loaded.schema().caseInsensitiveFindField(name) is None:  # else somebody else added it
+                update.addColumn(parent, change.path[-1], _iceberg_type(spark, change.type))
+        update.commit()
+    except (PySparkException, Py4JJavaError) as error:
+        raise_if_moved(spark, table, before, error)
+        raise SchemaChangeError(
+            f"The table's schema cannot be changed for the records: {describe_failure(error)}",
+            subject=table,
+            value=[str(change) for change in changes],
+            remedy="change the table by hand, or run without evolve_schema; the records are then dead letters",
+        ) from error
+
+
+def _iceberg_type(spark: SparkSession, kind: T.DataType) -> Any:
+    # Without a column around it, a struct would be converted to a schema instead of a type.
+    schema = T.StructType([T.StructField("column", kind)]).json()
+    convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
+    return convert(java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema)).findType("column")

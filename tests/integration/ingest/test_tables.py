@@ -12,7 +12,7 @@ from icecdc_core.errors import (
     TableNotFoundError,
     TableResetError,
 )
-from icecdc_core.ingest import evolution, ingest
+from icecdc_core.ingest import destinations, ingest
 from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.table import DELETE_IN_APPEND
@@ -156,16 +156,17 @@ class DescribeCreatedTables:
     def it_evolves_their_schema_also_over_a_commit_of_another_writer(
         self, spark, sql, make_ingest, static, monkeypatch
     ):
-        topic, others = static(make_ingest(auto_create=True, evolve_schema=True)), []
+        topic, loads = static(make_ingest(auto_create=True, evolve_schema=True)), []
         topic.send({"id": 1, "at": {"x": 1}})
 
         def load_and_commit(session, name):
             loaded = load_table(session, name)
-            if not others:
-                others.append(sql("INSERT INTO {t} (id) VALUES (100)"))
+            loads.append(name)
+            if len(loads) == 3:  # the one before the commit of the new schema
+                sql("INSERT INTO {t} (id) VALUES (100)")
             return loaded
 
-        monkeypatch.setattr(evolution, "load_table", load_and_commit)
+        monkeypatch.setattr(destinations, "load_table", load_and_commit)
         topic.send({"id": 2, "at": {"x": 2, "y": "new"}, "more": True})
         actual = sql("SELECT id, at.x, at.y, more FROM {t} ORDER BY id").collect()
         assert [tuple(row) for row in actual] == [(1, 1, None, None), (2, 2, "new", True), (100, None, None, None)]

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.evolution import plan_evolution
+from icecdc_core.ingest.destinations import plan_evolution
 from icecdc_core.ingest.inference import find_spellings, infer_schema, look_at
 from icecdc_core.ingest.rows import parse_rows
 from tests import kafka_records

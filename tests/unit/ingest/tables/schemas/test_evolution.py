@@ -8,8 +8,7 @@ from pyspark.sql import types as T
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.destinations import open_or_create_table
-from icecdc_core.ingest.evolution import ColumnChange, evolve, plan_evolution
+from icecdc_core.ingest.destinations import ColumnChange, evolve, open_or_create_table, plan_evolution
 from icecdc_core.ingest.inference import Seen, merge_types
 from tests.kafka_records import records, settings
 
