@@ -69,7 +69,7 @@ def look_at(
 
 def find_spellings(texts: DataFrame, schema: T.StructType) -> dict[str, Path]:
     """Return the names in JSON texts, in `payload`, that are a field's in any case, by their lower-case form."""
-    wanted = {name.lower() for name in field_names(schema)}
+    wanted = {path[-1].lower() for path in _paths(schema, ())}
     name = F.col("name")
     found = texts.select(F.explode(F.regexp_extract_all("payload", F.lit(_NAMES), F.lit(1))).alias("name"))
     found = found.where(F.lower(name).isin([f'"{each}"' for each in wanted]) | F.contains(name, F.lit("\\")))
@@ -294,7 +294,3 @@ def _paths(kind: T.DataType, path: Path) -> Iterator[Path]:
     for name, each in inner.items():
         yield (*path, name)
         yield from _paths(each, (*path, name))
-
-
-def field_names(schema: T.StructType) -> set[str]:
-    return {path[-1] for path in _paths(schema, ())}

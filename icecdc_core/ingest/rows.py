@@ -64,7 +64,9 @@ def parse_rows(
     others = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
     record = Record(F.col("payload"), F.col("op").eqNullSafe("delete"))
     is_invalid = _is_invalid(reader, record, F.col(PARSED), F.col(ROW))
-    rows = rows.withColumn(IS_VALID, _not_pushed_down(F.col("problem").isNull() & ~is_invalid))
+    # Behind a nondeterministic condition: pushed below the parse, this one would parse every record twice.
+    first = F.when(F.monotonically_increasing_id() < 0, F.lit(False))
+    rows = rows.withColumn(IS_VALID, first.otherwise(F.col("problem").isNull() & ~is_invalid))
     # Every record is asked whether it fits, so that must not cost as much as the reason.
     reason = F.coalesce(F.col("problem"), _reason(reader, record, F.col(PARSED), F.col(ROW)))
     return rows.select(*others, F.when(~F.col(IS_VALID), reason).alias("problem"), IS_VALID, ROW)
@@ -127,8 +129,3 @@ def read_values(payload: Column, schema: T.StructType, spellings: Mapping[str, P
     """Return a struct with the values of a payload, unchecked: null for one that is missing or does not fit."""
     reader = ColumnMatching(spellings).struct_reader(schema)
     return reader.row(wrapped_record(reader.parse(payload)))
-
-
-def _not_pushed_down(condition: Column) -> Column:
-    """The condition behind a nondeterministic one: pushed below the parse, it would parse every record twice."""
-    return F.when(F.monotonically_increasing_id() < 0, F.lit(False)).otherwise(condition)

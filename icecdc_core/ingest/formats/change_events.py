@@ -6,6 +6,7 @@ DMS has a nested form with `data` and `metadata` (its Kafka target), and a flat 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -105,7 +106,8 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
     head = F.when(is_first, F.substring_index(text, _PAYLOAD, 1))
     for part in (F.coalesce(F.substr(head, F.lit(len(_SCHEMA_FIRST) + 1)), schema_part), schema_part):
         parts = sorted(row[0] for row in records.select(part).where(part.isNotNull()).distinct().collect())
-        if all(map(_is_json, parts)):
+        with suppress(ValueError):
+            json.loads(f"[{','.join(parts)}]")
             break
     plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text, settings))
     if not parts:
@@ -120,14 +122,6 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
         return branches
 
     return evaluate_once(part, choose)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _decode_without_schema(text: Column, settings: IngestConfig) -> Column:

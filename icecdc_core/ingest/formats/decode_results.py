@@ -31,9 +31,6 @@ PAYLOAD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "true"}
 SECRET = f"{OWN_PREFIX}{secrets.token_hex(8)}"
 """A name that no record can know, so that no record can forge what stands under it."""
 
-LONGEST_TEXT = 20_000_000
-"""Characters of the longest text that the JSON parser reads (Jackson's `StreamReadConstraints`)."""
-
 SHOWN = 100
 """Characters of a value that a problem shows."""
 
@@ -50,14 +47,11 @@ def wrap_object(text: Column) -> Column:
     return F.concat(F.lit(f'{{"{SECRET}":['), text, F.lit(f',{{"{SECRET}":1}}]}}'))
 
 
-def wrapped_type(record: T.StructType) -> T.StructType:
-    """Return the type of a text from `wrap_object`; its last field gets the whole text if anything does not fit."""
-    element = T.StructType([*record.fields, T.StructField(SECRET, T.LongType())])
-    return T.StructType([T.StructField(SECRET, T.ArrayType(element)), T.StructField(MALFORMED, T.StringType())])
-
-
 def parse_object(text: Column, record: T.StructType) -> Column:
-    return F.from_json(wrap_object(text), wrapped_type(record), JSON_READ_OPTIONS)
+    """Parse a wrapped object; the last field gets the whole text if anything does not fit."""
+    element = T.StructType([*record.fields, T.StructField(SECRET, T.LongType())])
+    kind = T.StructType([T.StructField(SECRET, T.ArrayType(element)), T.StructField(MALFORMED, T.StringType())])
+    return F.from_json(wrap_object(text), kind, JSON_READ_OPTIONS)
 
 
 def wrapped_record(parsed: Column) -> Column:
@@ -92,11 +86,9 @@ def is_one_object(text: Column) -> Column:
 
 
 def unreadable_reason(text: Column, problem: Column) -> Column:
-    """Return why a JSON text could not be read: its length, that it is not one object, or the given problem."""
-    limit = f"a string in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
-    too_long = F.format_string(f"{limit}: '%.{SHOWN}s'", F.octet_length(text), text)
+    """Return why a JSON text could not be read: that it is not one object, or the given problem."""
     not_one_object = F.concat(F.lit("not one JSON object: "), quoted_start(text))
-    return F.when(F.length(text) > LONGEST_TEXT, too_long).when(~is_one_object(text), not_one_object).otherwise(problem)
+    return F.when(~is_one_object(text), not_one_object).otherwise(problem)
 
 
 def quoted_start(text: Column) -> Column:

@@ -130,17 +130,14 @@ def _scalar_to_payload(column: Column, logical_type: LogicalType) -> Column:
 
 def _time_text(number: Column, thousands: int, zone: str) -> Column:
     """The text of a time given as milli- (1), micro- (0) or nanoseconds (-1) since 1970."""
-    micros = {1: number * 1000, 0: number, -1: _nanos_to_micros(number)}[thousands]
+    # Nanoseconds are rounded down, without a subtraction that overflows.
+    nanos = F.call_function("div", number, F.lit(1000)) - F.when(number % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
+    micros = {1: number * 1000, 0: number, -1: nanos}[thousands]
     limits = [limit // 1000 if thousands == 1 else limit for limit in (_FIRST_MICROS, _LAST_MICROS)]
     inside = number.between(*limits) if thousands >= 0 else F.lit(True)
     time = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))
     text = F.concat(F.replace(time.cast("string"), F.lit(" "), F.lit("T")), F.lit(zone))
     return F.when(inside, text).otherwise(number.cast("string"))
-
-
-def _nanos_to_micros(nanos: Column) -> Column:
-    # Rounded down, without a subtraction that overflows.
-    return F.call_function("div", nanos, F.lit(1000)) - F.when(nanos % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
 
 
 def _decode_base64(text: Column) -> Column:
