@@ -243,16 +243,16 @@ class DescribeCreatedTables:
         assert (ids(spark, config.table), [offset for offset, _ in reasons(spark, config)]) == ([1], [0, 1, 2, 3])
 
     def it_compacts_small_files_at_the_end(self, spark, sql, make_ingest, topic):
-        config = make_ingest(max_records_per_batch=4, compact_min_files=3)
+        config = make_ingest(max_records_per_batch=4, compact_min_files=2)
         sql(CREATE)
-        topic.send(*people(0, 20))
+        topic.send(*people(0, 12))
         report = ingest(spark, config)
-        topic.send(*people(20, 22))
+        topic.send(*people(12, 14))
         ingest(spark, config)
         operations = [row.operation for row in sql("SELECT * FROM {t}.snapshots ORDER BY committed_at").collect()]
         assert len(report.compacted) == 1
         assert "replace" in operations
-        assert ids(spark, config.table) == list(range(22))
+        assert ids(spark, config.table) == list(range(14))
 
 
 class DescribeValuesThatIcebergDoesNotWrite:
@@ -316,13 +316,13 @@ class DescribeTablesLeftBehind:
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
         config = make_ingest(route_by="regex", route_field="kind", routes=routes, max_records_per_batch=4)
         tables(["good"])
-        topic.send(*({"id": number, "kind": "x"} for number in range(10)))
+        topic.send(*({"id": number, "kind": "x"} for number in range(6)))
         first = IngestRun(spark, config, first_pause=0.0).run()
         tables(["bad"])
         second, third = ingest(spark, config), ingest(spark, config)
         assert (first.state, first.behind) == ("partial", [f"`lake`.`{name}`.`bad`"])
-        assert (second.state, second.rows_written, third.batches) == ("ok", 10, 0)
-        assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(10))
+        assert (second.state, second.rows_written, third.batches) == ("ok", 6, 0)
+        assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(6))
 
     def it_writes_the_others_when_the_records_of_one_are_gone(self, spark, make_ingest, topic, tables, name):
         good, bad = f"lake.{name}.good", f"lake.{name}.bad"

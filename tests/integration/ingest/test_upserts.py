@@ -164,7 +164,7 @@ class DescribeDeadLettersThatMeetAnotherCommit:
 
 class DescribeKafkaToOpenSearch:
     def it_finds_in_opensearch_what_was_produced(self, spark, make_upsert, make_config, indexed, topic, name):
-        config = make_upsert(auto_create=True, max_records_per_batch=50)
+        config = make_upsert(auto_create=True)
         sync = make_config(identifier_columns=["id"])
         rng, expected = random.Random(7), {}
         for _ in range(2):
