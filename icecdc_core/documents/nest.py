@@ -110,7 +110,7 @@ class States(Protocol):
         """Whether all roots are wanted, so that it does not pay to look for the rows of some keys."""
 
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
-        """Return the rows that a place shows, or those of them whose keys are wanted."""
+        """Return the rows that a place shows, or those of them whose keys are wanted; a key may be there repeatedly."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def _ascending(entry: Nested) -> list[str]:
 
 
 def find_affected_roots(tree: Tree, images: Mapping[str, DataFrame], states: States) -> DataFrame:
-    """Return the identifiers of the roots that images of rows, by the name of their table, belong to."""
+    """Return the identifiers of the roots that images of rows, by the name of their table, belong to; with repeats."""
     found: list[DataFrame] = []
     reached: dict[Place, list[DataFrame]] = {}
     for place in tree.root.places():
@@ -292,9 +292,9 @@ def find_affected_roots(tree: Tree, images: Mapping[str, DataFrame], states: Sta
         elif rows:
             names = key_names(place.keys)
             keys = reduce(DataFrame.unionAll, [place.with_keys(each, place.keys).select(*names) for each in rows])
-            above = states.rows(place.above, place.keys_above, keys.distinct())
+            above = states.rows(place.above, place.keys_above, keys)
             reached.setdefault(place.above, []).append(above)
-    return reduce(DataFrame.unionAll, found).distinct()
+    return reduce(DataFrame.unionAll, found)
 
 
 def used_changes(tree: Tree, table: str, changes: DataFrame) -> DataFrame:
@@ -347,12 +347,12 @@ def _with_entries(rows: DataFrame, outer: Place, node: Node, number: int, states
     first = place.above if entry.through else place  # the place that is linked to these rows
     links = key_names(first.keys, f"{_LINK}{number}_")
     rows = outer.with_keys(rows, first.keys_above, f"{_LINK}{number}_")
-    wanted = None if states.whole else rows.select(*links).distinct().toDF(*key_names(first.keys))
+    wanted = None if states.whole else rows.select(*links).toDF(*key_names(first.keys))
     if entry.through:
         through = first.with_keys(states.rows(first, first.keys, wanted), first.keys, f"{_LINK}{number}_")
         keys = key_names(place.keys)
         through = first.with_keys(through, place.keys_above).select(*links, *keys)
-        wanted = None if states.whole else through.select(*keys).distinct()
+        wanted = None if states.whole else through.select(*keys)
         found = through.join(_entries(node, states.rows(place, place.keys, wanted), states), keys)
     else:
         found = _entries(node, states.rows(place, place.keys, wanted), states)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType
 
 from icecdc_core.changes.net_changes import NetChanges, PlannedRange
@@ -35,7 +34,7 @@ from icecdc_core.documents.nest import (
     used_changes,
 )
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.jvm import unpersist
+from icecdc_core.session.jvm import java_class, unpersist
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
@@ -52,8 +51,9 @@ Vector = Mapping[str, int | None]
 NESTED = "nested"
 """The strategy of a batch of several tables."""
 
-# Iceberg compares no more values with the bounds of a file.
-_MOST_VALUES = 200
+_FEW = 200
+"""Rows that are kept in the driver. Iceberg compares no more values with the bounds of a file, too."""
+
 _BOUNDED = (IntegerType, LongType, StringType)
 
 
@@ -72,21 +72,29 @@ class TableStates:
         table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
         values: dict[str, list[Any]] = {}
         if wanted is not None:
-            wanted = self.cache(wanted)
-            few = wanted.limit(_MOST_VALUES + 1).collect()
-            if not few:
+            wanted, count = self.computed(wanted, distinct=True)
+            if not count:
                 snapshot_id = None
-            elif len(few) <= _MOST_VALUES:
-                wanted = F.broadcast(table.spark.createDataFrame(few, wanted.schema))
-                values = self._values(place, texts, few)
+            elif count <= _FEW:
+                values = self._values(place, texts, wanted.collect())
         files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
-        rows = place.matching(table.read(files))
-        return rows if wanted is None else matching_keys(place, rows, texts, wanted)
+        rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
+        return rows if wanted is None else self.computed(matching_keys(place, rows, texts, wanted))[0]
 
-    def cache(self, frame: DataFrame) -> DataFrame:
-        """Keep the rows of a frame until ``close``."""
-        self.cached.append(frame.persist())
-        return frame
+    def computed(self, frame: DataFrame, distinct: bool = False) -> tuple[DataFrame, int]:
+        """Return the rows of a frame and their number: few in the driver, where joins cost little; many in a cache."""
+        spark = frame.sparkSession
+        few = frame.limit(_FEW + 1)._jdf.collectAsList()
+        if few.size() > _FEW:
+            frame = (frame.distinct() if distinct else frame).persist()
+            self.cached.append(frame)
+            if (count := frame.count()) > _FEW:
+                return frame, count
+            few = frame._jdf.collectAsList()
+        if distinct:
+            few = java_class(spark, "java.util.ArrayList")(java_class(spark, "java.util.LinkedHashSet")(few))
+        schema = frame._jdf.schema()
+        return DataFrame(spark._jsparkSession.createDataFrame(few, schema), spark), few.size()
 
     def close(self) -> None:
         """Release what is cached."""
@@ -199,12 +207,11 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         ]:
             if scans:
                 changes = changes_frame(each.table, scans, Selection(tuple(sorted(tree.used[name].names))))
-                images[name] = states.cache(used_changes(tree, name, changes))
+                images[name], _ = states.computed(used_changes(tree, name, changes))
         if not images:
             return NetChanges()
         ids = [private_identifier(name) for name in source.identifier_columns]
-        roots = states.cache(find_affected_roots(tree, images, states).toDF(*ids))
-        count = roots.count()
+        roots, count = states.computed(find_affected_roots(tree, images, states).toDF(*ids), distinct=True)
         if count > config.max_fan_out and not config.dry_run:
             raise ConfigError(
                 f"The changes of nested tables affect {count:,} documents of '{config.index}'",
