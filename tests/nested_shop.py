@@ -7,6 +7,7 @@ film f ── language l (twice: language_id, original_id)
 from __future__ import annotations
 
 from collections import defaultdict
+from random import Random
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,6 +20,37 @@ TABLES = {
     "country": "country_id INT, name STRING, continent STRING",
     "continent": "code STRING, name STRING",
 }
+
+STATEMENTS = (
+    "UPDATE {film} SET title = 'title {r}' WHERE film_id = {n}",
+    "UPDATE {film} SET language_id = {m} WHERE film_id = {n}",
+    "UPDATE {film} SET original_id = nullif({m}, 2), title = 't' WHERE film_id % 3 = {n} % 3",
+    "UPDATE {film} SET shelf = if({r} % 2 = 0, 'gone', 'a') WHERE film_id = {n}",
+    "DELETE FROM {film} WHERE film_id = {n}",
+    "DELETE FROM {film} WHERE film_id = {n}; INSERT INTO {film} VALUES ({n}, 'new {r}', {m}, {r} % 4, 'a')",
+    "UPDATE {film} SET film_id = film_id + 100 WHERE film_id = {n}",
+    "INSERT INTO {film_actor} VALUES ({n}, 10 + {m})",
+    "DELETE FROM {film_actor} WHERE film_id = {n}",
+    "DELETE FROM {film_actor} WHERE actor_id = 10 + {m} AND film_id % 2 = {r} % 2",
+    "UPDATE {film_actor} SET film_id = {n} WHERE actor_id = 10 + {m}",
+    "UPDATE {film_actor} SET actor_id = 10 + {m} WHERE film_id = {n}",
+    "UPDATE {actor} SET name = if({r} % 3 = 0, 'hidden', 'name {r}') WHERE actor_id = 10 + {m}",
+    "UPDATE {actor} SET country_id = 100 + {r} % 3 WHERE actor_id = 10 + {m}",
+    "UPDATE {actor} SET note = 'note {r}'",
+    "DELETE FROM {actor} WHERE actor_id = 10 + {m}",
+    "DELETE FROM {actor} WHERE actor_id = 10 + {m}; INSERT INTO {actor} VALUES (10 + {m}, 'new {r}', 101, 'x')",
+    "UPDATE {country} SET name = 'name {r}' WHERE country_id = 100 + {r} % 3",
+    "UPDATE {country} SET continent = if({r} % 2 = 0, 'EU', 'AF') WHERE country_id = 100 + {m} % 3",
+    "DELETE FROM {country} WHERE country_id = 100 + {m} % 3",
+    "DELETE FROM {country} WHERE country_id = 102; INSERT INTO {country} VALUES (102, 'new {r}', 'EU')",
+    "UPDATE {continent} SET name = 'name {r}' WHERE code = 'EU'",
+    "DELETE FROM {continent} WHERE code = 'AF'",
+    "DELETE FROM {continent} WHERE code = 'AF'; INSERT INTO {continent} VALUES ('AF', 'Africa {r}')",
+    "UPDATE {language} SET name = 'name {r}' WHERE language_id = {m}",
+    "DELETE FROM {language} WHERE language_id = {m}",
+    "DELETE FROM {language} WHERE language_id = {m}; INSERT INTO {language} VALUES ({m}, 'new {r}', 'x')",
+)
+"""What may happen to the rows, with random numbers; rows of nested objects stay unique."""
 
 
 class Shop:
@@ -38,6 +70,16 @@ class Shop:
         for name in TABLES:
             statement = statement.replace(f"{{{name}}}", self.table(name))
         return self.spark.sql(statement)
+
+    def change(self, chance: Random, statement: str = "") -> str:
+        """Run a statement, any one by default, with random numbers; return it."""
+        statement = statement or chance.choice(STATEMENTS)
+        numbers = {"{n}": chance.randint(1, 6), "{m}": chance.randint(0, 3), "{r}": chance.randint(0, 99)}
+        for text, value in numbers.items():
+            statement = statement.replace(text, str(value))
+        for each in statement.split("; "):
+            self.sql(each)
+        return statement
 
     def fill(self) -> None:
         for name, rows in {
@@ -83,7 +125,7 @@ class Shop:
             "alias": "f",
             "identifier_columns": ["film_id"],
             "select": ["f.film_id", "f.title"],
-            "row_filter": "shelf <> 'gone'",
+            "row_filter": "f.shelf <> 'gone'",
             "nest": {
                 "language": {**language, "alias": "l", "on": "l.language_id = f.language_id"},
                 "original": {**language, "alias": "o", "on": "o.language_id = f.original_id"},

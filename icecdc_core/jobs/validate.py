@@ -25,7 +25,7 @@ from icecdc_core.opensearch.checksums import (
 from icecdc_core.opensearch.index_pages import index_parts
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.reporting.reports import ValidationReport
-from icecdc_core.runs.nested import at_vector
+from icecdc_core.runs.nested import at_vector, heads
 from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.table.source import Source
@@ -98,8 +98,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             if config.repair:
                 require_repairable(position)
         snapshot_id = position.snapshot_id if at_position else source.head
-        if at_position:
-            source = at_vector(source, snapshot_id, position.nested_snapshots)
+        nested = position.nested_snapshots if at_position else heads(source)
+        source = at_vector(source, snapshot_id, nested)
         repaired = 0
         with closing(_compare(run, source, position, snapshot_id)) as comparison:
             if repairs := config.repair and any(comparison.counts.values()):
@@ -119,6 +119,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             index=config.index,
             snapshot_id=snapshot_id,
             position_snapshot_id=position.snapshot_id,
+            nested_snapshots=nested,
             repaired=repaired,
             seconds=run.seconds,
             stage_seconds=run.stage_seconds,

@@ -263,6 +263,7 @@ class ValidationReport(Report):
         index: The alias that readers use.
         snapshot_id: The snapshot compared with; null for an empty table.
         position_snapshot_id: The snapshot that the index should equal; null for an empty table.
+        nested_snapshots: The snapshot of each nested table compared with.
         repaired: Documents written or deleted by ``repair``; the counts above are those after it.
         seconds: Seconds the run took.
         stage_seconds: Seconds spent in each stage, by its name.
@@ -282,6 +283,7 @@ class ValidationReport(Report):
     index: str = ""
     snapshot_id: int | None = None
     position_snapshot_id: int | None = None
+    nested_snapshots: dict[str, int | None] = field(default_factory=dict)
     repaired: int = 0
     seconds: float = 0.0
     stage_seconds: dict[str, float] = field(default_factory=dict)

@@ -51,6 +51,8 @@ class Selection:
     projection: Projection | None = None
     identifier_columns: tuple[str, ...] = ()
     routing: str = ""
+    alias: str = ""
+    """The name of the table in ``row_filter``."""
 
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
@@ -58,7 +60,7 @@ class Selection:
         for name in self.identifier_columns if self.projection else ():
             selected.append(f"{quoted(name)} AS {quoted(private_identifier(name))}")
         if self.row_filter:
-            rows = rows.where(F.expr(self.row_filter))
+            rows = (rows.alias(self.alias) if self.alias else rows).where(F.expr(self.row_filter))
         if self.with_row_position:
             # A file's path has values of the columns that partition the table, which a projection may mask.
             place = (
@@ -127,6 +129,7 @@ class Source:
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     number_of_shards: int = 1
+    alias: str = ""
     nest: Mapping[str, Any] = field(default_factory=dict)
     nested: Mapping[str, Source] = field(default_factory=dict)
     """By name, the other tables of documents of several tables."""
@@ -162,7 +165,11 @@ class Source:
     def selection(self) -> Selection:
         """What is read of the table's rows; without identifier columns also where each row lies."""
         selection = Selection(
-            tuple(self.columns), self.row_filter, with_row_position=not self.identifier_columns, routing=self.routing
+            tuple(self.columns),
+            self.row_filter,
+            with_row_position=not self.identifier_columns,
+            routing=self.routing,
+            alias=self.alias,
         )
         if self.projection is None:
             return selection
@@ -238,8 +245,9 @@ class Source:
     def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
         """Check the identifiers of a snapshot's rows; without identifier columns there is none."""
         if self.identifier_columns:
-            rows = self.rows(self.files(snapshot_id))
-            require_unique(rows, self.key_columns, self.table.name, allow_duplicates=on_duplicate == "last")
+            identifiers = Selection(tuple(self.identifier_columns), self.row_filter, alias=self.alias)
+            rows = identifiers.select(self.table.read(self.files(snapshot_id)))
+            require_unique(rows, self.identifier_columns, self.table.name, allow_duplicates=on_duplicate == "last")
 
     def require_places(self, rows: DataFrame) -> None:
         """Check that rows have the value that routes their documents."""
@@ -309,7 +317,8 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
             remedy="add them to columns",
         )
     selected = projection.schema if projection else StructType([schema[name] for name in columns])
-    condition = condition_columns(spark, schema, config.row_filter) if config.row_filter else UsedColumns()
+    alias = config.alias or (config.table_name if config.nest else "")
+    condition = condition_columns(spark, schema, config.row_filter, alias) if config.row_filter else UsedColumns()
     ref = metadata.refs.get(config.branch)
     if ref is not None and not ref.is_branch:
         branches = sorted(name for name, known in metadata.refs.items() if known.is_branch)
@@ -331,6 +340,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         chosen_columns=list(config.columns),
         condition=condition,
         projection=projection,
+        alias=alias,
         routing=config.routing,
     )
 

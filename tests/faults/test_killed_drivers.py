@@ -17,6 +17,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from tests.faults.processes import Job
 from tests.faults.tables import SEED, rows_as_documents
 from tests.loopback_proxy import Act, loopback_proxy
+from tests.nested_shop import Shop
 
 KILLS = int(os.environ.get("ICECDC_FAULTS", "1"))
 JOBS = ("sync", "sync", "export", "validate")
@@ -28,6 +29,11 @@ KINDS = {
     "v2 partitioned": "USING iceberg PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '2')",
     "v1 copy-on-write": "USING iceberg TBLPROPERTIES ('format-version' = '1')",
 }
+
+
+def properties(kind):
+    """The properties of a kind of tables."""
+    return kind.partition("TBLPROPERTIES (")[2].removesuffix(")")
 
 
 def change(spark, table, rng):
@@ -97,3 +103,19 @@ class DescribeKilledDrivers:
             validate_table(spark, config.replace(repair=True))
         print(f"seed {SEED}, {trial}: {job} of {kind}, killed {where}")
         assert indexed() == rows_as_documents(spark, config.table)
+
+    @pytest.mark.parametrize("trial", range(KILLS))
+    def it_ends_equal_for_documents_of_several_tables(self, spark, name, make_config, indexed, tmp_path, trial):
+        rng, shop = random.Random(f"{SEED} nested {trial}"), Shop(spark, name, *map(properties, KINDS.values()))
+        shop.fill()
+        config = make_config(**shop.spec, export_group_bytes=1)
+        export_table(spark, config)
+        changes = [shop.change(rng) for _ in range(3)]
+        job = rng.choice(["sync", "sync", "export"])
+        where = killed(job, config, rng, tmp_path)
+        if rng.random() < 0.5:
+            changes.append(shop.change(rng))
+        sync_changes(spark, config)
+        print(f"seed {SEED}, {trial}: {job}, killed {where}; {'; '.join(changes)}")
+        assert indexed() == shop.documents()
+        shop.drop()
