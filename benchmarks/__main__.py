@@ -24,7 +24,7 @@ from benchmarks import charts, memory, planning
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.growth import GrowthBenchmark
 from benchmarks.ingest import PARTITIONS, IngestBenchmark
-from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
+from benchmarks.jobs import NestedBenchmark, SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
 from icecdc_core import SyncConfig, get_spark
@@ -116,6 +116,10 @@ def _jobs(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, st
     yield "whole table", WholeTableBenchmark(spark, config, given.documents).contestants()
 
 
+def _nested(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    yield "documents of three tables", NestedBenchmark(spark, config, given.documents).contestants()
+
+
 def _sink(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
     yield "documents into OpenSearch", SinkBenchmark(spark, config, given.documents).contestants()
 
@@ -151,6 +155,7 @@ PARTS = {
     "ranges": _ranges,
     "planning": _planning,
     "jobs": _jobs,
+    "nested": _nested,
     "sink": _sink,
     "growth": _growth,
     "ingest": _ingest,

@@ -121,3 +121,52 @@ class WholeTableBenchmark:
         if not report.ok:
             raise SystemExit(f"the index does not equal the table: {report.to_dict()}")
         return seconds
+
+
+class NestedBenchmark:
+    """Documents of three tables: changes of few and of many nested rows, against building the index anew."""
+
+    def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
+        self._spark, self._documents, self._changes = spark, documents, 0
+        namespace = config.table.rsplit(".", 1)[0]
+        self._root, self._city, self._tag = (f"{namespace}.nested_{name}" for name in ("root", "city", "tag"))
+        for table in (self._root, self._city, self._tag):
+            create(spark, table, 2, "copy-on-write")
+        rows_of(spark, 0, documents).writeTo(self._root).append()
+        # A city for 30 roots, and three tags for each root: `quantity` holds the root's id.
+        rows_of(spark, 0, documents // 30).writeTo(self._city).append()
+        tags = rows_of(spark, 0, documents * 3).withColumn("quantity", (F.col("id") % documents).cast("int"))
+        tags.repartitionByRange(8, "quantity").sortWithinPartitions("quantity").writeTo(self._tag).append()
+        nest = {
+            "home": {"table": self._city, "alias": "c", "on": f"c.id = r.id % {documents // 30}", "select": ["name"]},
+            "tags": {"table": self._tag, "alias": "t", "on": "t.quantity = r.id", "as": "array", "select": ["name"]},
+        }
+        self._plain = config.replace(table=self._root, index="plain", alias="r", identifier_columns=["id"])
+        self._job = self._plain.replace(index="nested", nest=nest)
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        """Name to a run that returns its seconds."""
+        few = self._documents * 3 // 1000
+        return {
+            "export": lambda: self._export(self._job),
+            "export of the root alone": lambda: self._export(self._plain),
+            "one nested row of one document": lambda: self._sync(self._tag, "id = 7", 1),
+            "one nested row of 30 documents": lambda: self._sync(self._city, "id = 7", 30),
+            f"0.1 % of the nested rows ({few:,})": lambda: self._sync(self._tag, f"id < {few}", few),
+        }
+
+    def _export(self, job: SyncConfig) -> float:
+        begin = time.perf_counter()
+        report = export_table(self._spark, job)
+        if report.upserts != self._documents:
+            raise SystemExit(f"{report.upserts} documents were exported, expected {self._documents}")
+        return time.perf_counter() - begin
+
+    def _sync(self, table: str, condition: str, expected: int) -> float:
+        self._changes += 1
+        self._spark.sql(f"UPDATE {table} SET name = 'change {self._changes}' WHERE {condition}")
+        begin = time.perf_counter()
+        report = sync_changes(self._spark, self._job)
+        if report.upserts != expected:
+            raise SystemExit(f"{report.upserts} documents were written, expected {expected}")
+        return time.perf_counter() - begin

@@ -101,6 +101,11 @@ class Tree:
     plain: Mapping[tuple[str, str], str]
     """By table and key expression: the column that it is, perhaps cast."""
 
+    @property
+    def identifiers(self) -> list[str]:
+        """The identifier columns of the root as expressions."""
+        return _qualified(self.root.place, self.identifier_columns)
+
 
 class States(Protocol):
     """The rows of every table at one vector of snapshots."""
@@ -140,6 +145,10 @@ def key_names(texts: Sequence[str], prefix: str = KEY) -> list[str]:
 # --- The spec -------------------------------------------------------------------------------------------------------
 
 
+def _qualified(place: Place, names: Sequence[str]) -> list[str]:
+    return [f"{quoted(place.alias)}.{quoted(name)}" for name in names]
+
+
 def nested_tables(config: SyncConfig) -> list[str]:
     """Return the tables of a spec beside its root, each once; the root's may be one of them."""
     links = (link for _, entry in iterate_entries(config.entries) for link in (entry.through, entry) if link)
@@ -151,18 +160,21 @@ def open_tree(
     config: SyncConfig,
     schemas: Mapping[str, StructType],
     identifier_columns: Sequence[str],
-    unreadable: Mapping[str, str] | None = None,
+    unreadable: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Tree:
     """Analyse the spec of documents of several tables, given the schema of each table."""
     place = Place(config.table, config.alias or config.table_name, config.row_filter)
     texts = config.select or [*map(quoted, config.columns)] or ["*"]
     schema = schemas[config.table]
-    projection = open_projection(spark, schema, texts, place.alias, identifier_columns, unreadable or {})
-    opening = _Opening(spark, schemas, {}, {})
+    opening = _Opening(spark, schemas, unreadable or {}, {}, {})
+    unknown = opening.unreadable.get(config.table, {})
+    projection = open_projection(spark, schema, texts, place.alias, identifier_columns, unknown)
     beside = {*identifier_columns, *([config.routing] if config.routing else [])}
     opening.note(config.table, UsedColumns(projection.used_columns | beside, projection.computed_from))
     if config.row_filter:
         opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias))
+    texts = _qualified(place, identifier_columns)
+    opening.plain.update({(config.table, text): name for text, name in zip(texts, identifier_columns, strict=True)})
     root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))
     empty = Frames({table: spark.createDataFrame([], each) for table, each in schemas.items()}, whole=True)
     documents = _documents(root, empty.frames[config.table], empty)
@@ -173,6 +185,7 @@ def open_tree(
 class _Opening:
     spark: SparkSession
     schemas: Mapping[str, StructType]
+    unreadable: Mapping[str, Mapping[str, str]]
     used: dict[str, UsedColumns]
     plain: dict[tuple[str, str], str]
 
@@ -218,7 +231,8 @@ class _Opening:
 
     def expressions(self, path: str, place: Place, texts: Sequence[str]) -> Projection:
         with _naming(path):
-            found = open_projection(self.spark, self.schemas[place.table], texts, place.alias, (), {})
+            unreadable = self.unreadable.get(place.table, {})
+            found = open_projection(self.spark, self.schemas[place.table], texts, place.alias, (), unreadable)
         self.note(place.table, UsedColumns(found.used_columns, found.computed_from))
         return found
 

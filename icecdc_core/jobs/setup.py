@@ -170,7 +170,7 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
 
 
 def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
-    with spark_errors(config, source.table):
+    with spark_errors(config, *source.tables):
         found["source_rows"] = source.rows(source.files(source.head)).count() if source.head is not None else 0
         source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
 

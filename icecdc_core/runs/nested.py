@@ -126,7 +126,8 @@ def open_nested(source: Source, config: SyncConfig) -> Source:
     spark, root = source.table.spark, source.table
     tables = {name: IcebergTable(spark, name) for name in nested_tables(config) if name != root.name}
     schemas = {name: table.schema() for name, table in (*tables.items(), (root.name, root))}
-    tree = open_tree(spark, config, schemas, source.identifier_columns, root.unreadable)
+    unreadable = {name: table.unreadable for name, table in (*tables.items(), (root.name, root))}
+    tree = open_tree(spark, config, schemas, source.identifier_columns, unreadable)
     nested = {}
     for name, table in tables.items():
         metadata, used = table.metadata(), tree.used[name]
@@ -219,8 +220,7 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
                 value=config.max_fan_out,
                 remedy="run the export, which builds the index anew and is faster for so many, or raise max_fan_out",
             )
-        texts = [f"{quoted(tree.root.place.alias)}.{quoted(name)}" for name in source.identifier_columns]
-        rows = states.rows(tree.root.place, texts, roots.toDF(*key_names(texts)))
+        rows = states.rows(tree.root.place, tree.identifiers, roots.toDF(*key_names(tree.identifiers)))
         change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
         documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
         deletes = roots.selectExpr(*map(quoted, ids), f"'{DELETE}' AS {CHANGE_TYPE}", *change)

@@ -66,8 +66,8 @@ class Run(JobRun["SyncConfig"]):
     @contextmanager
     def stage(self, name: str, doing: str | Callable[[], str] = "") -> Iterator[None]:
         """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
-        table = self._source.table if self._source else None
-        with super().stage(name, doing), self.typed_errors(name), spark_errors(self.config, table):
+        tables = self._source.tables if self._source else ()
+        with super().stage(name, doing), self.typed_errors(name), spark_errors(self.config, *tables):
             yield
 
     @contextmanager

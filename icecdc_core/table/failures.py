@@ -69,7 +69,7 @@ _STAYS = "the position did not move"
 
 
 @contextmanager
-def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Iterator[None]:
+def spark_errors(config: SyncConfig, *tables: IcebergTable) -> Iterator[None]:
     """Turn Spark's failures into icecdc's."""
     try:
         yield
@@ -79,14 +79,16 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
         raise java_ended(SparkJobError, error) from error
     except (PySparkException, Py4JError) as error:
         try:
-            typed = _typed_error(error, config, table)
+            typed = _typed_error(error, config, tables)
         except (ConnectionError, Py4JNetworkError) as ended:  # the causes are asked of the Java process
             typed = java_ended(SparkJobError, ended)
         # Spark's text may show a value that select masks.
         raise typed from (None if config.select or config.nest else error)
 
 
-def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:
+def _typed_error(
+    error: PySparkException | Py4JError, config: SyncConfig, tables: Sequence[IcebergTable]
+) -> IcecdcError:
     text, chain = root_cause(error), causes(error)
     # The text of a failed expression has values of rows, which may read like any other failure.
     known = (
@@ -95,8 +97,7 @@ def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table:
         or _expression_error(chain, config)
         or known_failure(text)
     )
-    if known is None and table is not None:
-        known = _table_gone_error(table)
+    known = known or next(filter(None, map(_table_gone_error, tables)), None)
     if known is not None:
         return known
     file = blamed_file(chain)

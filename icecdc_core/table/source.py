@@ -237,10 +237,15 @@ class Source:
         """Plan the scan of a snapshot; None is the empty table."""
         return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
 
+    @property
+    def tables(self) -> tuple[IcebergTable, ...]:
+        """All tables of the documents."""
+        return (self.table, *(each.table for each in self.nested.values()))
+
     def release(self) -> None:
         """Release what was read of all tables; frames of them cannot be read any more."""
-        for each in (self, *self.nested.values()):
-            each.table.release()
+        for table in self.tables:
+            table.release()
 
     def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
         """Check the identifiers of a snapshot's rows; without identifier columns there is none."""
