@@ -9,7 +9,7 @@ from opensearchpy.exceptions import TransportError
 
 from tests.simulation.simulated_opensearch import SimulatedOpenSearch
 
-ONE, TWO, WRITE, READERS = "/{t}-1", "/{t}-2", "/{t}-1--write", "{t}"
+ONE, TWO, THREE, WRITE, READERS = "/{t}-1", "/{t}-2", "/{t}-3", "/{t}-1--write", "{t}"
 MAPPINGS = {"dynamic": False, "properties": {"name": {"type": "keyword"}, "epoch": {"type": "long"}}}
 BODY = {
     "settings": {"index": {"number_of_replicas": 0, "refresh_interval": "-1"}},
@@ -18,12 +18,14 @@ BODY = {
 }
 
 
-def index(identity, version, kind="external", **source):
-    return [{"index": {"_id": identity, "version": version, "version_type": kind}}, source or {"name": "x"}]
+def index(identity, version, kind="external", at=None, **source):
+    place = {"routing": at} if at else {}
+    return [{"index": {"_id": identity, "version": version, "version_type": kind, **place}}, source or {"name": "x"}]
 
 
-def delete(identity, version, kind="external"):
-    return [{"delete": {"_id": identity, "version": version, "version_type": kind}}]
+def delete(identity, version, kind="external", at=None):
+    place = {"routing": at} if at else {}
+    return [{"delete": {"_id": identity, "version": version, "version_type": kind, **place}}]
 
 
 def bulk(path, *operations, require_alias="true"):
@@ -111,6 +113,17 @@ REQUESTS = [
     ("PUT", f"{ONE}/_mapping", {}, {"properties": {"more": {"type": "long"}}, "_meta": {"icecdc": {"run": "r"}}}),
     ("PUT", f"{ONE}/_mapping", {}, {"properties": {"more": {"type": "keyword"}}}),
     ("GET", "/_alias/{t}", {}, None),
+    # A write on the condition of the last one.
+    ("PUT", THREE, {}, {"settings": {"index": {"number_of_shards": 2}}, "mappings": MAPPINGS}),
+    put(THREE, "p"),
+    put(THREE, "p", if_seq_no="0", if_primary_term="1"),
+    put(THREE, "p", if_seq_no="0", if_primary_term="1"),
+    # Each shard has a document of its own for an id; "y" and "z" share a shard.
+    bulk(THREE, *(index("a", 5, at=place) for place in "xyz"), require_alias="false"),
+    bulk(THREE, delete("a", 6, at="z"), index("a", 6, at="y"), index("a", 7, at="z"), require_alias="false"),
+    bulk(THREE, delete("b", 6, at="x"), index("b", 6, at="x"), index("b", 6, at="y"), require_alias="false"),
+    ("POST", f"{THREE}/_refresh", {}, None),
+    ("POST", f"{THREE}/_search", {}, {"query": {"bool": {"filter": [{"term": {"name": "x"}}]}}}),
     # An alias ends with its index.
     ("DELETE", TWO, {}, None),
     ("GET", "/_alias/{t}", {}, None),
@@ -134,7 +147,7 @@ def read_parts(status, answer):
         reasons = [(each.get("error") or {}).get("reason", "") for _, each in outcomes]
         parts["current versions"] = [reason.partition("current version ")[2].partition(" ")[0] for reason in reasons]
     if "hits" in answer:
-        parts["hits"] = sorted(hit["_id"] for hit in answer["hits"]["hits"])
+        parts["hits"] = sorted((hit["_id"], hit.get("_routing", "")) for hit in answer["hits"]["hits"])
     if all(isinstance(entry, dict) and "aliases" in entry for entry in answer.values()):
         parts["indexes"] = {
             name: (sorted(entry["aliases"]), sorted(entry.get("mappings", {}).get("properties", {})))
@@ -180,16 +193,3 @@ class DescribeTheSimulatedOpenSearch:
             if expected != actual:
                 different.append((request, expected, actual))
         assert different == []
-
-    def it_accepts_a_write_on_the_condition_of_the_last_one(self, opensearch, name):
-        simulated = SimulatedOpenSearch()
-        simulated.answer("PUT", f"/{name}-1", {}, {})
-        opensearch.indices.create(index=f"{name}-1")
-        for write in (
-            lambda params: opensearch.index(index=f"{name}-1", id="p", body={}, params=params),
-            lambda params: simulated.answer("PUT", f"/{name}-1/_doc/p", params, {})[1],
-        ):
-            first = write({})
-            condition = {"if_seq_no": first["_seq_no"], "if_primary_term": first["_primary_term"]}
-            assert write(condition)["_version"] == 2
-        opensearch.indices.delete(index=f"{name}-1")
