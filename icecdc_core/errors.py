@@ -11,6 +11,9 @@ DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
 SEVERAL_MESSAGE = "several matches for"
 """The words by which an error of Spark is recognized as one of rows that do not fit into one nested object."""
 
+NO_VECTOR_MESSAGE = "no vector is stored of a text of"
+"""The words by which an error of Spark is recognized as one of a text that no model was asked for."""
+
 CARD = "icecdc_card"
 """The attribute of an error that holds, as HTML, what a notebook shows of the run that it ended."""
 
@@ -183,6 +186,10 @@ class ServiceStartError(IcecdcError):
 
 class DependencyError(IcecdcError):
     """A required package or jar is missing, or its version does not fit."""
+
+
+class EmbeddingError(IcecdcError):
+    """A model of `embed` failed or took too long, or a text has no vector where no model is asked."""
 
 
 class DataReadError(IcecdcError):

@@ -44,6 +44,8 @@ OTHER: dict[str, str] = {
     **dict.fromkeys(("start_from", "starting_offsets"), "latest"),
     "bootstrap_servers": "other:9092",
     "catalog_properties": '{"type": "rest", "uri": "https://catalog"}',
+    "embed": '{"v": {"text": "title", "function": "a.b:c", "model": "1", "dimension": 3}}',
+    "embed_table": "lake.other.v",
     "format": "dms",
     "from_snapshot": "-3",
     "kafka_options": '{"client.id": "me"}',

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
 _REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
 _IDENTIFIERS = "identifier_columns"
-_DROPPABLE = ("select", "nest", MAPPING, SETTINGS)
+_DROPPABLE = ("select", "nest", "embed", MAPPING, SETTINGS)
 
 
 def check_preconditions(position: Position, source: Source) -> IcecdcError | None:

@@ -22,12 +22,12 @@ from icecdc_core.secrets import REDACTED, looks_secret, redact
 
 C = TypeVar("C", bound=ParameterModel)
 
-ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", "select", "nest")
+ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", "select", "nest", "embed")
 """Parameters that describe one table and its documents, so `defaults` must not have them."""
 
 _SECTIONS = ("defaults", "indexes")
 # Positions, errors and reports show these texts, and no reference in them is resolved.
-_EXPRESSIONS = ("select", "row_filter", "nest")
+_EXPRESSIONS = ("select", "row_filter", "nest", "embed")
 _SUBSTITUTION = re.compile(
     r"(?P<literal>\$\$\{)|\$\{env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^}]*))?\}|\$\{"
 )

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values
+from icecdc_core.config.embed import Embedding, check_embed, parse_embed, with_vector_fields
 from icecdc_core.config.index_file import load_configurations
 from icecdc_core.config.model import (
     Count,
@@ -37,7 +38,7 @@ Select = Annotated[list[str], BeforeValidator(values.parse_expressions)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(values.parse_json_object)]
 Reserved = Annotated[str, Field(max_length=0)]
 
-_DEAD_LETTERS = "icecdc_dead_letters"
+_DEAD_LETTERS, _EMBEDDINGS = "icecdc_dead_letters", "icecdc_embeddings"
 
 
 class SyncConfig(ParameterModel):
@@ -97,6 +98,14 @@ class SyncConfig(ParameterModel):
     max_fan_out: int = Field(default=1_000_000, ge=1, le=2**31 - 1)
     """Documents that the changes of nested tables may rewrite in one batch; a run that would exceed it fails before its
     first write."""
+    embed: Annotated[JsonObject, AfterValidator(check_embed)] = Field(default_factory=dict)
+    """Vectors of texts of the document, such as {"vector": {"text": "title", "function": "models:embed", "model":
+    "small-1", "dimension": 384}}. Default: none."""
+    embed_table: OptionalTableName = ""
+    """Iceberg table, catalog.namespace.table, for the vectors of all texts. Default: icecdc_embeddings beside the
+    source table."""
+    embed_timeout_seconds: Seconds = 3600.0
+    """Seconds that a model may take for the new texts of a batch, or of a group of files of an export; 0: no limit."""
     row_filter: str = ""
     """SQL condition, such as region = 'EU'; a row that stops matching leaves the index. Default: all."""
     branch: Name = "main"
@@ -111,8 +120,8 @@ class SyncConfig(ParameterModel):
     on_schema_change: Policy = "fail"
     """When the schema changed by more than added columns: fail or reexport."""
     replace_index: bool = False
-    """Let an export give an existing index another table or other identifier columns, or drop a select, mapping or
-    settings that the index has and this run does not."""
+    """Let an export give an existing index another table or other identifier columns, or drop a select, nest, embed,
+    mapping or settings that the index has and this run does not."""
     on_duplicate_identifier: Annotated[Literal["fail", "last"], LowerCase] = "fail"
     """When two rows share an identifier: fail, or let the last one win."""
     row_hash: Annotated[Literal["fast", "keyed"], LowerCase] = "fast"
@@ -214,9 +223,15 @@ class SyncConfig(ParameterModel):
         return parse_nest(self.nest)
 
     @property
+    def embeddings(self) -> dict[str, Embedding]:
+        """The entries of `embed`."""
+        return parse_embed(self.embed)
+
+    @property
     def full_mapping(self) -> dict[str, Any]:
-        """The mapping, with the types of nested entries."""
-        return with_nested_types(self.mapping, self.entries) if self.nest else self.mapping
+        """The mapping, with the types of nested entries and of vectors."""
+        mapping = with_nested_types(self.mapping, self.entries) if self.nest else self.mapping
+        return with_vector_fields(mapping, self.embeddings) if self.embed else mapping
 
     @property
     def subject(self) -> dict[str, str]:
@@ -259,6 +274,13 @@ class SyncConfig(ParameterModel):
         if self.dead_letter_table:
             return values.split_table_name(self.dead_letter_table)
         return (*self.table_parts[:-1], _DEAD_LETTERS)
+
+    @property
+    def embed_parts(self) -> tuple[str, ...]:
+        """The parts of `embed_table`; by default `icecdc_embeddings` beside the table."""
+        if self.embed_table:
+            return values.split_table_name(self.embed_table)
+        return (*self.table_parts[:-1], _EMBEDDINGS)
 
     @property
     def start_point(self) -> str | int | datetime | None:

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.columns import CHANGE_TYPE, INSERT
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.bulk_lines import DIGEST, document_json, epoch_of
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
@@ -31,6 +32,7 @@ from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
 from icecdc_core.opensearch.checksums import without_fields
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
+from icecdc_core.table.vectors import with_vectors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,8 +169,11 @@ def _current_rows(source: Source, document_id: str) -> tuple[Document, ...]:
         files = source.table.plan(source.head, values=values)
     except (ValueError, Py4JError):  # Iceberg refuses a value that a column's type of that time cannot have
         files = source.table.plan(source.head)
-    rows = replace(source.selection, with_row_position=False).select(source.table.read(files))
-    found = rows.where(complete_id(rows.schema, source.key_columns) == document_id).select(document_json(rows.schema))
+    rows = replace(source.selection, with_row_position=False).select(
+        source.table.read(files), f"'{INSERT}' AS {CHANGE_TYPE}"
+    )
+    rows = rows.where(complete_id(rows.schema, source.key_columns) == document_id)
+    found = with_vectors(source, rows, required=False).select(document_json(source.schema))
     return tuple(json.loads(row[0]) for row in found.limit(_MOST_ROWS).collect())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ from icecdc_core.runs.nested import at_vector, heads, nested_positions
 from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import history_gap_error, sequence_number
 from icecdc_core.table.source import Source, require_row_positions
+from icecdc_core.table.vectors import store_vectors, with_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,12 +108,15 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     config = run.config
     seen = run.confirm_readers_indexes(lock)
     groups, notes = _resume(run, source, lock.position.batch)
+    resumed = groups is not None
     if groups is None:
         changes = parameter_changes(lock.position, source)
         groups = _begin(run, source, lock)
         notes += noted_changes(changes)
     batch, total = begun_batch(lock), BulkResult()
     source = at_vector(source, batch.to_snapshot_id, batch.nested_snapshots)
+    if resumed:
+        _store_vectors(run, source, groups[batch.groups_done :])
     with run.stage("plan"):
         rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
     done = sum(rows[: batch.groups_done])
@@ -119,7 +124,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     try:
         with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
             for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
-                inserts = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
+                inserts = with_vectors(source, source.rows_as_inserts(tasks, config.on_duplicate_identifier))
                 actions = to_actions(inserts, source.key_columns, batch.epoch)
                 with bar.watching(operations):
                     written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
@@ -202,6 +207,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             if source.routing:
                 source.require_places(source.rows(source.files(source.head)))
             source.release()
+    _store_vectors(run, source, groups)
     number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
         check_mapping(run.client, config, source.schema)
@@ -234,6 +240,19 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
         if earlier is not None and earlier.kind == "export":
             drop_unless_read(run.client, config, earlier.physical_index)
     return groups
+
+
+def _store_vectors(run: Run, source: Source, groups: Sequence[FileTasks]) -> None:
+    """Store the vectors of all documents before the first one is written; each group is a commit, so none is lost."""
+    if source.embeddings is None:
+        return
+    with run.stage("check"):  # a model may take hours
+        check_mapping(run.client, run.config, source.schema)
+    for tasks in groups:
+        with run.stage("embed"):
+            rows = source.rows_as_inserts(tasks, run.config.on_duplicate_identifier)
+            store_vectors(source, rows, run.config.embed_timeout_seconds)
+            source.release()
 
 
 def dry_run_export(run: Run, look: Look) -> RunReport:

@@ -17,6 +17,7 @@ from icecdc_core.runs.batch import has_other_schema, log_entry, report_fields, w
 from icecdc_core.runs.nested import at_vector
 from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.source import Source
+from icecdc_core.table.vectors import with_vectors
 
 
 def differing_documents(differences: DataFrame) -> DataFrame:
@@ -43,7 +44,7 @@ def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: 
         gone = wrong.where("rows = 0").select("id", F.explode("places").alias(PLACE))
     else:
         rows = identified.join(wanted, key, "left_semi").drop(key)
-    upserts = to_actions(rows, ids, epoch).select("action")
+    upserts = to_actions(with_vectors(source, rows), ids, epoch).select("action")
     deletes = delete_actions(gone, epoch).select("action")
     return upserts.unionAll(deletes)
 

@@ -41,6 +41,7 @@ from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, pla
 from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
+from icecdc_core.table.vectors import store_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +70,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         SchemaChangeError: The schema or the selection changed and ``on_schema_change`` is ``fail``.
         IdentifierColumnsError: The range has deletes and there are no identifier columns, or one is null.
         DuplicateIdentifierError: Two rows share an identifier and ``on_duplicate_identifier`` is ``fail``.
+        EmbeddingError: A model of ``embed`` failed; nothing is written.
         RejectedDocumentsError: OpenSearch rejected more documents than allowed; the position stays.
         TableLockedError: Another run has locked the index.
         IcecdcError: Any other error of the package.
@@ -161,6 +163,9 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     position = lock.position
     with _next_batch(run, source, position) as (plan, changes):
         epoch = plan.replayed.epoch if plan.replayed else lock.next_epoch(sequence_number(source.metadata, plan.end))
+        if source.embeddings and changes.rows is not None:
+            with run.stage("embed"):
+                store_vectors(source, changes.rows, run.config.embed_timeout_seconds)
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
         begin_batch(lock, source, plan, epoch, run.config.on_duplicate_identifier)

@@ -29,6 +29,7 @@ from icecdc_core.runs.nested import at_vector, heads
 from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.table.source import Source
+from icecdc_core.table.vectors import with_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,6 +134,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
     with run.stage("compare"), tuned_for_many_groups(spark):
         run.client.indices.refresh(index=position.physical_index)
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
+        rows = with_vectors(source, rows, required=False)
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),
             document_json(source.schema).alias("doc"),

@@ -59,7 +59,7 @@ _ERRORS = {
     "reexport": "TableReplacedError HistoryGapError HiddenHistoryError SchemaChangeError IndexNotFoundError "
     "DocumentVersionError",
     "retry": "CatalogError OpenSearchUnreachableError OpenSearchRequestError DownloadError DiskFullError "
-    "SparkJobError ServiceStartError SchemaRegistryError KafkaError KafkaUnreachableError "
+    "SparkJobError EmbeddingError ServiceStartError SchemaRegistryError KafkaError KafkaUnreachableError "
     "IngestWriteError",
     "locked": "FencedError TableLockedError ConcurrentIngestError",
     "access": "OpenSearchAuthError SecretError KafkaAuthError",

@@ -49,6 +49,7 @@ _DOING = {
     "check": "looking at table and index",
     "plan": "finding the files to read",
     "changes": "comparing rows",
+    "embed": "making vectors of new texts",
     "check identifiers": "checking that identifiers are unique",
     "compare": "comparing rows and documents",
     "write": "writing documents",

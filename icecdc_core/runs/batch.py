@@ -48,6 +48,7 @@ from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested import compute_nested_changes
 from icecdc_core.session.spark import shuffle_partitions_for
 from icecdc_core.table.schema import require_no_null
+from icecdc_core.table.vectors import FEW_TEXTS, with_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +80,8 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
     """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
     if changes.rows is None:
         return None
-    actions = to_actions(changes.rows, source.key_columns, epoch)
+    rows = with_vectors(source, changes.rows, few=0 < changes.upserts <= FEW_TEXTS)
+    actions = to_actions(rows, source.key_columns, epoch)
     return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_PER_PARTITION)))
 
 

@@ -28,6 +28,7 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.nested import lag_of_tables, open_nested
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.source import Source, open_source
+from icecdc_core.table.vectors import open_embeddings
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -200,6 +201,7 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
     """Open the table as `open_source` does, and check that documents can contain its columns."""
     check_settings(config.settings)
     source = open_nested(open_source(spark, config, needs_history=needs_history), config)
+    source = open_embeddings(source, config)
     index_mapping(source.schema, config.full_mapping, config.pipeline_fields)
     spec = stored_spec(config.full_mapping, config.settings)
     return replace(source, spec=spec, number_of_shards=config.number_of_shards)

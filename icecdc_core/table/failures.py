@@ -18,11 +18,13 @@ from pyspark.errors import PySparkException
 from icecdc_core import errors
 from icecdc_core.errors import (
     DUPLICATE_MESSAGE,
+    NO_VECTOR_MESSAGE,
     NULL_MESSAGE,
     SEVERAL_MESSAGE,
     ConfigError,
     DataReadError,
     DiskFullError,
+    EmbeddingError,
     IcecdcError,
     SeveralMatchesError,
     SparkJobError,
@@ -94,6 +96,7 @@ def _typed_error(
     known = (
         _identifier_error(chain, config)
         or _several_error(chain)
+        or _vector_error(chain)
         or _expression_error(chain, config)
         or known_failure(text)
     )
@@ -156,6 +159,17 @@ def _several_error(chain: Sequence[Cause]) -> IcecdcError | None:
         f"There are {raised}",
         subject="nest",
         remedy="nest them as an array, or narrow the rows down with row_filter or a further equality in on",
+    )
+
+
+def _vector_error(chain: Sequence[Cause]) -> IcecdcError | None:
+    """The error if a document needs a vector that was never made, or is gone."""
+    if not any(cause.text.startswith(f"[USER_RAISED_EXCEPTION] {NO_VECTOR_MESSAGE} ") for cause in chain):
+        return None
+    return EmbeddingError(
+        f"There is a document, but {NO_VECTOR_MESSAGE} it",
+        subject="embed",
+        remedy="run the export, which asks the model; a validation with repair does not",
     )
 
 

@@ -38,6 +38,7 @@ from icecdc_core.updates import merge_updates
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
     from icecdc_core.table.schema import SchemaChange
+    from icecdc_core.table.vectors import Embeddings
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ class Source:
     nested: Mapping[str, Source] = field(default_factory=dict)
     """By name, the other tables of documents of several tables."""
     routing: str = ""
+    embeddings: Embeddings | None = None
 
     @property
     def key_columns(self) -> list[str]:
@@ -195,6 +197,8 @@ class Source:
             stored["nest"] = dict(self.nest)
         if self.routing:
             stored["routing"] = self.routing
+        if self.embeddings is not None:
+            stored["embed"] = self.embeddings.stored
         return {**stored, **self.spec}
 
     def fields_since(self, schema: str) -> frozenset[str]:
@@ -206,9 +210,10 @@ class Source:
         )
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
-        """Return whether changes of the schema change a field of ``select``, or the condition, for rows that stay."""
+        """Return whether changes of the schema change a computed field, or the condition, for rows that stay."""
         texts = self.projection.stored if self.projection else ()
         computed_from = self.projection.computed_from if self.projection else frozenset()
+        computed_from |= self.embeddings.computed_from if self.embeddings else frozenset()
         return _recomputes(changes, computed_from, texts, _RECOMPUTING) or _recomputes(
             changes, self.condition.computed_from, [self.row_filter], _RECOMPUTING - {"type_widened"}
         )

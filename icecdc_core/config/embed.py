@@ -1,0 +1,55 @@
+"""The entries of `embed`: fields with the vectors that a model makes of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from icecdc_core.config import values
+
+_REMEDY = (
+    'give for each field {"text": "title", "function": "package.module:name", "model": "a name and version", '
+    '"dimension": 384}; names without dots'
+)
+_Given = Annotated[str, Field(min_length=1)]
+
+
+class Embedding(BaseModel):
+    """An entry of `embed`: a text of the document, and the model that makes a vector of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    text: _Given
+    function: Annotated[str, Field(pattern=r"^\w+(\.\w+)*:\w+(\.\w+)*$")]
+    model: _Given
+    dimension: Annotated[int, Field(ge=1, le=16_000)]
+
+
+_EMBED = TypeAdapter(dict[Annotated[str, Field(pattern=r"^[^.]*[^.\s][^.]*$")], Embedding])
+
+
+def parse_embed(embed: Mapping[str, Any]) -> dict[str, Embedding]:
+    """Return the entries of a checked `embed`."""
+    return _EMBED.validate_python(embed)
+
+
+def check_embed(embed: dict[str, Any]) -> dict[str, Any]:
+    """An `embed` as it is, refused if it has a wrong entry."""
+    try:
+        parse_embed(embed)
+    except ValidationError as error:
+        found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
+        raise values.parameter_problem(f"is wrong at {'; '.join(found)}", _REMEDY) from None
+    return embed
+
+
+def with_vector_fields(mapping: Mapping[str, Any], entries: Mapping[str, Embedding]) -> dict[str, Any]:
+    """Return the user's mapping, in which each vector is a `knn_vector`; its other options, as `method`, stay."""
+    merged = dict(mapping)
+    for name, entry in entries.items():
+        given = merged.get(name, {})
+        if isinstance(given, Mapping):  # else it is refused as any mapping is
+            merged[name] = {**given, "type": "knn_vector", "dimension": entry.dimension}
+    return merged

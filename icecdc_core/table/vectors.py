@@ -1,0 +1,253 @@
+"""Vectors of texts: a model makes each once, an Iceberg table keeps it, and documents get it from there.
+
+A vector is known by the SHA-256 of its text and the version of the model. What is missing is stored before a batch
+begins; what reads documents later (a validation, a repair) never asks the model. Two runs may store the vector of one
+text twice: the older one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from math import ceil
+from operator import attrgetter
+from threading import Event, Timer
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
+
+from icecdc_core.columns import OWN_PREFIX, is_insert, quoted
+from icecdc_core.dependencies import keep_archive_caches
+from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
+from icecdc_core.logs import event
+from icecdc_core.session.java_causes import failure_message, root_cause
+from icecdc_core.session.jvm import persisted
+from icecdc_core.table.catalogs import create_table_once, describe_failure
+from icecdc_core.table.select import open_projection
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.config.embed import Embedding
+    from icecdc_core.table.source import Source
+
+SCHEMA = "model string, text_sha256 string, dimension int, vector array<float>, embedded_at timestamp"
+# Vectors are looked up by digests, in any order: rows of a file are sorted by them and come in small groups, so that
+# the vectors of a few texts are found without reading all.
+_PROPERTIES = {
+    "write.distribution-mode": "none",
+    "write.parquet.row-group-size-bytes": str(1024 * 1024),
+    "commit.retry.num-retries": "20",  # of runs of several indexes
+}
+_TEXT, _KEY, _VECTOR = (f"{OWN_PREFIX}{name}" for name in ("text", "text_sha256", "vector"))
+FEW_TEXTS = 200
+"""Iceberg compares no more values with the bounds of a file."""
+_TEXTS_OF_A_TASK = 32
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The vectors in the documents of a source."""
+
+    table: str
+    fields: Mapping[str, Embedding]
+    computed_from: frozenset[str]
+    """The columns that texts are computed from."""
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """What positions keep: another text or model needs another index, another import path does not."""
+        return {name: entry.model_dump(exclude={"function"}) for name, entry in self.fields.items()}
+
+
+def open_embeddings(source: Source, config: SyncConfig) -> Source:
+    """Return a source whose documents have vectors; their texts are analysed before anything is read."""
+    spark, schema, computed_from, nested = source.table.spark, source.schema, frozenset[str](), source.nested
+    if not config.embed:
+        return source
+    columns = source.projection.repeated if source.projection else {name: name for name in schema.names}
+    for name, entry in config.embeddings.items():
+        if name.lower() in (known.lower() for known in schema.names):
+            raise _refused(name, "is a field of the document, too", "give it another name")
+        try:
+            found = open_projection(spark, source.schema, [f"({entry.text}\n) AS {_TEXT}"], "", (), {})
+        except ConfigError as error:
+            problem = error.message.removeprefix("select ").replace("the table's columns", "the document's fields")
+            remedy = (
+                f"give a deterministic expression over the fields of the document: {', '.join(source.schema.names)}"
+            )
+            raise _refused(name, problem, remedy) from error
+        if not isinstance(found.schema[_TEXT].dataType, StringType):
+            kind = found.schema[_TEXT].dataType.simpleString()
+            raise _refused(name, f"has a text of the type {kind}", "give a string, with concat_ws(' ', a, b) or a cast")
+        paths = (path.partition(".") for path in found.computed_from)
+        computed_from |= {f"{columns[field]}{dot}{rest}" for field, dot, rest in paths if field in columns}
+        if found.used_columns & config.nest.keys():  # whatever changes the type of a nested value may change the text
+            nested = {table: _recomputing(each) for table, each in nested.items()}
+        schema = StructType([*schema.fields, StructField(name, ArrayType(FloatType()))])
+    table = ".".join(map(quoted, config.embed_parts))
+    return replace(source, schema=schema, nested=nested, embeddings=Embeddings(table, config.embeddings, computed_from))
+
+
+def _recomputing(source: Source) -> Source:
+    assert source.projection is not None
+    return replace(source, projection=replace(source.projection, computed_from=frozenset(source.columns)))
+
+
+def _refused(field: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(f"embed.{field} {problem}", subject="embed", value=field, remedy=remedy)
+
+
+def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: bool = True) -> DataFrame:
+    """Add the vectors of documents; without ``required``, one that is not stored is null.
+
+    If there are few rows, their texts are collected first, and only their vectors are read.
+    """
+    if source.embeddings is None:
+        return rows
+    for name, entry in source.embeddings.fields.items():
+        columns = [F.col(quoted(column)) for column in rows.columns]
+        rows = rows.withColumn(_KEY, F.sha2(_text(entry), 256))
+        vectors = stored_vectors(rows.sparkSession, source.embeddings.table, entry)
+        if few:
+            keys = rows.select(_KEY).where(F.col(_KEY).isNotNull()).distinct().collect()
+            vectors = vectors.where(F.col(_KEY).isin([key for (key,) in keys]))
+        # Not a row number: Spark would sort all vectors before it shuffles them, too.
+        oldest = Window.partitionBy(_KEY).orderBy("embedded_at", _VECTOR)
+        vectors = vectors.withColumn(_TEXT, F.lag(F.lit(1)).over(oldest)).where(F.col(_TEXT).isNull())
+        rows = rows.join(vectors.select(_KEY, _VECTOR), _KEY, "left")
+        vector = F.col(_VECTOR)
+        if required:
+            missing = F.raise_error(F.lit(f"{NO_VECTOR_MESSAGE} embed.{name}"))
+            vector = F.when(F.col(_KEY).isNull() | vector.isNotNull(), vector).otherwise(missing)
+        rows = rows.select(*columns, vector.alias(name))
+    return rows
+
+
+def _text(entry: Embedding) -> Column:
+    """The text of a document; null for a row that is no document, whose fields may be null."""
+    return F.when(is_insert(), F.expr(entry.text))
+
+
+def stored_vectors(spark: SparkSession, table: str, entry: Embedding) -> DataFrame:
+    """Return the vectors of a model, by the digest of their text."""
+    with _usable_table(table):
+        if spark.catalog.tableExists(table):
+            spark.sql(f"REFRESH TABLE {table}")  # another process may have stored some
+            known = spark.table(table)
+        else:
+            known = spark.createDataFrame([], SCHEMA)
+    known = known.where((F.col("model") == entry.model) & (F.col("dimension") == entry.dimension))
+    return known.select(F.col("text_sha256").alias(_KEY), F.col("vector").alias(_VECTOR), "embedded_at")
+
+
+def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float) -> None:
+    """Let the models make the vectors that documents of these rows need and that are not stored yet."""
+    assert source.embeddings is not None
+    spark, table = rows.sparkSession, source.embeddings.table
+    for name, entry in source.embeddings.fields.items():
+        texts = rows.select(_text(entry).alias(_TEXT)).where(F.col(_TEXT).isNotNull()).distinct()
+        texts = texts.withColumn(_KEY, F.sha2(_TEXT, 256))
+        known = stored_vectors(spark, table, entry).select(_KEY)
+        with persisted(texts.join(known, _KEY, "left_anti")) as missing:
+            if count := missing.count():
+                event(f"making the vectors of {count:,} texts", field=name, model=entry.model)
+                with _usable_table(table):
+                    create_table_once(spark, table, SCHEMA, _PROPERTIES, partition="model")
+                _store(name, entry, missing, count, table, timeout_seconds)
+
+
+def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: str, timeout_seconds: float) -> None:
+    spark = missing.sparkSession
+    tasks = min(spark.sparkContext.defaultParallelism, ceil(count / _TEXTS_OF_A_TASK))
+    vectors = (
+        missing.repartitionByRange(tasks, _KEY)
+        .sortWithinPartitions(_KEY)
+        .mapInArrow(_embedder(entry), "text_sha256 string, vector array<float>")
+        .withColumns({"model": F.lit(entry.model), "dimension": F.lit(entry.dimension)})
+        .withColumn("embedded_at", F.current_timestamp())
+    )
+    with _time_limit(spark, timeout_seconds) as expired:
+        try:
+            vectors.select(*spark.table(table).columns).writeTo(table).append()
+        except (PySparkException, Py4JError) as error:
+            problem = f"failed: {failure_message(root_cause(error))}"
+            if expired.is_set():
+                problem = f"took longer than {timeout_seconds:g} seconds (embed_timeout_seconds)"
+            raise EmbeddingError(
+                f"The model of embed.{name} {problem}",
+                subject="embed",
+                value={name: entry.function},
+                remedy="correct the function, or give it more time or fewer texts at once (embed_timeout_seconds, for "
+                "an export export_group_bytes); nothing was written, and vectors that are stored are not made again",
+            ) from error
+
+
+def _embedder(entry: Embedding) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def embed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_archive_caches()
+        module, _, name = entry.function.partition(":")
+        function = attrgetter(name)(import_module(module))
+        for batch in batches:
+            if batch.num_rows:
+                vectors = checked_vectors(function(batch.column(_TEXT).to_pandas()), batch.num_rows, entry.dimension)
+                yield pa.RecordBatch.from_arrays([batch.column(_KEY), vectors], names=["text_sha256", "vector"])
+
+    return embed
+
+
+def checked_vectors(found: Any, count: int, dimension: int) -> pa.Array:
+    """Return what a model made of texts; refused unless each has one finite vector of the dimension."""
+    vectors = list(found)
+    if len(vectors) != count:
+        raise ValueError(f"it returned {len(vectors)} vectors of {count} texts")
+    lengths = {len(vector) for vector in vectors}
+    if lengths != {dimension}:
+        raise ValueError(f"it returned vectors of {sorted(lengths - {dimension})[0]} numbers, not {dimension}")
+    numbers = np.asarray(vectors, dtype="float32")
+    if not np.isfinite(numbers).all():
+        raise ValueError("it returned a number that is not finite")
+    offsets = np.arange(0, numbers.size + 1, dimension, dtype="int32")
+    return pa.ListArray.from_arrays(offsets, pa.array(numbers.ravel()))
+
+
+@contextmanager
+def _time_limit(spark: SparkSession, seconds: float) -> Iterator[Event]:
+    """Cancel Spark's jobs of the block when the time is over; the event says whether it was."""
+    context, tag, expired = spark.sparkContext, f"icecdc-embed-{uuid4().hex}", Event()
+
+    def cancel() -> None:
+        expired.set()
+        context.cancelJobsWithTag(tag)
+
+    timer = Timer(seconds, cancel)
+    timer.daemon = True
+    context.addJobTag(tag)
+    if seconds:
+        timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+        context.removeJobTag(tag)
+
+
+@contextmanager
+def _usable_table(table: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise ConfigError(
+            f"The table of vectors cannot be used: {describe_failure(error)[:500]}",
+            subject="embed_table",
+            value=table,
+            remedy="name a table catalog.namespace.table in embed_table that this user may create, read and write",
+        ) from error

@@ -1,0 +1,187 @@
+"""Vectors of texts: each text is embedded once, and a failing model stops a run before it writes anything."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.store import PositionStore
+from icecdc_core.errors import ConfigError, EmbeddingError, IndexConflictError, SchemaChangeError
+from tests.nested_shop import Shop
+from tests.stub_model import DIMENSION, Model, vector
+
+LUCENE = {"method": {"name": "hnsw", "engine": "lucene", "space_type": "l2"}}
+
+
+@pytest.fixture
+def model(name):
+    model = Model(name)
+    yield model
+    shutil.rmtree(model.folder)
+
+
+@pytest.fixture
+def embed(name):
+    """The parameters of a vector of an expression over the document."""
+    entry = {"function": "tests.stub_model:embed", "model": f"letters of {name}", "dimension": DIMENSION}
+    return lambda text, **more: {
+        "embed": {"vector": {"text": f"'{name} ' || {text}", **entry, **more}},
+        "embed_table": f"lake.ns.{name}_vectors",
+        "mapping": {"vector": LUCENE},
+    }
+
+
+@pytest.fixture
+def config(make_config, embed, model, spark, name):
+    yield make_config(**embed("title"))
+    spark.sql(f"DROP TABLE IF EXISTS lake.ns.{name}_vectors")
+
+
+@pytest.fixture
+def films(sql):
+    sql("CREATE TABLE {t} (id INT, title STRING, price INT) USING iceberg")
+    sql("INSERT INTO {t} VALUES (1, 'Abba', 5), (2, 'Hedgehog', 5), (3, NULL, 5), (4, 'Abba', 6)")
+
+
+def _vectors(documents):
+    return {key: document.get("vector") for key, document in documents.items()}
+
+
+@pytest.mark.usefixtures("films")
+class DescribeVectorsOfTexts:
+    def it_embeds_a_text_once(self, spark, sql, name, config, model, indexed, opensearch):
+        export_table(spark, config)
+        assert model.calls() == ["Abba", "Hedgehog"]
+        expected = {str(key): title and vector(f"{name} {title}") for key, title in enumerate(
+            ["Abba", "Hedgehog", None, "Abba"], 1)}  # fmt: skip
+        assert _vectors(indexed()) == expected
+
+        sql("UPDATE {t} SET price = price + 1")
+        assert sync_changes(spark, config).upserts == 4
+        sql("INSERT OVERWRITE {t} SELECT id, title, price + 1 FROM {t}")
+        sql("DELETE FROM {t} WHERE id = 4")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes) == (3, 1)
+        export_table(spark, config)
+        assert validate_table(spark, config).ok
+        sql("INSERT INTO {t} VALUES (5, 'Cafe', 1), (6, 'Hedgehog', 1)")
+        assert sync_changes(spark, config.replace(dry_run=True)).upserts == 2
+        assert model.calls() == []
+
+        sync_changes(spark, config)
+        sql("UPDATE {t} SET title = 'Decade' WHERE id = 2")
+        sync_changes(spark, config)
+        assert model.calls() == ["Cafe", "Decade"]
+        found = validate_table(spark, config)
+        assert (found.ok, found.source_rows) == (True, 5)
+        query = {"knn": {"vector": {"vector": vector(f"{name} Decade"), "k": 1}}}
+        hits = opensearch.search(index=name, body={"query": query})["hits"]["hits"]
+        assert [hit["_source"]["title"] for hit in hits] == ["Decade"]
+
+    @pytest.mark.parametrize(
+        ("how", "limit", "says"),
+        [("fails", 0, "RuntimeError: the model has no memory"), ("hangs", 2, "longer than 2 sec")],
+    )
+    def it_writes_nothing_when_the_model_fails(self, spark, sql, config, model, indexed, opensearch, how, limit, says):
+        limited = config.replace(embed_timeout_seconds=limit)
+        (model.folder / how).touch()
+        with pytest.raises(EmbeddingError, match=rf"embed\.vector .*{says}"):
+            export_table(spark, limited)
+        assert opensearch.indices.get(index=f"{config.index}*") == {}
+        (model.folder / how).unlink()
+        export_table(spark, config)
+
+        before, position = indexed(), PositionStore(opensearch, config).read()
+        sql("INSERT INTO {t} VALUES (5, 'Cafe', 1)")
+        sql("DELETE FROM {t} WHERE id = 1")
+        (model.folder / how).touch()
+        with pytest.raises(EmbeddingError, match=says):
+            sync_changes(spark, limited)
+        assert (indexed(), PositionStore(opensearch, config).read()) == (before, position)
+        (model.folder / how).unlink()
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes) == (1, 1)
+        assert validate_table(spark, config).ok
+
+    def it_refuses_vectors_of_another_length(self, spark, make_config, embed, config):
+        wrong = make_config(**embed("title", dimension=3))
+        with pytest.raises(EmbeddingError, match="vectors of 8 numbers, not 3"):
+            export_table(spark, wrong)
+
+    def it_reads_a_vector_once_that_is_stored_twice(self, spark, sql, config, model, indexed):
+        export_table(spark, config)
+        before, vectors = indexed(), ".".join(config.embed_parts)
+        sql(f"INSERT INTO {vectors} SELECT * FROM {vectors}")
+        assert validate_table(spark, config).ok
+        sql("UPDATE {t} SET price = price + 1 WHERE id > 1")
+        assert sync_changes(spark, config).upserts == 3
+        export_table(spark, config)
+        assert _vectors(indexed()) == _vectors(before)
+
+    def it_asks_no_model_for_a_validation_or_a_repair(self, spark, sql, config, model, indexed, opensearch):
+        export_table(spark, config)
+        opensearch.update(index=config.index, id="2", body={"doc": {"vector": [1] * DIMENSION}}, refresh="true")
+        assert validate_table(spark, config).stale_ids == ["2"]
+        assert validate_table(spark, config.replace(repair=True)).ok
+        sql(f"DELETE FROM {'.'.join(config.embed_parts)}")
+        before = model.calls(), indexed()
+        assert validate_table(spark, config).stale_ids == ["1", "2", "4"]
+        with pytest.raises(EmbeddingError, match="run the export"):
+            validate_table(spark, config.replace(repair=True))
+        assert (model.calls(), indexed()) == ([], before[1])
+        export_table(spark, config)  # the remedy
+        assert len(model.calls()) == 2
+        assert validate_table(spark, config).ok
+
+    def it_takes_another_model_or_text_for_another_index(self, spark, make_config, embed, config, model, indexed):
+        export_table(spark, config)
+        model.calls()
+        moved = {"vector": {**config.embed["vector"], "function": "tests.stub_model:Model"}}
+        assert sync_changes(spark, config.replace(embed=moved)).strategy == "none"
+        newer = make_config(**embed("title", model="newer"))
+        with pytest.raises(SchemaChangeError, match="embed"):
+            sync_changes(spark, newer)
+        sync_changes(spark, newer.replace(on_schema_change="reexport"))
+        assert model.calls() == ["Abba", "Hedgehog"]
+        with pytest.raises(IndexConflictError, match="embed"):
+            export_table(spark, config.replace(embed={}, mapping={}))
+
+    @pytest.mark.parametrize(
+        ("entry", "problem"),
+        [
+            ({"text": "title || rand()"}, "is not deterministic"),
+            ({"text": "price"}, "has a text of the type int"),
+            ({"text": "no_field"}, "is not a selection of the document's fields"),
+            ({"text": "explode(array(title))"}, "does not make one row"),
+        ],
+    )
+    def it_refuses_a_text_that_is_none_of_a_document(self, spark, config, entry, problem):
+        wrong = {"vector": {**config.embed["vector"], **entry}}
+        with pytest.raises(ConfigError, match=rf"embed\.vector {problem}"):
+            export_table(spark, config.replace(embed=wrong))
+        with pytest.raises(ConfigError, match=r"embed\.Title is a field"):
+            export_table(spark, config.replace(embed={"Title": config.embed["vector"]}))
+
+
+def it_embeds_texts_of_several_tables(spark, name, make_config, embed, model, indexed, opensearch):
+    shop = Shop(spark, name)
+    shop.fill()
+    text = "concat_ws(' ', title, language.name, actors.name)"
+    config = make_config(**shop.spec, **embed(text))
+    export_table(spark, config)
+    assert model.calls() == ["Alien English BO ANA", "Brazil English ANA", "Coma", "Dune French CY ANA"]
+    shop.sql("UPDATE {actor} SET name = 'Bea' WHERE actor_id = 11")
+    shop.sql("UPDATE {country} SET name = 'Espana'")
+    assert sync_changes(spark, config).upserts == 3
+    calls = model.calls()
+    assert calls == ["Alien English BEA ANA"]
+    found = indexed()
+    assert found["1"]["vector"] == vector(f"{name} {calls[0]}")
+    assert {key: {**each, "vector": None} for key, each in found.items()} == {
+        key: {**each, "vector": None} for key, each in shop.documents().items()
+    }
+    assert validate_table(spark, config).ok
+    shop.drop()
+    spark.sql(f"DROP TABLE lake.ns.{name}_vectors")

@@ -1,0 +1,50 @@
+"""The entries of `embed`, and the mapping of their fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import ConfigError
+
+ENTRY = {"text": "title", "function": "models.small:embed", "model": "small-1", "dimension": "3"}
+
+
+def config(entry=None, field="vector", **parameters):
+    return SyncConfig(table="lake.shop.film", embed={field: {**ENTRY, **(entry or {})}}, **parameters)
+
+
+class DescribeEmbed:
+    @pytest.mark.parametrize(
+        ("entry", "field"),
+        [
+            ({"text": " "}, "vector"),
+            ({"function": "models.small"}, "vector"),
+            ({"function": "models small:embed"}, "vector"),
+            ({"dimension": 0}, "vector"),
+            ({"model": None}, "vector"),
+            ({"batch": 3}, "vector"),
+            ({}, "a.vector"),
+            ({}, " "),
+        ],
+    )
+    def it_refuses_a_wrong_entry(self, entry, field):
+        with pytest.raises(ConfigError, match="embed"):
+            config(entry, field)
+
+    def it_keeps_vectors_beside_the_table_unless_another_is_named(self):
+        assert config().embed_parts == ("lake", "shop", "icecdc_embeddings")
+        assert config(embed_table="lake.a.b").embed_parts == ("lake", "a", "b")
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({}, {}),
+            ({"method": {"engine": "lucene"}}, {"method": {"engine": "lucene"}}),
+            ({"type": "float", "dimension": 4}, {}),
+        ],
+    )
+    def it_maps_a_vector_over_the_mapping(self, given, expected):
+        found = config(mapping={"title": {"type": "keyword"}, "vector": given}).full_mapping
+        vector = {"type": "knn_vector", "dimension": 3, **expected}
+        assert found == {"title": {"type": "keyword"}, "vector": vector}
