@@ -34,7 +34,7 @@ from icecdc_core.documents.nest import (
     used_changes,
 )
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.jvm import java_class, unpersist
+from icecdc_core.session.jvm import unpersist
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
@@ -82,7 +82,10 @@ class TableStates:
         return rows if wanted is None else self.computed(matching_keys(place, rows, texts, wanted))[0]
 
     def computed(self, frame: DataFrame, distinct: bool = False) -> tuple[DataFrame, int]:
-        """Return the rows of a frame and their number: few in the driver, where joins cost little; many in a cache."""
+        """Return the rows of a frame and their number: few in the driver, where joins cost little; many in a cache.
+
+        Of ``distinct`` rows, few may be there repeatedly.
+        """
         spark = frame.sparkSession
         few = frame.limit(_FEW + 1)._jdf.collectAsList()
         if few.size() > _FEW:
@@ -91,8 +94,6 @@ class TableStates:
             if (count := frame.count()) > _FEW:
                 return frame, count
             few = frame._jdf.collectAsList()
-        if distinct:
-            few = java_class(spark, "java.util.ArrayList")(java_class(spark, "java.util.LinkedHashSet")(few))
         schema = frame._jdf.schema()
         return DataFrame(spark._jsparkSession.createDataFrame(few, schema), spark), few.size()
 
@@ -212,7 +213,7 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         if not images:
             return NetChanges()
         ids = [private_identifier(name) for name in source.identifier_columns]
-        roots, count = states.computed(find_affected_roots(tree, images, states).toDF(*ids), distinct=True)
+        roots, count = states.computed(find_affected_roots(tree, images, states).distinct().toDF(*ids))
         if count > config.max_fan_out and not config.dry_run:
             raise ConfigError(
                 f"The changes of nested tables affect {count:,} documents of '{config.index}'",

@@ -54,10 +54,9 @@ class DescribeDocumentsOfSeveralTables:
             shop.sql(statement)
             expected, before = shop.documents(), indexed()
             changed = {key for key in {*expected, *before} if expected.get(key) != before.get(key)}
-            dry = sync_changes(spark, config.replace(dry_run=True))
             report = sync_changes(spark, config)
             assert indexed() == expected, what
-            assert report.upserts + report.deletes == dry.upserts + dry.deletes == len(changed), what
+            assert report.upserts + report.deletes == len(changed), what
             assert len(report.nested_snapshots) == 5
         found = validate_table(spark, config)
         assert (found.ok, found.source_rows) == (True, len(shop.documents()))
@@ -176,3 +175,13 @@ class DescribeDocumentsOfSeveralTables:
         sync_changes(spark, config)
         assert indexed()["3"]["language"] == {"language_id": 9, "name": "Welsh", "note": "x", "iso": "cy"}
         assert validate_table(spark, config).ok
+
+    def it_updates_roots_with_binary_identifiers(self, spark, sql, shop, make_config, indexed):
+        sql("CREATE TABLE {t} (id BINARY, title STRING, language_id INT) USING iceberg")
+        sql("INSERT INTO {t} VALUES (X'0A', 'Alien', 1), (X'0B', 'Brazil', 2)")
+        spec = {"alias": "f", "nest": {"language": shop.spec["nest"]["language"]}}
+        config = make_config(**spec)
+        export_table(spark, config)
+        sql("UPDATE {t} SET title = 'Aliens' WHERE id = X'0A'")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes, indexed()["Cg=="]["title"]) == (1, 0, "Aliens")
