@@ -187,7 +187,8 @@ def _shown_fields(sample: Sequence[RowChange]) -> tuple[list[str], int]:
 def find_differences(view: View) -> Differences:
     """Compare the two snapshots that the parameters name; reads only data files that differ between them."""
     start, end, note = view.chosen
-    found = Differences(start, end, notes=(note,) if note else ())
+    nested = "Rows of nested tables are as they are now, on both sides." if view.source.nested else ""
+    found = Differences(start, end, notes=tuple(filter(None, (note, nested))))
     if end is None or start == end:
         return found
     with view.reading() as source:

@@ -126,6 +126,9 @@ def look_up_document(view: View, differences: Differences) -> DocumentView:
         found = DocumentView(document_id, rows=_current_rows(source, document_id))
         if source.head is not None:
             found = replace(found, **_history(source, source.head, document_id, view.config.max_snapshots))
+        if tables := list(source.nested):
+            note = f"This document also has rows of {len(tables)} other tables, whose changes are not shown here"
+            found = replace(found, searched=f"{found.searched} {note}: {', '.join(tables)}.".strip())
     problem = view.missing
     if not problem:
         try:

@@ -11,6 +11,7 @@ from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.card import report_html
 from icecdc_core.reporting.exit_states import failure_of, failure_report, reason_without_values
 from icecdc_core.reporting.reports import Report, RunReport
+from icecdc_core.runs.nested import heads
 
 if TYPE_CHECKING:
     from icecdc_core.explore.differences import Differences
@@ -28,6 +29,8 @@ class ExploreReport(Report):
         kind: ``explore``.
         snapshot_id: The table's current snapshot; null if it is empty.
         position_snapshot_id: The snapshot that the index equals; null if it has no position or cannot be read.
+        nested_snapshots: The current snapshot of each nested table.
+        position_nested_snapshots: The snapshot of each nested table that the index equals.
         snapshots: How many snapshots the table has.
         changes: The two snapshots that were compared, and the counts of what changed.
         next_sync: What the next sync would do.
@@ -42,6 +45,8 @@ class ExploreReport(Report):
     kind: str = "explore"
     snapshot_id: int | None = None
     position_snapshot_id: int | None = None
+    nested_snapshots: dict[str, int | None] = field(default_factory=dict)
+    position_nested_snapshots: dict[str, int | None] = field(default_factory=dict)
     snapshots: int = 0
     changes: dict[str, Any] = field(default_factory=dict)
     next_sync: dict[str, Any] = field(default_factory=dict)
@@ -65,6 +70,8 @@ def explore_report(
         index=view.config.index,
         snapshot_id=view.source.head,
         position_snapshot_id=view.position_snapshot_id,
+        nested_snapshots=heads(view.source),
+        position_nested_snapshots=view.position.nested_snapshots if view.position else {},
         snapshots=snapshots.snapshots,
         changes=differences.to_dict(),
         next_sync=next_sync.to_dict(),

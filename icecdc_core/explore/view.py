@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.store import PositionStore
+from icecdc_core.config.nest import iterate_entries
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
@@ -21,7 +22,7 @@ from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.metadata import Snapshot, TableMetadata
-from icecdc_core.table.snapshots import ancestors, committed_at, operation, rows_added, rows_removed
+from icecdc_core.table.snapshots import ancestors, committed_at, lag, operation, rows_added, rows_removed
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def choose_snapshots(
     parent = known[changing].parent_snapshot_id
     if parent is not None and parent not in known:
         return SnapshotRange(None, None, f"The snapshot before {changing} has expired: nothing to compare with.")
-    reason = "The index is up to date, so these are the changes" if position == end else "The changes"
+    reason = "The index has every snapshot, so these are the changes" if position == end else "The changes"
     return SnapshotRange(parent, end, f"{reason} of snapshot {changing} alone.")
 
 
@@ -211,19 +212,24 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
 
 @dataclass(frozen=True, repr=False)
 class TimeLine(Part):
-    """The newest snapshots of a table, and where its index stands."""
+    """The newest snapshots of a table, and where its index stands; of nested tables the newest one."""
 
     entries: tuple[dict[str, Any], ...]
     snapshots: int
     notes: tuple[str, ...] = ()
+    nested: tuple[dict[str, Any], ...] = ()
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield the notes and the snapshots as a table, newest first."""
         import pandas as pd
 
+        from icecdc_core.reporting.tables import Heading
+
         yield f"{len(self.entries):,} of {self.snapshots:,} snapshots; max_snapshots shows more."
         yield from self.notes
         yield pd.DataFrame(list(self.entries))
+        yield Heading("Nested tables") if self.nested else ""
+        yield pd.DataFrame(list(self.nested), dtype=object)  # a missing snapshot would make the ids floats
 
 
 def show_time_line(view: View) -> TimeLine:
@@ -238,7 +244,24 @@ def show_time_line(view: View) -> TimeLine:
         )
     if position is not None and metadata.snapshot_by_id(position) is None:
         notes.append(f"The snapshot of the index, {position}, has expired.")
-    return TimeLine(entries, len(metadata.snapshots), tuple(filter(None, notes)))
+    return TimeLine(entries, len(metadata.snapshots), tuple(filter(None, notes)), tuple(_nested_tables(view)))
+
+
+def _nested_tables(view: View) -> Iterator[dict[str, Any]]:
+    stored = view.position.nested_snapshots if view.position else {}
+    for name, each in view.source.nested.items():
+        fields = (
+            path
+            for path, entry in iterate_entries(view.config.entries)
+            if name in (entry.table, entry.through and entry.through.table)
+        )
+        yield {
+            "table": name,
+            "fields": ", ".join(fields),
+            "position_snapshot_id": stored.get(name),
+            "current_snapshot_id": each.head,
+            "snapshots_behind": lag(each.metadata, stored.get(name), each.head)[0] if view.position else None,
+        }
 
 
 def time_line(metadata: TableMetadata, head: int | None, position: int | None, most: int) -> tuple[dict[str, Any], ...]:

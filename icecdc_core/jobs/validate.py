@@ -121,6 +121,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             snapshot_id=snapshot_id,
             position_snapshot_id=position.snapshot_id,
             nested_snapshots=nested,
+            position_nested_snapshots=position.nested_snapshots,
             repaired=repaired,
             seconds=run.seconds,
             stage_seconds=run.stage_seconds,

@@ -54,6 +54,12 @@ def moment(text: str) -> str:
     return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC" if text else ""
 
 
+def snapshots_text(snapshot_id: int | None, nested: Mapping[str, int | None]) -> str:
+    """Return the snapshot of a table and those of its nested tables as a person reads them."""
+    others = ", ".join(f"{table} {each}" for table, each in nested.items())
+    return f"snapshot {snapshot_id}" + (f" ({others})" if others else "")
+
+
 _SAFE = (
     "No. The table is only read, and the position of the index moves after the last document of a batch is written: "
     "the next run repeats or resumes what this one began, without loss and without duplicates."

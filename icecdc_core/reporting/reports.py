@@ -28,6 +28,7 @@ from icecdc_core.reporting.card import (
     report_html,
     report_page,
     rewritten_figure,
+    snapshots_text,
 )
 from icecdc_core.reporting.exit_states import utc_now
 
@@ -264,6 +265,7 @@ class ValidationReport(Report):
         snapshot_id: The snapshot compared with; null for an empty table.
         position_snapshot_id: The snapshot that the index should equal; null for an empty table.
         nested_snapshots: The snapshot of each nested table compared with.
+        position_nested_snapshots: The snapshot of each nested table that the index should equal.
         repaired: Documents written or deleted by ``repair``; the counts above are those after it.
         seconds: Seconds the run took.
         stage_seconds: Seconds spent in each stage, by its name.
@@ -284,6 +286,7 @@ class ValidationReport(Report):
     snapshot_id: int | None = None
     position_snapshot_id: int | None = None
     nested_snapshots: dict[str, int | None] = field(default_factory=dict)
+    position_nested_snapshots: dict[str, int | None] = field(default_factory=dict)
     repaired: int = 0
     seconds: float = 0.0
     stage_seconds: dict[str, float] = field(default_factory=dict)
@@ -296,10 +299,12 @@ class ValidationReport(Report):
 
     def card(self) -> Card:
         """What a person sees first."""
-        behind = self.snapshot_id != self.position_snapshot_id
+        compared = snapshots_text(self.snapshot_id, self.nested_snapshots)
+        position = snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
+        behind = compared != position
         word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if behind else ("differs", "repair")
-        lag = f"the index is at snapshot {self.position_snapshot_id}" if behind else "none"
-        counts = f"snapshot {self.snapshot_id}, {self.source_rows:,} rows, {self.index_documents:,} documents"
+        lag = f"the index is at {position}" if behind else "none"
+        counts = f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
         facts = [
             ("Compared", counts),

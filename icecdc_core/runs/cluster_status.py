@@ -17,7 +17,7 @@ from icecdc_core.commits.lock import is_gone
 from icecdc_core.commits.position import LeaseHolder, parse_position
 from icecdc_core.config.values import split_table_name
 from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card
+from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, snapshots_text
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
 from icecdc_core.table.metadata import TableMetadata
@@ -221,7 +221,8 @@ def _when(stored: object) -> str:
 
 
 def _line(status: IndexStatus) -> str:
-    parts = [f"snapshot {status.snapshot_id}" if status.snapshot_id is not None else "not exported yet"]
+    snapshots = snapshots_text(status.snapshot_id, status.nested_snapshots)
+    parts = [snapshots if status.snapshot_id is not None else "not exported yet"]
     if status.lag_snapshots is not None:
         parts.append(f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind")
     elif not status.problem:

@@ -41,3 +41,10 @@ class DescribeWhatIsShown:
         html = shown._repr_html_()
         expected = ["3 of 5 snapshots; max_snapshots shows more", "<p>a &lt; b</p>", ">15<", ">audit<"]
         assert [part for part in expected if part not in html] == []
+
+    def it_has_the_exact_snapshots_of_nested_tables(self):
+        nested = [
+            {"table": "lake.ns.l", "position_snapshot_id": at, "current_snapshot_id": 2**60 + 1} for at in (None, 1)
+        ]
+        html = TimeLine((), 0, nested=tuple(nested))._repr_html_()
+        assert html.count(f">{2**60 + 1}<") == 2

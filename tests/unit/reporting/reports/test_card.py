@@ -13,6 +13,7 @@ from icecdc_core.ingest.report import IngestReport
 from icecdc_core.reporting.card import failure_card, report_html, report_page
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport
+from icecdc_core.runs.cluster_status import IndexStatus, StatusReport
 
 SYNC = RunReport("sync", "lake.ns.t", "t", strategy="diff", snapshots=6, upserts=2551, deletes=8255, run_id="r1")
 SYNC = replace(SYNC, carryovers_removed=700_000, rows_rewritten=1_413_002, lag_snapshots=6, lag_seconds=34.0)
@@ -38,6 +39,11 @@ class DescribeTheState:
             (EQUAL, "in sync", "sync"),
             (replace(EQUAL, ok=False, stale=1), "differs", "repair"),
             (replace(EQUAL, ok=False, missing=1, snapshot_id=7, position_snapshot_id=6), "behind", "sync"),
+            (
+                replace(EQUAL, ok=False, stale=1, nested_snapshots={"l": 2}, position_nested_snapshots={"l": 1}),
+                "behind",
+                "sync",
+            ),
             (RunReport("replay", "lake.ns.t", "t", strategy="replay", upserts=2), "done", "validate"),
             (RunReport("replay", "lake.ns.t", "t", strategy="replay", rejected=2), "behind", "validate"),
             (IngestReport("j", records=5), "in sync", "ingest"),
@@ -56,6 +62,17 @@ class DescribeTheState:
         others = (SYNC, replace(SYNC, rejected=3), IDLE, replace(EQUAL, ok=False), failed(TableLockedError("x")))
         assert [red in report_html(each) for each in others] == [False] * len(others)
         assert red in report_html(failed(HistoryGapError("x")))
+
+
+class DescribeDocumentsOfSeveralTables:
+    def it_names_the_snapshot_of_every_table(self):
+        compared, position = {"a.b.l": 22, "a.b.m": None}, {"a.b.l": 21, "a.b.m": None}
+        report = replace(EQUAL, snapshot_id=7, nested_snapshots=compared, position_snapshot_id=7)
+        facts = dict(replace(report, position_nested_snapshots=position).card().facts)
+        assert facts["Compared"].startswith("snapshot 7 (a.b.l 22, a.b.m None), ")
+        assert facts["Lag"] == "the index is at snapshot 7 (a.b.l 21, a.b.m None)"
+        status = IndexStatus("t", "a.b.t", snapshot_id=7, nested_snapshots=compared)
+        assert StatusReport([status]).line.startswith("snapshot 7 (a.b.l 22, a.b.m None); ")
 
 
 class DescribeAFailure:
