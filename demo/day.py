@@ -83,8 +83,8 @@ DAY: tuple[tuple[str, str], ...] = (
             table => 'demo.flights', options => map('rewrite-all', 'true'))""",
     ),
     (
-        "Airbus planes are refitted",
-        "UPDATE lake.demo.planes SET seats = seats + 2 WHERE manufacturer LIKE 'AIRBUS%'",
+        "the Airbus A330s are refitted",
+        "UPDATE lake.demo.planes SET seats = seats + 2 WHERE model LIKE 'A330-%'",
     ),
     (
         "the weather of another morning comes in",
@@ -98,8 +98,8 @@ DAY: tuple[tuple[str, str], ...] = (
         "DELETE FROM lake.demo.airports WHERE tzone IS NULL",
     ),
     (
-        "US Airways becomes American Airlines",
-        "UPDATE lake.demo.airlines SET name = 'American Airlines Inc. (formerly US Airways)' WHERE carrier = 'US'",
+        "an airline gets another name",
+        "UPDATE lake.demo.airlines SET name = 'Hawaiian Airlines (Alaska Air Group)' WHERE carrier = 'HA'",
     ),
 )
 

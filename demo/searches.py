@@ -1,4 +1,4 @@
-"""Three searches that the demo tries at its end: a place, a code, and a masked value; and commands to try next."""
+"""Searches that the demo tries at its end: places, codes, nested fields, one shard, a masked value; and commands."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Search(NamedTuple):
     target: str
     body: dict[str, Any]
     answer: Callable[[dict[str, Any]], str]
+    routing: str = ""
 
 
 def _names(found: dict[str, Any]) -> str:
@@ -33,6 +34,14 @@ def _names(found: dict[str, Any]) -> str:
 
 def _total(found: dict[str, Any]) -> str:
     return f"{found['hits']['total']['value']:,}"
+
+
+def _total_of_shards(found: dict[str, Any]) -> str:
+    return f"{_total(found)}, from {found['_shards']['total']} of 3 shards"
+
+
+def _count(*filters: dict[str, Any]) -> dict[str, Any]:
+    return {"size": 0, "track_total_hits": True, "query": {"bool": {"filter": [*filters]}}}
 
 
 SEARCHES = (
@@ -49,29 +58,32 @@ SEARCHES = (
     Search(
         "How many United flights left LaGuardia more than two hours late?",
         "demo-flights",
-        {
-            "size": 0,
-            "track_total_hits": True,
-            "query": {
-                "bool": {
-                    "filter": [
-                        {"term": {"carrier": "UA"}},
-                        {"term": {"origin": "LGA"}},
-                        {"range": {"dep_delay": {"gt": 120}}},
-                    ]
-                }
-            },
-        },
+        _count({"term": {"carrier": "UA"}}, {"term": {"origin": "LGA"}}, {"range": {"dep_delay": {"gt": 120}}}),
         _total,
+    ),
+    Search(
+        "How many flights did the new name of an airline rewrite? The airline is nested in each of them.",
+        "demo-flights",
+        _count({"match_phrase": {"airline.name": "Alaska Air Group"}}),
+        _total,
+    ),
+    Search(
+        "How many flights took a Boeing to an airport above 5,000 feet? The plane and the airport are nested.",
+        "demo-flights",
+        _count({"term": {"plane.manufacturer": "BOEING"}}, {"range": {"dest_airport.alt": {"gt": 5000}}}),
+        _total,
+    ),
+    Search(
+        "How many flights left JFK for Honolulu? Documents are routed by their origin.",
+        "demo-flights",
+        _count({"term": {"origin": "JFK"}}, {"term": {"dest": "HNL"}}),
+        _total_of_shards,
+        routing="JFK",
     ),
     Search(
         f"How many flights had the plane {TAIL_NUMBER}, whose number is in no document?",
         "demo-flights",
-        {
-            "size": 0,
-            "track_total_hits": True,
-            "query": {"term": {"aircraft": hashlib.sha256(TAIL_NUMBER.encode()).hexdigest()}},
-        },
+        _count({"term": {"aircraft": hashlib.sha256(TAIL_NUMBER.encode()).hexdigest()}}),
         _total,
     ),
 )
@@ -80,9 +92,10 @@ SEARCHES = (
 def answers(client: OpenSearch) -> Iterator[str]:
     """Try the searches; yields each with its question and its answer, as text."""
     for search in SEARCHES:
-        found = client.search(index=search.target, body=search.body)
-        query = json.dumps(search.body["query"])
-        yield f"{search.question}\n  GET {search.target}/_search {query}\n  {search.answer(found)}"
+        routing = {"routing": search.routing} if search.routing else {}
+        found = client.search(index=search.target, body=search.body, params=routing)
+        path = f"{search.target}/_search{f'?routing={search.routing}' if search.routing else ''}"
+        yield f"{search.question}\n  GET {path} {json.dumps(search.body['query'])}\n  {search.answer(found)}"
 
 
 def commands_to_try(parameters: Mapping[str, Any], index_file: Path) -> list[str]:

@@ -20,6 +20,8 @@ def it_ends_with_commands_that_work_when_pasted(opensearch_url, tmp_path):
     given = {**os.environ, "ICECDC_OPENSEARCH_URL": opensearch_url}
     ended = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "The airline is nested" in ended.stdout
+    assert "from 1 of 3 shards" in ended.stdout
     search, status, *_, page = ended.stdout.partition("Try it:\n")[2].strip().splitlines()
     assert "arr_delay" in Path(page).read_text(encoding="utf-8")
     pasted = [
