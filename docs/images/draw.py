@@ -93,9 +93,9 @@ CHANGED = (
     ("delete", "B6 125, 1 January", "JFK", "null", "null"),
 )
 COUNTS = (
-    ("1,417,740", "rows in the files\nof six commits", "box"),
+    ("2,183,489", "rows in the files\nof six commits", "box"),
     ("10,806", "rows really\nchanged", "spark"),
-    ("10,806", "documents written\nor deleted", "store"),
+    ("11,206", "documents written,\nmoved or deleted", "store"),
     ("0", "of 329,589 rows\ndiffer from the index", "good"),
 )
 
