@@ -11,7 +11,7 @@ DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
 SEVERAL_MESSAGE = "several matches for"
 """The words by which an error of Spark is recognized as one of rows that do not fit into one nested object."""
 
-NO_VECTOR_MESSAGE = "no vector is stored of a text of"
+NO_VECTOR_MESSAGE = "no stored vector of a text of"
 """The words by which an error of Spark is recognized as one of a text that no model was asked for."""
 
 CARD = "icecdc_card"

@@ -13,6 +13,8 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from pyspark import StorageLevel
+
 from icecdc_core.changes.net_changes import (
     INSERT_ONLY,
     NetChanges,
@@ -73,6 +75,9 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
     """
     changes = _changes_of_files(source, config, plan) if plan.steps else NetChanges()
     set_fields(change_strategy=changes.strategy)  # in the log of the stage; reports group some strategies
+    if source.embeddings and changes.cached and changes.rows is not None:  # their texts are read first
+        rows = changes.rows.persist(StorageLevel.MEMORY_AND_DISK)
+        changes = replace(changes, rows=rows, cached=(*changes.cached, rows))
     return changes
 
 

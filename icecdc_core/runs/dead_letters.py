@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from icecdc_core.columns import quoted
-from icecdc_core.errors import ConfigError
 from icecdc_core.logs import event
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
-from icecdc_core.table.catalogs import create_table_once, describe_failure
+from icecdc_core.table.catalogs import create_table_once, usable_table
 
 if TYPE_CHECKING:
     from icecdc_core.commits.position import Batch
@@ -38,6 +34,7 @@ SCHEMA = (
     "status int, reason string, epoch long, from_snapshot_id long, snapshot_id long, physical_index string, "
     "run_id string, rejected_at timestamp, resolution string, resolved_at timestamp"
 )
+_ABOUT = "rejected documents", "dead_letter_table"
 _ATTEMPTS = 20
 KEY = ("index", "table", "document_id", "routing", "version", "physical_index")
 
@@ -63,7 +60,7 @@ def store_dead_letters(
         of_document = head["_id"], head.get("routing", ""), head["version"], operation, document
         rows.append((config.index, config.table, *of_document, letter["status"], letter["reason"], *of_batch))
     name = table_name(config)
-    with _usable_table(config):
+    with usable_table(*_ABOUT, name):
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
         # In a cluster that was built again an index has the name and the versions of one whose letters are resolved.
@@ -77,7 +74,7 @@ def store_dead_letters(
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
     """Return the unresolved dead letters of the index and its table; empty if there never was one."""
     name = table_name(config)
-    with _usable_table(config):
+    with usable_table(*_ABOUT, name):
         if not spark.catalog.tableExists(name):
             return spark.createDataFrame([], SCHEMA)
         return spark.table(name).where(_is_of(config) & F.col("resolution").isNull())
@@ -85,7 +82,7 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
 
 def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
     """Return the number of unresolved dead letters of the index and its table."""
-    with _usable_table(config):
+    with usable_table(*_ABOUT, table_name(config)):
         return open_dead_letters(spark, config).count()
 
 
@@ -104,7 +101,7 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
         stop=stop_after_attempt(_ATTEMPTS),
         reraise=True,
     )
-    with _usable_table(config):
+    with usable_table(*_ABOUT, name):
         for attempt in retrying:
             with attempt:
                 merge = renamed.mergeInto(name, reduce(and_, same))
@@ -119,18 +116,3 @@ def table_name(config: SyncConfig) -> str:
 def _is_of(config: SyncConfig) -> Column:
     # Clusters may have indexes of one name, and their tables may have equal ids.
     return (F.col("index") == config.index) & (F.col("table") == config.table)
-
-
-@contextmanager
-def _usable_table(config: SyncConfig) -> Iterator[None]:
-    """Name the parameter if the table of dead letters cannot be read or written."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise ConfigError(
-            f"The table of rejected documents cannot be used: {describe_failure(error)[:500]}",
-            subject="dead_letter_table",
-            value=table_name(config),
-            remedy="name a table catalog.namespace.table in dead_letter_table that this user may create and write; the "
-            "position did not move",
-        ) from error

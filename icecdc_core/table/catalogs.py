@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -12,7 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, IcecdcError, TableNotFoundError
+from icecdc_core.errors import (
+    CatalogError,
+    ConfigError,
+    DependencyError,
+    HiddenHistoryError,
+    IcecdcError,
+    TableNotFoundError,
+)
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import bundle_package, needed_bundles
 from icecdc_core.session.java_causes import causes
@@ -60,6 +67,21 @@ def create_table_once(
     except (PySparkException, Py4JError):
         if not spark.catalog.tableExists(name):  # else another run created it
             raise
+
+
+@contextmanager
+def usable_table(what: str, parameter: str, name: str) -> Iterator[None]:
+    """Name the parameter if a table of icecdc's own cannot be read or written."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise ConfigError(
+            f"The table of {what} cannot be used: {describe_failure(error)[:500]}",
+            subject=parameter,
+            value=name,
+            remedy=f"name a table catalog.namespace.table in {parameter} that this user may create and write; the "
+            "position did not move",
+        ) from error
 
 
 def describe_failure(error: PySparkException | Py4JError) -> str:

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 # What the jobs' own expressions raise. A value may have the same words, but not at the beginning of the text.
 _IDENTIFIER = re.compile(rf"\[USER_RAISED_EXCEPTION\] ((?:{DUPLICATE_MESSAGE}: |{NULL_MESSAGE} in column )[^\n]*)")
-_SEVERAL = re.compile(rf"\[USER_RAISED_EXCEPTION\] ({SEVERAL_MESSAGE} [^\n]*?)( SQLSTATE: \w+)?(\n|$)")
+_RAISED = re.compile(
+    rf"\[USER_RAISED_EXCEPTION\] ((?:{SEVERAL_MESSAGE}|{NO_VECTOR_MESSAGE}) [^\n]*?)( SQLSTATE: \w+)?(\n|$)"
+)
 # SQLSTATEs beside 22xxx: a key that a map has twice, `raise_error`, an error in a function, a text of another format.
 _EVALUATION = frozenset({"23505", "P0001", "39000", "42601"})
 # Each matches the first class on the stack that is not Java's, and the class of the exception.
@@ -95,8 +97,7 @@ def _typed_error(
     # The text of a failed expression has values of rows, which may read like any other failure.
     known = (
         _identifier_error(chain, config)
-        or _several_error(chain)
-        or _vector_error(chain)
+        or _raised_error(chain)
         or _expression_error(chain, config)
         or known_failure(text)
     )
@@ -150,26 +151,18 @@ def _identifier_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError
     return (duplicate_error if is_duplicate else null_error)(config.table, config.identifier_columns, raised)
 
 
-def _several_error(chain: Sequence[Cause]) -> IcecdcError | None:
-    """The error if several rows of a nested table match where the document has one object."""
-    raised = next((found[1] for cause in chain if (found := _SEVERAL.match(cause.text))), "")
+def _raised_error(chain: Sequence[Cause]) -> IcecdcError | None:
+    """The error of a document that cannot be put together."""
+    raised = next((found[1] for cause in chain if (found := _RAISED.match(cause.text))), "")
+    if raised.startswith(NO_VECTOR_MESSAGE):
+        remedy = "run the export, which asks the model; a validation with repair does not"
+        return EmbeddingError(f"There is {raised}", subject="embed", remedy=remedy)
     if not raised:
         return None
     return SeveralMatchesError(
         f"There are {raised}",
         subject="nest",
         remedy="nest them as an array, or narrow the rows down with row_filter or a further equality in on",
-    )
-
-
-def _vector_error(chain: Sequence[Cause]) -> IcecdcError | None:
-    """The error if a document needs a vector that was never made, or is gone."""
-    if not any(cause.text.startswith(f"[USER_RAISED_EXCEPTION] {NO_VECTOR_MESSAGE} ") for cause in chain):
-        return None
-    return EmbeddingError(
-        f"There is a document, but {NO_VECTOR_MESSAGE} it",
-        subject="embed",
-        remedy="run the export, which asks the model; a validation with repair does not",
     )
 
 

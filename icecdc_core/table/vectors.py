@@ -31,7 +31,7 @@ from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
 from icecdc_core.logs import event
 from icecdc_core.session.java_causes import failure_message, root_cause
 from icecdc_core.session.jvm import persisted
-from icecdc_core.table.catalogs import create_table_once, describe_failure
+from icecdc_core.table.catalogs import create_table_once, usable_table
 from icecdc_core.table.select import open_projection
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ _PROPERTIES = {
     "write.parquet.row-group-size-bytes": str(1024 * 1024),
     "commit.retry.num-retries": "20",  # of runs of several indexes
 }
+_ABOUT = "vectors", "embed_table"
 _TEXT, _KEY, _VECTOR = (f"{OWN_PREFIX}{name}" for name in ("text", "text_sha256", "vector"))
 FEW_TEXTS = 200
 """Iceberg compares no more values with the bounds of a file."""
@@ -139,7 +140,7 @@ def _text(entry: Embedding) -> Column:
 
 def stored_vectors(spark: SparkSession, table: str, entry: Embedding) -> DataFrame:
     """Return the vectors of a model, by the digest of their text."""
-    with _usable_table(table):
+    with usable_table(*_ABOUT, table):
         if spark.catalog.tableExists(table):
             spark.sql(f"REFRESH TABLE {table}")  # another process may have stored some
             known = spark.table(table)
@@ -160,7 +161,7 @@ def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float) -> No
         with persisted(texts.join(known, _KEY, "left_anti")) as missing:
             if count := missing.count():
                 event(f"making the vectors of {count:,} texts", field=name, model=entry.model)
-                with _usable_table(table):
+                with usable_table(*_ABOUT, table):
                     create_table_once(spark, table, SCHEMA, _PROPERTIES, partition="model")
                 _store(name, entry, missing, count, table, timeout_seconds)
 
@@ -238,16 +239,3 @@ def _time_limit(spark: SparkSession, seconds: float) -> Iterator[Event]:
     finally:
         timer.cancel()
         context.removeJobTag(tag)
-
-
-@contextmanager
-def _usable_table(table: str) -> Iterator[None]:
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise ConfigError(
-            f"The table of vectors cannot be used: {describe_failure(error)[:500]}",
-            subject="embed_table",
-            value=table,
-            remedy="name a table catalog.namespace.table in embed_table that this user may create, read and write",
-        ) from error

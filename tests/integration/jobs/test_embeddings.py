@@ -9,6 +9,10 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, EmbeddingError, IndexConflictError, SchemaChangeError
+from icecdc_core.explore.config import ExploreConfig
+from icecdc_core.explore.differences import find_differences
+from icecdc_core.explore.documents import look_up_document
+from icecdc_core.explore.view import open_view
 from tests.nested_shop import Shop
 from tests.stub_model import DIMENSION, Model, vector
 
@@ -79,6 +83,8 @@ class DescribeVectorsOfTexts:
         query = {"knn": {"vector": {"vector": vector(f"{name} Decade"), "k": 1}}}
         hits = opensearch.search(index=name, body={"query": query})["hits"]["hits"]
         assert [hit["_source"]["title"] for hit in hits] == ["Decade"]
+        view = open_view(spark, ExploreConfig(**config.model_dump(include=config.model_fields_set), document_id="5"))
+        assert look_up_document(view, find_differences(view)).agrees
 
     @pytest.mark.parametrize(
         ("how", "limit", "says"),
