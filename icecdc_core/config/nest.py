@@ -62,11 +62,22 @@ def check_nest(nest: dict[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
         raise values.parameter_problem(f"is wrong at {'; '.join(found)}", _REMEDY) from None
-    for path, _ in iterate_entries(entries):
-        if path.count(".") >= MAX_LEVELS or any(not part.strip() for part in path.split(".")):
-            problem = f"has the field '{path}', which has an empty name or is below the level {MAX_LEVELS}"
-            raise values.parameter_problem(problem, f"nest tables in at most {MAX_LEVELS} levels, names without dots")
+    _check_names(entries, "", 1)
     return nest
+
+
+def _check_names(entries: Mapping[str, Nested], outer: str, level: int) -> None:
+    names = [name.lower() for name in entries]
+    for name, entry in entries.items():
+        problem = ""
+        if "." in name or names.count(name.lower()) > 1:
+            problem = "has a dot, or is there twice (upper and lower case are the same)"
+        elif level > MAX_LEVELS:
+            problem = f"is below the level {MAX_LEVELS}"
+        if problem:
+            remedy = f"nest tables in at most {MAX_LEVELS} levels, each field with a name of its own, without dots"
+            raise values.parameter_problem(f"has the field '{outer}{name}', which {problem}", remedy)
+        _check_names(entry.nest, f"{outer}{name}.", level + 1)
 
 
 def iterate_entries(entries: Mapping[str, Nested], prefix: str = "") -> Iterator[tuple[str, Nested]]:

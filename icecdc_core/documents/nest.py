@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType, VariantType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted
@@ -177,7 +177,13 @@ def open_tree(
     opening.plain.update({(config.table, text): name for text, name in zip(texts, identifier_columns, strict=True)})
     root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))
     empty = Frames({table: spark.createDataFrame([], each) for table, each in schemas.items()}, whole=True)
-    documents = _documents(root, empty.frames[config.table], empty)
+    try:
+        documents = _documents(root, empty.frames[config.table], empty)
+    except PySparkException as error:
+        problem = f"cannot be put together: {failure_message(str(error))}"
+        raise _refused(
+            ", ".join(config.entries), problem, "look at on and order_by: their values must be comparable"
+        ) from error
     return Tree(root, documents.schema, tuple(identifier_columns), opening.used, opening.plain)
 
 
@@ -243,10 +249,14 @@ class _Opening:
         )
         wanted = f"must be equalities of {place.alias} and {above.alias}, joined by AND"
         remedy = f"write {place.alias}.<column> = {above.alias}.<column>; other conditions belong into row_filter"
-        try:
-            plan = outer.join(inner, F.expr(on))._jdf.queryExecution().analyzed()
-        except PySparkException as error:
-            raise _refused(path, f"{wanted}: {failure_message(str(error))}", remedy) from error
+
+        def joined(condition: str) -> Any:
+            try:
+                return outer.join(inner, F.expr(condition))._jdf.queryExecution().analyzed()
+            except PySparkException as error:
+                raise _refused(path, f"{wanted}: {failure_message(str(error))}", remedy) from error
+
+        plan = joined(on)
         inside, outside = plan.right().outputSet(), plan.left().outputSet()
         pairs = []
         open_ends = [plan.condition().get()]
@@ -293,13 +303,18 @@ def _ascending(entry: Nested) -> list[str]:
 # --- Which documents changed ----------------------------------------------------------------------------------------
 
 
-def find_affected_roots(tree: Tree, images: Mapping[str, DataFrame], states: States) -> DataFrame:
-    """Return the identifiers of the roots that images of rows, by the name of their table, belong to; with repeats."""
+def find_affected_roots(
+    tree: Tree, images: Mapping[str, DataFrame], states: States, own: bool = True
+) -> DataFrame | None:
+    """Return the identifiers of the roots that images of rows, by the name of their table, belong to; with repeats.
+
+    None if there are no images; without ``own`` those of the root itself do not count.
+    """
     found: list[DataFrame] = []
     reached: dict[Place, list[DataFrame]] = {}
     for place in tree.root.places():
         rows = reached.pop(place, [])
-        if place.table in images:
+        if place.table in images and (own or place.above is not None):
             rows.append(place.matching(images[place.table]))
         if place.above is None:
             found += [each.select(*map(quoted, tree.identifier_columns)) for each in rows]
@@ -308,7 +323,7 @@ def find_affected_roots(tree: Tree, images: Mapping[str, DataFrame], states: Sta
             keys = reduce(DataFrame.unionAll, [place.with_keys(each, place.keys).select(*names) for each in rows])
             above = states.rows(place.above, place.keys_above, keys)
             reached.setdefault(place.above, []).append(above)
-    return reduce(DataFrame.unionAll, found)
+    return reduce(DataFrame.unionAll, found) if found else None
 
 
 def used_changes(tree: Tree, table: str, changes: DataFrame) -> DataFrame:
@@ -371,12 +386,15 @@ def _with_entries(rows: DataFrame, outer: Place, node: Node, number: int, states
     else:
         found = _entries(node, states.rows(place, place.keys, wanted), states)
         found = found.withColumnsRenamed(dict(zip(key_names(place.keys), links, strict=True)))
-    one = _object if entry.shape == "object" else _array
-    entries = found.groupBy(*links).agg(one(node, found, links).alias(f"{_ENTRY}{number}"))
-    rows = rows.join(entries, links, "left").drop(*links)
+    name = f"{_ENTRY}{number}"
+    one = _object(found) if entry.shape == "object" else _array(entry, found)
+    rows = rows.join(found.groupBy(*links).agg(one.alias(name)), links, "left").drop(*links)
     if entry.shape == "array":
-        rows = rows.withColumn(f"{_ENTRY}{number}", F.coalesce(f"{_ENTRY}{number}", F.array()))
-    return rows
+        return rows.withColumn(name, F.coalesce(name, F.array()))
+    # Only here: rows that no document contains may have any keys.
+    several = F.concat(F.lit(f"{SEVERAL_MESSAGE} '{node.name}' of {place.table}: "), f"{name}.least", F.lit(", "))
+    error = F.raise_error(F.concat(several, f"{name}.most"))
+    return rows.withColumn(name, F.when(F.col(f"{name}.count") > 1, error).otherwise(F.col(f"{name}.entry")))
 
 
 def _entries(node: Node, rows: DataFrame, states: States) -> DataFrame:
@@ -392,32 +410,32 @@ def _entries(node: Node, rows: DataFrame, states: States) -> DataFrame:
     return documents.select(*names, *orders, F.struct(*map(quoted, made)).alias(_ENTRY))
 
 
-def _object(node: Node, found: DataFrame, links: Sequence[str]) -> Column:
-    """The one entry of a group; several end the query with an error that names two."""
+def _object(found: DataFrame) -> Column:
+    """One entry of a group, how many there are, and two of them as texts."""
     texts = F.to_json(_ENTRY, JSON_OPTIONS)
-    keys = F.to_json(F.struct(*(F.col(link).alias(key) for link, key in zip(links, node.place.keys, strict=False))))
-    message = F.concat(
-        F.lit(f"{SEVERAL_MESSAGE} '{node.name}': rows of {node.place.table} with "),
-        *(keys, F.lit(": "), F.min(texts), F.lit(", "), F.max(texts)),
+    return F.struct(
+        *(F.count(F.lit(1)).alias("count"), F.first(_ENTRY).alias("entry")),
+        *(F.min(texts).alias("least"), F.max(texts).alias("most")),
     )
-    return F.when(F.count(F.lit(1)) > 1, F.raise_error(message)).otherwise(F.first(_ENTRY))
 
 
-def _array(node: Node, found: DataFrame, links: Sequence[str]) -> Column:
-    """The entries of a group in the order of `order_by`, then of all their values."""
-    assert node.entry is not None
-    kind = found.schema[_ENTRY].dataType.simpleString()
-    is_ordered = "map<" not in kind and "variant" not in kind
-    ties = [F.col(_ENTRY)] if is_ordered else []
-    if not is_ordered or "float" in kind or "double" in kind:  # 0.0 and -0.0 are equal and have different texts
-        ties.append(F.to_json(_ENTRY, JSON_OPTIONS))
-    orders = key_names(node.entry.order_by, _ORDER)
+def _array(entry: Nested, found: DataFrame) -> Column:
+    """The entries of a group in the order of `order_by`, then of their values, whatever the order of the columns is."""
+    kind = found.schema[_ENTRY].dataType
+    assert isinstance(kind, StructType)
+    by_name = sorted(kind.fields, key=lambda each: each.name)
+    values = {each.name: F.col(_ENTRY).getField(each.name) for each in by_name}
+    ties = [values[each.name] for each in by_name if not _contains(each.dataType, _UNORDERED)]
+    # 0.0 and -0.0 are equal and have different texts.
+    as_text = [values[each.name] for each in by_name if _contains(each.dataType, (*_UNORDERED, FloatType, DoubleType))]
+    if as_text:
+        ties.append(F.to_json(F.struct(*(each.alias(f"t{n}") for n, each in enumerate(as_text))), JSON_OPTIONS))
+    orders = key_names(entry.order_by, _ORDER)
     by = [F.struct(F.col(name).alias("value")).alias(name) for name in orders]
-    entries = F.collect_list(
-        F.struct(*by, F.struct(*(tie.alias(f"t{n}") for n, tie in enumerate(ties))).alias(_TIES), _ENTRY)
-    )
-    descending = {name for name, text in zip(orders, node.entry.order_by, strict=True) if _is_descending(text)}
-    if is_ordered and not descending:
+    by.append(F.struct(*(tie.alias(f"t{n}") for n, tie in enumerate(ties))).alias(_TIES))
+    entries = F.collect_list(F.struct(*by, _ENTRY))
+    descending = {name for name, text in zip(orders, entry.order_by, strict=True) if _is_descending(text)}
+    if not descending and not _contains(kind, _UNORDERED):
         entries = F.sort_array(entries)
     else:
 
@@ -431,6 +449,16 @@ def _array(node: Node, found: DataFrame, links: Sequence[str]) -> Column:
 
         entries = F.array_sort(entries, compare)
     return F.transform(entries, lambda each: each.getField(_ENTRY))
+
+
+_UNORDERED = (MapType, VariantType)
+
+
+def _contains(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
+    if isinstance(kind, ArrayType):
+        kind = kind.elementType
+    inner = kind.fields if isinstance(kind, StructType) else ()
+    return isinstance(kind, kinds) or any(_contains(each.dataType, kinds) for each in inner)
 
 
 # --- The two transforms, for frames of any origin -------------------------------------------------------------------
@@ -452,7 +480,7 @@ def affected_roots(
             ``select``, ``row_filter``, ``nest``.
         changes: By the name of a table, its changes as ``read_changes`` returns them; a table without changes may be
             missing. Columns that the spec does not use, and carryovers, are dropped here.
-        states_from: By the name of a table, all its rows before the changes; a table without rows may be missing.
+        states_from: By the name of a table, all its rows before the changes; one without rows may be missing here.
         states_to: The same after the changes.
 
     Returns:
@@ -465,15 +493,11 @@ def affected_roots(
     tree, before = _open(spec, [states_to, states_from, changes], states_from)
     _, after = _open(spec, [states_to, states_from, changes], states_to)
     images = {table: used_changes(tree, table, frame) for table, frame in changes.items() if table in tree.used}
-    if not images:
-        return before[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))
-    sides = [(DELETE, Frames(before)), (INSERT, Frames(after))]
-    found = [
-        find_affected_roots(
-            tree, {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}, state
-        )
-        for kind, state in sides
-    ]
+    found = [before[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))]
+    for kind, state in ((DELETE, Frames(before)), (INSERT, Frames(after))):
+        of_kind = {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}
+        if (roots := find_affected_roots(tree, of_kind, state)) is not None:
+            found.append(roots)
     return reduce(DataFrame.unionAll, found).distinct()
 
 
@@ -487,7 +511,7 @@ def assemble(
 
     Args:
         spec: The parameters of the index, see ``affected_roots``.
-        states: By the name of a table, all its rows; a table without rows may be missing.
+        states: By the name of a table, all its rows.
         roots: The identifier columns of the documents to make; by default all.
 
     Returns:
@@ -520,7 +544,7 @@ def _open(
             remedy="name the columns that identify a row of the root",
         )
     frames = {table: frame for each in reversed(known) for table, frame in each.items()}
-    missing = [table for table in nested_tables(config) if table not in frames]
+    missing = [table for table in (config.table, *nested_tables(config)) if table not in frames]
     if missing:
         raise ConfigError(
             f"There are no rows of {', '.join(missing)}", subject="states", value=sorted(frames), remedy="add a frame"

@@ -148,6 +148,8 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 lock.write(replace(lock.position, batch=None))
                 if isinstance(error, IdentifierColumnsError):  # of a task; this one names the row
                     source.require_unique_identifiers(config.on_duplicate_identifier, batch.to_snapshot_id)
+        elif error.subject in _SEEN_IN_ROWS:  # the pinned snapshot stays wrong, so no export can go on with it
+            lock.record(failure=str(error)[:2000])
         raise
     with run.stage("publish"):
         require_same_index(run.client, config, batch.physical_index, batch.index_uuid)
@@ -315,7 +317,7 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
         for name, at in then.items()
     )
     changes = {
-        "documents were rejected when it ran last": bool(begun.failure),
+        "its rows were refused when it ran last": bool(begun.failure),
         "the table was created again": any(at.table_uuid != now[name].table_uuid for name, at in then.items()),
         "the selection changed": begun.selection != source.stored_selection,
         "the table's schema changed": any(at.schema != now[name].schema_json for name, at in then.items()),

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 _BYTES_PER_PARTITION = 16 * 1024 * 1024
+_ROWS_PER_PARTITION = 50_000  # a small nested table may change many documents
 
 
 def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
@@ -87,7 +88,8 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
         return None
     rows = with_vectors(source, changes.rows, few=0 < changes.upserts <= FEW_TEXTS)
     actions = to_actions(rows, source.key_columns, epoch)
-    return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_PER_PARTITION)))
+    partitions = max(plan.file_bytes / _BYTES_PER_PARTITION, (changes.upserts + changes.deletes) / _ROWS_PER_PARTITION)
+    return actions.coalesce(max(1, ceil(partitions)))
 
 
 def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int:
@@ -99,7 +101,8 @@ def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int
 
 def count_rows(source: Source, plan: BatchPlan) -> int:
     """Return how many rows the files of a batch have, those that delete files remove too; it reads no file."""
-    files = [tasks for scan in plan.scans for tasks in (*scan.read_older, *scan.read_newer)]
+    scans = [scan for each in (plan.scans, *plan.nested_scans.values()) for scan in each]
+    files = [tasks for scan in scans for tasks in (*scan.read_older, *scan.read_newer)]
     return sum(count for tasks in files for count in source.table.row_counts(tasks))
 
 
@@ -108,7 +111,7 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
         source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
     )
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
-        if source.nested:
+        if source.nest:
             changes = compute_nested_changes(source, config, plan, planned)
         elif is_insert_only(plan.scans) and config.on_duplicate_identifier == "fail":
             changes = compute_inserts(planned, count=config.dry_run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -54,7 +55,7 @@ NESTED = "nested"
 _FEW = 200
 """Rows that are kept in the driver. Iceberg compares no more values with the bounds of a file, too."""
 
-_BOUNDED = (IntegerType, LongType, StringType)
+_BOUNDED = ({IntegerType(), LongType()}, {StringType()})
 
 
 class TableStates:
@@ -76,7 +77,7 @@ class TableStates:
             if not count:
                 snapshot_id = None
             elif count <= _FEW:
-                values = self._values(place, texts, wanted.collect())
+                values = self._values(place, texts, wanted)
         files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
         rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
         return rows if wanted is None else self.computed(matching_keys(place, rows, texts, wanted))[0]
@@ -88,12 +89,11 @@ class TableStates:
         """
         spark = frame.sparkSession
         few = frame.limit(_FEW + 1)._jdf.collectAsList()
-        if few.size() > _FEW:
+        # The driver has no texts that are not UTF-8.
+        if few.size() > _FEW or "\ufffd" in few.toString():
             frame = (frame.distinct() if distinct else frame).persist()
             self.cached.append(frame)
-            if (count := frame.count()) > _FEW:
-                return frame, count
-            few = frame._jdf.collectAsList()
+            return frame, frame.count()
         schema = frame._jdf.schema()
         return DataFrame(spark._jsparkSession.createDataFrame(few, schema), spark), few.size()
 
@@ -102,16 +102,18 @@ class TableStates:
         for frame in self.cached:
             unpersist(frame)
 
-    def _values(self, place: Place, texts: Sequence[str], rows: Sequence[Any]) -> dict[str, list[Any]]:
+    def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame) -> dict[str, list[Any]]:
         """The values of plain columns that prune data files."""
-        plain, schema = self._tree.plain, self._sources[place.table].table.schema()
-        found = {}
+        schema = self._sources[place.table].table.schema()
+        columns = {}
         for name, text in zip(key_names(texts), texts, strict=True):
-            column = plain.get((place.table, text))
-            kinds = schema[column].dataType if column else None, type(rows[0][name])
-            if isinstance(kinds[0], _BOUNDED) and (kinds[1] is str) == isinstance(kinds[0], StringType):
-                found[str(column)] = sorted({row[name] for row in rows if row[name] is not None})
-        return found
+            column = self._tree.plain.get((place.table, text))
+            if column and any({wanted.schema[name].dataType, schema[column].dataType} <= kinds for kinds in _BOUNDED):
+                columns[name] = column
+        rows = wanted.select(*columns).collect() if columns else []
+        return {
+            column: sorted({row[name] for row in rows if row[name] is not None}) for name, column in columns.items()
+        }
 
     @property
     def _tree(self) -> Any:
@@ -119,7 +121,7 @@ class TableStates:
         return self._source.projection.tree
 
 
-def open_nested(source: Source, config: SyncConfig) -> Source:
+def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Source:
     """Return a source whose rows are documents of several tables, at the newest snapshot of each."""
     if not config.nest:
         return source
@@ -132,7 +134,7 @@ def open_nested(source: Source, config: SyncConfig) -> Source:
     nested = {}
     for name, table in tables.items():
         metadata, used = table.metadata(), tree.used[name]
-        if config.on_history_gap == "fail":
+        if needs_history and config.on_history_gap == "fail":
             table.require_visible_history(metadata)
         nested[name] = Source(
             table=table,
@@ -151,7 +153,7 @@ def open_nested(source: Source, config: SyncConfig) -> Source:
         source,
         columns=[each for each in schemas[root.name].names if each in tree.used[root.name].names],
         schema=tree.schema,
-        nest=config.nest,
+        nest={name: entry.model_dump(by_alias=True) for name, entry in config.entries.items()},
         nested=nested,
     )
     states = TableStates(source, source.head, heads(source), whole=True)
@@ -210,17 +212,21 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
             if scans:
                 changes = changes_frame(each.table, scans, Selection(tuple(sorted(tree.used[name].names))))
                 images[name], _ = states.computed(used_changes(tree, name, changes))
-        if not images:
-            return NetChanges()
         ids = [private_identifier(name) for name in source.identifier_columns]
-        roots, count = states.computed(find_affected_roots(tree, images, states).distinct().toDF(*ids))
-        if count > config.max_fan_out and not config.dry_run:
-            raise ConfigError(
-                f"The changes of nested tables affect {count:,} documents of '{config.index}'",
-                subject="max_fan_out",
-                value=config.max_fan_out,
-                remedy="run the export, which builds the index anew and is faster for so many, or raise max_fan_out",
-            )
+        reached = find_affected_roots(tree, images, states, own=False)
+        found = [images[root].selectExpr(*map(quoted, source.identifier_columns))] if root in images else []
+        if reached is not None:
+            reached, count = states.computed(reached.distinct())
+            found.append(reached)
+            if count > config.max_fan_out and not config.dry_run:
+                raise ConfigError(
+                    f"The changes of nested tables affect {count:,} documents of '{config.index}'",
+                    subject="max_fan_out",
+                    value=config.max_fan_out,
+                    remedy="run the export, which builds the index anew and is faster for so many, or raise "
+                    "max_fan_out",
+                )
+        roots, _ = states.computed(reduce(DataFrame.unionAll, found).distinct().toDF(*ids))
         rows = states.rows(tree.root.place, tree.identifiers, roots.toDF(*key_names(tree.identifiers)))
         change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
         documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
@@ -236,8 +242,8 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
             placed = [rows, *(each.where(f"NOT ({IS_INSERT})") for name, each in images.items() if name == root)]
             placed = [each.selectExpr(*keys, place_expression(source.routing)) for each in placed]
             merged = look_up_old_places(merged, placed, roots, ids)
-        found = NetChanges.from_rows(merged, planned, NESTED)
+        net = NetChanges.from_rows(merged, planned, NESTED)
     except BaseException:
         states.close()
         raise
-    return replace(found, cached=(*found.cached, *states.cached))
+    return replace(net, cached=(*net.cached, *states.cached))

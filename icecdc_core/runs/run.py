@@ -200,7 +200,7 @@ def refuse_dry_run(config: SyncConfig, what: str, instead: str) -> None:
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
     """Open the table as `open_source` does, and check that documents can contain its columns."""
     check_settings(config.settings)
-    source = open_nested(open_source(spark, config, needs_history=needs_history), config)
+    source = open_nested(open_source(spark, config, needs_history=needs_history), config, needs_history)
     source = open_embeddings(source, config)
     index_mapping(source.schema, config.full_mapping, config.pipeline_fields)
     spec = stored_spec(config.full_mapping, config.settings)

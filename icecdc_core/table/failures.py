@@ -132,7 +132,7 @@ def _typed_error(
 
 
 def _reason(text: str, chain: Sequence[Cause], config: SyncConfig) -> str:
-    if not config.select:
+    if not (config.select or config.nest):
         return failure_message(text)
     network = next((cause for cause in chain if _NETWORK.match(cause.kind)), None)
     if network is not None:
@@ -191,7 +191,7 @@ def _is_evaluation(cause: Cause) -> bool:
 def _describe_file(cause: Cause | None, text: str, config: SyncConfig) -> str:
     """What an exception says about a file; with ``select`` its name only: its path has values of partition columns."""
     shown = failure_message(text) if cause is None else mask_secrets(f"{cause.kind}: {cause.text}")[:500]
-    if not config.select:
+    if not (config.select or config.nest):
         return shown
     named = _FILE_NAME.search(shown)
     return f"{named[1] if named else 'a file'} {_HIDDEN}"

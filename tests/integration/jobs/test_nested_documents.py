@@ -185,3 +185,29 @@ class DescribeDocumentsOfSeveralTables:
         sql("UPDATE {t} SET title = 'Aliens' WHERE id = X'0A'")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes, indexed()["Cg=="]["title"]) == (1, 0, "Aliens")
+
+    def it_nests_the_root_in_itself(self, spark, sql, make_config, indexed):
+        sql("CREATE TABLE {t} (id INT, name STRING, boss INT) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'Ann', null), (2, 'Ben', 1), (3, 'Cid', 1), (null, 'none', null)")
+        boss = {"table": make_config().table, "alias": "b", "on": "b.id = e.boss", "select": ["b.name"]}
+        config = make_config(alias="e", nest={"lead": boss}, row_filter="e.id IS NOT NULL")
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'Anna' WHERE id = 1")
+        assert sync_changes(spark, config).upserts == 3
+        assert {key: each["lead"] for key, each in indexed().items()} == {
+            "1": None,
+            "2": {"name": "Anna"},
+            "3": {"name": "Anna"},
+        }
+
+    def it_starts_an_export_over_whose_rows_were_refused(self, spark, shop, config, indexed):
+        export_table(spark, config)
+        shop.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
+        with pytest.raises(SeveralMatchesError):
+            export_table(spark, config)
+        shop.sql("DELETE FROM {language} WHERE name = 'Inglese'")
+        sync_changes(spark, config)
+        assert indexed() == shop.documents()
+        shop.sql("INSERT INTO {language} VALUES (77, 'a', 'x'), (77, 'b', 'x'), (null, 'c', 'x'), (null, 'd', 'x')")
+        sync_changes(spark, config)
+        assert validate_table(spark, config).ok  # no document has them

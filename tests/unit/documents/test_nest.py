@@ -182,8 +182,13 @@ class DescribeSpecs:
         deep = LANGUAGES
         for level in range(3):
             deep = {**LANGUAGES, "alias": f"l{level}", "nest": {"more": deep}}
-        with pytest.raises(ConfigError, match=r"'language.more.more.more', .* below the level 3"):
+        with pytest.raises(ConfigError, match=r"'language.more.more.more', which is below the level 3"):
             assemble({**SPEC, "nest": {"language": deep}}, frames())
+
+    @pytest.mark.parametrize("names", [("a", "A"), ("a.b",)])
+    def it_refuses_names_that_no_field_can_have(self, frames, names):
+        with pytest.raises(ConfigError, match="has the field"):
+            assemble({**SPEC, "nest": dict.fromkeys(names, LANGUAGES)}, frames())
 
     def it_needs_identifier_columns_and_every_table(self, frames):
         with pytest.raises(IdentifierColumnsError):

@@ -43,7 +43,7 @@ LATER = {"metadata": metadata((9, 8, "append"), current=9)}
 @pytest.mark.parametrize(
     ("begun", "table", "given", "expected"),
     [
-        ({"failure": "rejected"}, {}, {}, "documents were rejected when it ran last"),
+        ({"failure": "rejected"}, {}, {}, "its rows were refused when it ran last"),
         ({"to_snapshot_id": 6}, {}, {}, "its snapshot expired"),
         ({"index_uuid": ""}, {}, {}, "it did not record its index"),
         ({"on_duplicate_identifier": ""}, {}, {}, "on_duplicate_identifier changed"),
