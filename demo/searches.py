@@ -6,10 +6,12 @@ import hashlib
 import json
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from demo.model import vector
 from demo.workspace import display_path
 
 if TYPE_CHECKING:
@@ -56,6 +58,12 @@ SEARCHES = (
         _names,
     ),
     Search(
+        "Which airport has a name like 'San Fransisco Intl', by its vector?",
+        "demo-airports",
+        {"size": 1, "query": {"knn": {"name_vector": {"vector": vector("San Fransisco Intl"), "k": 1}}}},
+        _names,
+    ),
+    Search(
         "How many United flights left LaGuardia more than two hours late?",
         "demo-flights",
         _count({"term": {"carrier": "UA"}}, {"term": {"origin": "LGA"}}, {"range": {"dep_delay": {"gt": 120}}}),
@@ -95,7 +103,8 @@ def answers(client: OpenSearch) -> Iterator[str]:
         routing = {"routing": search.routing} if search.routing else {}
         found = client.search(index=search.target, body=search.body, params=routing)
         path = f"{search.target}/_search{f'?routing={search.routing}' if search.routing else ''}"
-        yield f"{search.question}\n  GET {path} {json.dumps(search.body['query'])}\n  {search.answer(found)}"
+        query = textwrap.shorten(json.dumps(search.body["query"]), 200, placeholder=" ...")  # a vector is long
+        yield f"{search.question}\n  GET {path} {query}\n  {search.answer(found)}"
 
 
 def commands_to_try(parameters: Mapping[str, Any], index_file: Path) -> list[str]:

@@ -22,6 +22,7 @@ def it_ends_with_commands_that_work_when_pasted(opensearch_url, tmp_path):
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "The airline is nested" in ended.stdout
     assert "from 1 of 3 shards" in ended.stdout
+    assert "\n  San Francisco Intl\n" in ended.stdout  # found by its vector
     search, status, *_, page = ended.stdout.partition("Try it:\n")[2].strip().splitlines()
     assert "arr_delay" in Path(page).read_text(encoding="utf-8")
     pasted = [
