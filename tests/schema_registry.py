@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import tarfile
+import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +85,26 @@ def text(value: str | bytes) -> bytes:
 
 NULL, SOME = zigzag(0), zigzag(1)
 """The branches of a union of null and something."""
+
+
+@contextmanager
+def registry_of(schemas: Mapping[int, dict[str, Any]]) -> Iterator[str]:
+    """Serve these answers by schema ID, and say that all else does not exist; yields the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = schemas.get(int(self.path.rpartition("/")[2])) if "/ids/" in self.path else None
+            self.send_response(200 if answer else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer or {"error_code": 40403}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

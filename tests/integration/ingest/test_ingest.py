@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
 
-from icecdc_core.errors import LostOffsetsError, TopicReplacedError
+from icecdc_core.errors import LostOffsetsError, SchemaRegistryError, TopicReplacedError
 from icecdc_core.ingest import commit_log, ingest
 from icecdc_core.ingest import table as writer
 from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.table import Writer
 from tests.kafka_records import people
+from tests.schema_registry import framed, registry_of, zigzag
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg"
 
@@ -175,6 +177,17 @@ class DescribeTopics:
         assert rows(spark, config) == expected(0, 10)
         assert (first.rows_written, second.batches) == (10, 0)
 
+    def it_reads_partitions_that_were_added_from_their_beginning(self, spark, sql, make_ingest, topic):
+        config = make_ingest(starting_offsets="latest")
+        sql(CREATE)
+        ingest(spark, config)
+        topic.send(*people(0, 10))
+        ingest(spark, config)
+        topic.add_partitions(4)
+        topic.send(*people(10, 20), partition=3)
+        ingest(spark, config)
+        assert rows(spark, config) == expected(0, 20)
+
     def it_starts_at_a_moment(self, spark, sql, make_ingest, topic):
         sql(CREATE)
         topic.send(*people(0, 5), partition=0, timestamp=1_700_000_000_000)
@@ -240,3 +253,67 @@ class DescribeTopics:
         report = IngestRun(spark, config, clock=lambda: 4000.0 if len(writes) > 1 else 0.0).run()
         assert rows(spark, config) == expected(0, 10)
         assert report.batches >= 2
+
+
+class DescribeSchemasBesideOthers:
+    def it_writes_what_it_can_whatever_other_schemas_are_and_while_the_registry_is_gone(
+        self, spark, make_ingest, topic, kafka, monkeypatch
+    ):
+        long = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+        endless = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+        reference = {"name": "x", "subject": "gone", "version": 1}
+        answers = {1: {"schema": json.dumps(long)}, 2: {"schema": json.dumps(endless)}}
+        answers[3] = {"schema": json.dumps(long), "references": [reference]}
+        bad = type(topic)(kafka, partitions=1, name=f"{topic.name}_bad")
+
+        def good(number):
+            return bytes(framed(1, zigzag(number)))
+
+        topic.send(good(0), good(1), key="k")
+        # Readable, recursive, one without its reference, one unknown, one that no registry can have, no Avro.
+        bad.send(good(2), *(bytes(framed(number, b"\0")) for number in (2, 3, 4, (1 << 32) - 1)), b"{}", key="k")
+        writes, written = [], Writer.write
+        with ExitStack() as until_it_is_gone:
+            url = until_it_is_gone.enter_context(registry_of(answers))
+
+            def write(*given):
+                writes.append(written(*given))
+                if len(writes) == 2:
+                    until_it_is_gone.close()
+                    topic.send(good(3), key="k")
+                return writes[-1]
+
+            monkeypatch.setattr(Writer, "write", write)
+            config = make_ingest(
+                route_by="topic",
+                topics=[topic.name, bad.name],
+                format="avro",
+                schema_registry_url=url,
+                auto_create=True,
+                table_concurrency=1,
+                trigger="continuous",
+                trigger_interval_seconds=0.5,
+                max_seconds=3600,
+            )
+            report = IngestRun(spark, config, clock=lambda: 4000.0 if len(writes) > 2 else 0.0).run()
+            tables = [f"{config.namespace}.{one.name}" for one in (topic, bad)]
+            assert [sorted(row.id for row in spark.table(table).collect()) for table in tables] == [[0, 1, 3], [2]]
+            assert (report.state, report.dead_letters) == ("ok", 5)
+            expected_reasons = [
+                "schema 2 cannot be understood",
+                "version 1 of subject gone, to which schema 3 refers",
+                "no schema 4",
+                "no schema 4294967295",
+                "does not start with a zero byte",
+            ]
+            reasons = [row.reason for row in spark.table(config.quoted_dead_letters).orderBy("offset").collect()]
+            assert all(words in reason for words, reason in zip(expected_reasons, reasons, strict=True)), reasons
+            # Nobody can say what an unknown schema is while the registry is gone: the records wait.
+            monkeypatch.setattr(Writer, "write", written)
+            topic.send(bytes(framed(5, zigzag(4))), key="k")
+            with pytest.raises(SchemaRegistryError):
+                ingest(spark, config.replace(trigger="available_now", max_seconds=0))
+            answers[5] = answers[1]
+        with registry_of(answers) as url:
+            report = ingest(spark, config.replace(trigger="available_now", max_seconds=0, schema_registry_url=url))
+        assert (report.state, report.rows_written) == ("ok", 1)

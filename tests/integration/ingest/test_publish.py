@@ -41,3 +41,11 @@ class DescribeAnAppendThatIsStagedAgain:
         load_table(spark, table).expireSnapshots().expireOlderThan(_ALL).commit()
         spark.catalog.refreshTable(table)
         assert sorted(row.id for row in spark.table(table).collect()) == [0, 10, 11]
+
+    def it_is_not_staged_again_once_it_has_expired(self, spark, sql, name):
+        table = f"lake.ns.{name}"
+        sql(_CREATE)
+        staged = _stage_one_row(spark, table)
+        sql("INSERT INTO {t} VALUES (10)")
+        load_table(spark, table).expireSnapshots().expireOlderThan(_ALL).commit()
+        assert restage(spark, table, staged) is None

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from icecdc_core.errors import (
+    CatalogError,
     IdentifierColumnsError,
     LostOffsetsError,
     TableNotFoundError,
@@ -296,6 +297,16 @@ class DescribeValuesThatIcebergDoesNotWrite:
         kept = {bytes(row.value) for row in spark.table(config.quoted_dead_letters).select("value").collect()}
         assert kept == {b'{"id": 0, "kind": "a"}', b'{"id": 2, "kind": "a"}'}
 
+    def it_checks_fixed_values_and_nested_ones_that_are_partition_columns(self, spark, sql, make_ingest, static, name):
+        table, types = f"lake.ns.{name}", iceberg_class(spark, "types.Types")
+        sql("CREATE TABLE {t} (id BIGINT, s STRUCT<x: STRING>) USING iceberg")
+        load_table(spark, table).updateSchema().addColumn("f", types.FixedType.ofLength(200)).commit()
+        load_table(spark, table).updateSpec().addField("f").addField("s.x").commit()
+        spark.catalog.refreshTable(table)
+        config = make_ingest()
+        static(config).send({"id": 1}, {"id": 2, "f": "A" * 268}, {"id": 3, "s": {"x": "x" * 300}})
+        assert (ids(spark, table), [offset for offset, _ in reasons(spark, config)]) == ([1], [1, 2])
+
 
 class DescribeNamespaces:
     def it_creates_one_that_another_run_creates_at_the_same_time(self, spark, name):
@@ -308,6 +319,13 @@ class DescribeNamespaces:
                 list(pool.map(lambda session, parts=parts: create_namespace(session, parts), sessions))
         made = {row.namespace for row in spark.sql("SHOW NAMESPACES IN lake").collect()}
         assert {namespace for _, namespace in names} <= made
+
+    def it_reports_a_catalog_that_cannot_be_reached(self, spark, name, tmp_path):
+        catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".warehouse": str(tmp_path)}
+        for key, value in {**catalog, ".uri": f"jdbc:sqlite:{tmp_path / 'no' / 'where.db'}"}.items():
+            spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+        with pytest.raises(CatalogError, match="could not be created"):
+            create_namespace(spark, (name, "ns"))
 
 
 class DescribeTablesLeftBehind:
@@ -323,6 +341,26 @@ class DescribeTablesLeftBehind:
         assert (first.state, first.behind) == ("partial", [f"`lake`.`{name}`.`bad`"])
         assert (second.state, second.rows_written, third.batches) == ("ok", 6, 0)
         assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(6))
+
+    def it_does_not_mistake_a_table_without_records_for_one_that_was_rolled_back(
+        self, spark, make_ingest, topic, tables
+    ):
+        seldom, often = tables(["seldom", "often"])
+        config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: ".*"})
+        topic.send({"id": 0, "kind": "s"}, partition=0)
+        ingest(spark, config)
+        topic.send({"id": 1, "kind": "o"}, partition=0)
+        ingest(spark, config)
+        spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
+        topic.send({"id": 2, "kind": "s"}, partition=0)
+        run = IngestRun(spark, config, first_pause=0.0)
+        broken = run.run()
+        [error] = run.failed.values()
+        assert error.message.endswith(f"; the batch had the records {topic.name} partition 0 offset 2")
+        spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
+        repaired = ingest(spark, config)
+        assert (broken.state, repaired.state, repaired.behind) == ("partial", "ok", [])
+        assert spark.table(seldom).where("id = 2").count() == 1
 
     def it_writes_the_others_when_the_records_of_one_are_gone(self, spark, make_ingest, topic, tables, name):
         good, bad = f"lake.{name}.good", f"lake.{name}.bad"
@@ -389,3 +427,63 @@ class DescribeTablesThatWereReset:
         ingest(spark, config.replace(on_table_reset="continue"))
         ingest(spark, config)
         assert ids(spark, config.table) == [0, 1, 2, 3, 4, 8, 9]
+
+    def it_refuses_a_table_that_was_rolled_back_though_its_snapshots_have_expired(
+        self, spark, sql, make_ingest, topic, name
+    ):
+        config = make_ingest()
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (100, 'a')")
+        sql("INSERT INTO {t} VALUES (101, 'b')")
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        found = sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()
+        snapshots = dict(zip("abc", (row.snapshot_id for row in found), strict=True))
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {snapshots['b']})")
+        sql("INSERT INTO {t} VALUES (102, 'd')")
+        gone = ", ".join(str(snapshot) for snapshot in snapshots.values())
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => ARRAY({gone}))")
+        topic.send(*people(5, 8))
+        with pytest.raises(TableResetError, match="rolled back"):
+            ingest(spark, config)
+        ingest(spark, config.replace(on_table_reset="refill"))
+        assert ids(spark, config.table) == [*range(8), 100, 101, 102]
+
+    def it_refuses_a_table_that_caught_up_over_two_batches_and_was_rolled_back(
+        self, spark, make_ingest, topic, tables, name
+    ):
+        seldom, often = tables(["seldom", "often"])
+        config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: "o"})
+        topic.send({"id": 0, "kind": "s"}, partition=0)
+        ingest(spark, config)
+        spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
+        topic.send({"id": 1, "kind": "s"}, {"id": 2, "kind": "o"}, partition=0)
+        behind = ingest(spark, config)
+        spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
+        repaired = ingest(spark, config.replace(max_records_per_batch=1))
+        first = spark.sql(f"SELECT snapshot_id FROM {seldom}.snapshots ORDER BY committed_at").first().snapshot_id
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}.seldom', {first})")
+        topic.send({"id": 3, "kind": "s"}, partition=0)
+        assert (behind.state, repaired.state, repaired.batches) == ("partial", "ok", 2)
+        with pytest.raises(TableResetError, match="rolled back"):
+            ingest(spark, config)
+
+    def it_uses_the_log_for_a_table_whose_snapshots_have_expired(self, spark, make_ingest, topic, tables, name):
+        routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
+        config = make_ingest(route_by="regex", routes=routes)
+        tables(["good"])
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        tables(["bad"])  # the table left behind lets the next run begin where this one began
+        spark.sql(f"INSERT INTO lake.{name}.good VALUES (100)")
+        expire = f"table => '{name}.good', older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+        spark.sql(f"CALL lake.system.expire_snapshots({expire})")
+        ingest(spark, config)
+        # The entries still name the snapshot, so that a rollback is recognized later.
+        logged = spark.table(config.quoted_commit_log).where(f"job = '{config.job}' AND kind = 'batch'")
+        entries = logged.selectExpr("batch", "explode(tables) AS t").where("t.name LIKE '%good%'").select("t.*")
+        assert [row.snapshot_id is not None for row in entries.collect()] == [True, True]
+        topic.send(*people(5, 8))
+        ingest(spark, config)
+        assert ids(spark, f"lake.{name}.good") == [*range(8), 100]
+        assert ids(spark, f"lake.{name}.bad") == list(range(8))

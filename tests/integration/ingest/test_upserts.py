@@ -51,7 +51,24 @@ class DescribeUpserts:
         assert (first.rows, first.deletes) == (2, 2)
         assert (last.tables[0].rows, last.tables[0].deletes, last.dead_letters) == (2, 1, 1)
 
-    @pytest.mark.parametrize("given", [{"evolve_schema": True}, {"column_case": "lower"}], ids=str)
+    def it_uses_the_timestamp_when_a_key_changed_its_partition(self, spark, make_upsert, topic):
+        config = make_upsert(auto_create=True)
+        topic.send(upsert(1, 2), partition=0, timestamp=2_000_000)
+        topic.send(upsert(1, 1), partition=1, timestamp=1_000_000)
+        ingest(spark, config)
+        assert rows(spark, config) == {1: 2}
+
+    def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, make_upsert, topic):
+        config = make_upsert(auto_create=True, op_field="")
+        names = ["1.1", "1.10", "1e3", "1000.0", "-0", "0", '"q"', "q", " 5", "5", "null"]
+        topic.send(*({"id": name, "v": 1} for name in names), partition=0)
+        ingest(spark, config)
+        for key in ("1.10", "1e3", "-0", '"q"', " 5", "null"):
+            topic.send(None, key=key, partition=0)
+        report = ingest(spark, config)
+        assert (sorted(rows(spark, config)), report.deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
+
+    @pytest.mark.parametrize("given", [{}, {"evolve_schema": True}, {"column_case": "lower"}], ids=str)
     def it_deletes_the_row_that_a_debezium_update_renamed(self, spark, sql, make_upsert, static, given):
         def update(before, after):
             return {"op": "u", "before": before, "after": after}
@@ -125,16 +142,23 @@ def meanwhile(monkeypatch, tmp_path):
     return schedule
 
 
+FOREIGN = {
+    "append": "INSERT INTO {t} VALUES (5, 7), (9, 9)",
+    "compaction": "CALL lake.system.rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))",
+}
+
+
 class DescribeCommitsOfOthersUnderAMerge:
-    def it_is_done_again(self, spark, sql, make_upsert, topic, meanwhile):
+    @pytest.mark.parametrize(("mode", "foreign"), [("copy-on-write", "append"), ("merge-on-read", "compaction")])
+    def it_is_done_again(self, spark, sql, make_upsert, topic, meanwhile, mode, foreign):
         config = make_upsert()
-        sql(CREATE.replace("{mode}", "merge-on-read"))
+        sql(CREATE.replace("{mode}", mode))
         sql("INSERT INTO {t} VALUES (1, 1), (2, 1)")
         sql("INSERT INTO {t} VALUES (3, 1), (4, 1)")
         topic.send(upsert(1, 2), delete(2), upsert(5, 1), {"v": 5, "op": "u"})
-        merges, failed = meanwhile(lambda: sql("INSERT INTO {t} VALUES (5, 7), (9, 9)"))
+        merges, failed = meanwhile(lambda: sql(FOREIGN[foreign]))
         report = ingest(spark, config)
-        expected = {1: 2, 3: 1, 4: 1, 5: 1, 9: 9}
+        expected = {1: 2, 3: 1, 4: 1, 5: 1} | ({9: 9} if foreign == "append" else {})
         found = sorted((row.id, row.v) for row in spark.table(config.table).collect())
         assert (failed, len(merges), found) == ([], 2, sorted(expected.items()))
         assert (report.state, report.rows_written, report.deletes, report.dead_letters) == ("ok", 2, 1, 1)

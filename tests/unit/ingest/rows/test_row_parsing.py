@@ -127,6 +127,9 @@ class DescribeParseRows:
             ("not one JSON object: '" + value)[:24] for value in values
         ]
 
+    def it_shortens_values(self, fit):
+        assert fit("x bigint", [json.dumps({"x": "y" * 500})]) == [f"field x: '{'y' * 100}' is not of type bigint"]
+
     def it_rejects_invalid_utf8_and_missing_values(self, fit):
         actual = fit("x string", [b'{"x":"\xff"}', None], tombstones="reject")
         assert actual == ["the value is not valid UTF-8", "the record has no value"]
@@ -266,6 +269,14 @@ class DescribeInferSchema:
             "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),s:struct<t:string>>"
         )
 
+    def it_widens_only_columns_whose_values_need_it(self, spark):
+        current = T.StructType.fromDDL("a int, b int, s struct<c:float,d:float>, x int, l array<int>")
+        values = ['{"a":1,"b":1,"s":{"c":1.5,"d":1.5},"x":"y","l":[3000000000]}', '{"b":3000000000,"s":{"d":1e200}}']
+        chosen = settings(evolve_schema=True)
+        seen = look_at(decode_records(records(spark, values), chosen), current)
+        actual = [str(change) for change in plan_evolution(current, seen, chosen)]
+        assert actual == ["widen b bigint", "widen s.d double"]
+
     @pytest.mark.parametrize("column_case", ["sensitive", "insensitive"])
     def it_widens_columns_despite_bad_values(self, spark, column_case):
         current = T.StructType.fromDDL("a int, b int, f float, s struct<c:int>, l array<struct<x:int>>, k bigint")
@@ -295,6 +306,31 @@ class DescribeInferSchema:
         rows = parse_rows(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
         assert [row.offset for row in rows if row.is_valid] == [1, 4, 6, 8]
 
+    def it_widens_columns_despite_conflicting_writer_schemas(self, spark):
+        wanted = {
+            ("decimal(5,2)", "decimal(9,2)"): ["string", "double", "decimal(9,3)"],
+            ("int", "bigint"): ["string"],
+            ("float", "double"): ["boolean"],
+            ("struct<c:int>", "struct<c:bigint>"): ["string"],
+            ("array<int>", "array<bigint>"): ["array<string>"],
+        }
+        columns = [(column, wider, other) for (column, wider), others in wanted.items() for other in others]
+
+        def schema(place):
+            return ", ".join(f"x{number} {kinds[place]}" for number, kinds in enumerate(columns))
+
+        rows = [("{}", T.StructType.fromDDL(f"{schema(place)}, y int").json(), None) for place in (1, 2)]
+        source = spark.createDataFrame(rows, "payload string, payload_type string, problem string")
+        current = T.StructType.fromDDL(schema(0))
+        actual = plan_evolution(current, look_at(source, current), settings(evolve_schema=True))
+        assert [str(change) for change in actual] == [
+            "add y int", *(f"widen x{number} decimal(9,2)" for number in range(3)), "widen x3 bigint",
+            "widen x4 double", "widen x5.c bigint", "widen x6.element bigint",
+        ]  # fmt: skip
+
     def it_sees_fields_without_a_column_beside_bad_values(self, fit):
         actual = fit("s struct<a:int>", ['{"s":"x"}', '{"s":{"a":1,"b":2}}'], unknown_fields="reject")
         assert actual[1] == 'field s: \'{"a":1,"b":2}\' is not of type struct<a:int>'
+
+    def it_is_empty_without_records(self, spark):
+        assert infer_schema(decode_records(records(spark, []), settings())) == T.StructType()

@@ -41,3 +41,8 @@ def it_divides_the_key_of_an_object_among_the_texts(spark, sql, name, partitions
         f" TBLPROPERTIES ('write.data.path' = '{LOCATION}')"
     )
     assert limits(spark, name) == expected
+
+
+def it_lets_each_folder_of_a_file_system_have_its_own_name(spark, sql, name):
+    sql("CREATE TABLE {t} (id BIGINT, a STRING, b STRING) USING iceberg PARTITIONED BY (a, b)")
+    assert limits(spark, name) == {"a": 253, "b": 253}
