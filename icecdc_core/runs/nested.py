@@ -52,8 +52,8 @@ Vector = Mapping[str, int | None]
 NESTED = "nested"
 """The strategy of a batch of several tables."""
 
-_FEW = 200
-"""Rows that are kept in the driver. Iceberg compares no more values with the bounds of a file, too."""
+# Rows that are kept in the driver; Iceberg compares fewer values with the bounds of a file.
+_FEW, _FEW_VALUES = 1000, 200
 
 _BOUNDED = ({IntegerType(), LongType()}, {StringType()})
 
@@ -76,7 +76,7 @@ class TableStates:
             wanted, count = self.computed(wanted, distinct=True)
             if not count:
                 snapshot_id = None
-            elif count <= _FEW:
+            elif count <= _FEW_VALUES:
                 values = self._values(place, texts, wanted)
         files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
         rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
