@@ -39,7 +39,10 @@ IS_DUPLICATE = f"{OWN_PREFIX}duplicate"
 """Whether two rows have an identifier."""
 
 PLACE = f"{OWN_PREFIX}place"
-"""The text that routes a document to its shard; only in frames of an index with `routing`."""
+"""Where a document is: the value of `routing`; with `index_column` the suffix of its index, `/`, then that value.
+
+Only in frames of an index with one of them.
+"""
 
 OLD_PLACES = f"{OWN_PREFIX}old_places"
 """Where else the document of a row may be."""

@@ -20,9 +20,7 @@ class _Generator(GenerateJsonSchema):
 def index_file_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of an index file: pydantic's, where every value may be a text, too."""
     fields = SyncConfig.model_json_schema(schema_generator=_Generator)["properties"]
-    parameters = {
-        name: _parameter(field) for name, field in fields.items() if not field["description"].startswith("Reserved")
-    }
+    parameters = {name: _parameter(field) for name, field in fields.items()}
     shared = {name: {"$ref": f"#/$defs/index/properties/{name}"} for name in parameters if name not in ONLY_IN_AN_INDEX}
     section = {"type": "object", "additionalProperties": False}
     return {

@@ -29,6 +29,7 @@ _WORDS = (
     "op_field",
     "opensearch_aws_region",
     "ordering_column",
+    "index_column",
     "routing",
 )
 _USERS = ("opensearch_username", "schema_registry_username")
@@ -52,6 +53,7 @@ OTHER: dict[str, str] = {
     "mapping": '{"properties": {"a": {"type": "keyword"}}}',
     "metadata_columns": "topic",
     "namespace": "lake.other",
+    "nest": '{"language": {"table": "lake.ns.l", "on": "l.id = t.language_id"}}',
     "partition_by": "days(ts)",
     "positions_index": "other-positions",
     "route_by": "topic",
@@ -94,11 +96,9 @@ WITH: dict[str, dict[str, str]] = {
     },
     "topic_pattern": {"topics": ""},
 }
-WITHOUT_OTHER = {"index_column", "nest"}  # they are reserved
 OTHER |= {
     name: _other(field)
     for kind in NEEDED
     for name, field in kind.model_fields.items()
-    if name not in {*OTHER, *WITHOUT_OTHER}
-    and (field.annotation in (bool, int, float) or get_origin(field.annotation) is Literal)
+    if name not in OTHER and (field.annotation in (bool, int, float) or get_origin(field.annotation) is Literal)
 }

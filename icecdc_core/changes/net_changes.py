@@ -320,7 +320,7 @@ def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges
         if found.nulls:
             require_no_null(found.identifiers, ids, planned.table.name)
         rows = fetch_current_rows(merge_updates(remaining, ids, on_duplicate="last"), ids, found)
-        if planned.selection.routing:
+        if planned.selection.has_places:
             # Any of the rows that remain may have been the last one before.
             rows = look_up_old_places(rows, [_deleted(planned.changes()), remaining], found.identifiers, ids)
         return NetChanges.from_rows(rows, planned, LAST_ROWS, found.carryovers)
@@ -333,7 +333,7 @@ def _by_narrow_rows(planned: PlannedRange) -> NetChanges:
     with tuned_for_many_groups(changes.sparkSession):
         found = find_changed_identifiers(changes, ids, planned.only_step, planned.change_count(), planned.row_hash)
     rows = fetch_changed_rows(changes, ids, found)
-    if planned.selection.routing:
+    if planned.selection.has_places:
         rows = look_up_old_places(rows, [_deleted(changes)], found.identifiers, ids)
     elif not found.duplicates:
         counts = (found.upserts, found.deletes, found.nulls, found.carryovers)

@@ -82,6 +82,8 @@ class IndexLock:
 
     def begin(self, batch: Batch) -> None:
         """Record a batch before its first write."""
+        # Readers see the indexes of a batch that broke off, too.
+        self.position = replace(self.position, indexes=self.position.every_index)
         self.write(replace(self.position, batch=batch, epoch=batch.epoch))
         set_fields(batch=batch.epoch)
         snapshot_range: dict[str, Any] = {

@@ -82,6 +82,13 @@ class Batch:
     nested: dict[str, NestedPosition] = field(default_factory=dict)
     nested_cuts: list[dict[str, int | None]] = field(default_factory=list)
     """The snapshots of nested tables at each of the cuts."""
+    indexes: dict[str, str] = field(default_factory=dict)
+    """With `index_column`: the uuids of the indexes it writes, by their names."""
+
+    @property
+    def uuids(self) -> dict[str, str]:
+        """The uuids of all physical indexes of an export, by their names."""
+        return {self.physical_index: self.index_uuid, **self.indexes}
 
     @property
     def nested_snapshots(self) -> dict[str, int | None]:
@@ -106,6 +113,14 @@ class Position:
     batch: Batch | None = None
     unfinished_specs: list[dict[str, Any]] = field(default_factory=list)
     nested: dict[str, NestedPosition] = field(default_factory=dict)
+    indexes: dict[str, str] = field(default_factory=dict)
+    """With `index_column`: the uuids of the indexes that have documents, by their names."""
+
+    @property
+    def every_index(self) -> dict[str, str]:
+        """The indexes with documents that readers see, those of a begun batch included."""
+        begun = self.batch.indexes if self.batch and self.batch.physical_index == self.physical_index else {}
+        return {**self.indexes, **begun}
 
     @property
     def nested_snapshots(self) -> dict[str, int | None]:
@@ -127,9 +142,11 @@ class Position:
         return bool(self.physical_index)
 
     @property
-    def committed_index(self) -> tuple[str, str, str]:
-        """The readers' alias, the committed index, and the index of a begun export (or an empty string)."""
-        return self.index, self.physical_index, self.begun_export
+    def committed_index(self) -> tuple[str, str, str, Mapping[str, str], Mapping[str, str]]:
+        """The readers' alias, the committed index, the index of a begun export, and those with suffixes of both."""
+        created = {name: uuid for name, uuid in self.indexes.items() if uuid}
+        begun = self.batch.indexes if self.begun_export and self.batch else self.every_index
+        return self.index, self.physical_index, self.begun_export, created, begun
 
     @property
     def begun_export(self) -> str:

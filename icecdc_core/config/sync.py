@@ -36,7 +36,6 @@ Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 Select = Annotated[list[str], BeforeValidator(values.parse_expressions)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(values.parse_json_object)]
-Reserved = Annotated[str, Field(max_length=0)]
 
 _DEAD_LETTERS, _EMBEDDINGS = "icecdc_dead_letters", "icecdc_embeddings"
 
@@ -90,8 +89,11 @@ class SyncConfig(ParameterModel):
     Default: none."""
     routing: str = ""
     """Column of the table whose value routes a document to its shard. Default: the document id does."""
-    index_column: Reserved = ""
-    """Reserved for an index chosen by a column; not supported yet."""
+    index_column: str = ""
+    """Field of the document whose value is the suffix of the index that it is in; searches find all of these indexes.
+    Default: one index."""
+    max_indexes: int = Field(default=100, ge=1, le=1000)
+    """Most indexes that index_column may make."""
     nest: Annotated[JsonObject, AfterValidator(check_nest)] = Field(default_factory=dict)
     """Rows of other tables in the document, such as {"language": {"table": "lake.shop.language", "alias": "l", "on":
     "l.language_id = f.language_id", "as": "object"}}. Default: none."""
@@ -197,6 +199,8 @@ class SyncConfig(ParameterModel):
             )
         if columns and given.get("select"):
             problems.append("select: given together with columns. Remedy: name the columns in select.")
+        if given.get("index_column") and given.get("nest"):
+            problems.append("index_column: given together with nest. Remedy: leave one of them out.")
         for name, needed in (
             ("opensearch_username", "opensearch_password"),
             ("opensearch_password", "opensearch_username"),

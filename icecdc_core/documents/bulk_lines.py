@@ -10,7 +10,8 @@ and its delete becomes `{"delete":{"_id":"7","version":6,"version_type":"externa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -104,14 +105,16 @@ def epoch_of(version: int) -> int:
     return version // 2
 
 
-def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
-    """Turn change rows into bulk operations."""
+def to_actions(
+    changes: DataFrame, identifier_columns: Sequence[str], epoch: int, physical_index: str = ""
+) -> DataFrame:
+    """Turn change rows into bulk operations; ``physical_index`` if the index of each has a suffix."""
     identifier = document_id(changes.schema, identifier_columns)
     # The id is used several times; a projection of its own computes it once.
     document_key = unused_name("_document_id", changes.columns)
     identified = changes.withColumn(document_key, identifier)
     is_insert = F.col(CHANGE_TYPE) == INSERT
-    text = _target(F.col(document_key), changes.columns)
+    text = _target(F.col(document_key), changes.columns, physical_index)
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
     delete = _delete(text, F.lit(str(delete_version(epoch))))
     return identified.select(
@@ -121,18 +124,17 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     )
 
 
-def stored_actions(dead_letters: DataFrame) -> DataFrame:
+def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFrame:
     """Turn dead letters into operations again, with the versions that they had."""
-    text, version = _json_string(F.col("document_id")), F.col("version").cast("string")
-    routed = F.concat(text, F.lit(_ROUTING), _json_string(F.col("routing")))
-    text = F.when(F.col("routing") == "", text).otherwise(routed)
+    version = F.col("version").cast("string")
+    text = _target(F.col("document_id"), [PLACE], physical_index)
     upsert = _upsert(text, version, F.col("document"))
     return dead_letters.select(F.coalesce(upsert, _delete(text, version)).alias("action"))
 
 
-def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
+def delete_actions(ids: DataFrame, epoch: int, physical_index: str = "") -> DataFrame:
     """Turn document ids, and their places if there are any, into delete operations."""
-    action = _delete(_target(F.col("id"), ids.columns), F.lit(str(delete_version(epoch))))
+    action = _delete(_target(F.col("id"), ids.columns, physical_index), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
 
 
@@ -179,10 +181,38 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
 _ROUTING = ',"routing":'
 
 
-def _target(document_id: Column, columns: Sequence[str]) -> Column:
+def write_alias(physical: str) -> str:
+    """Return the alias through which a physical index is written; it disappears with the index."""
+    return f"{physical}--write"
+
+
+def index_with_suffix(physical: str, suffix: str) -> str:
+    """Return the name of the index that has the documents with a value of `index_column`."""
+    return f"{physical}-{suffix}"
+
+
+def place_of(head: Mapping[str, Any], physical: str) -> str:
+    """Return the place that the head of a bulk line names; empty without one."""
+    routing = str(head.get("routing", ""))
+    if "_index" not in head:
+        return routing
+    return f"{head['_index'].removeprefix(index_with_suffix(physical, '')).removesuffix(write_alias(''))}/{routing}"
+
+
+def _target(document_id: Column, columns: Sequence[str], physical_index: str) -> Column:
     """The JSON of a bulk line's head that says which document it is about, after the key `_id`."""
     text = _json_string(document_id)
-    return F.concat(text, F.lit(_ROUTING), _json_string(F.col(PLACE))) if PLACE in columns else text
+    if PLACE not in columns:
+        return text
+    place, index = F.col(PLACE), F.lit("")
+    if physical_index:
+        suffix = F.substring_index(place, "/", 1)
+        name = F.concat(F.lit(index_with_suffix(physical_index, "")), suffix)
+        name = F.when(suffix == "", physical_index).otherwise(name)  # somebody else wrote it
+        index = F.concat(F.lit(',"_index":'), _json_string(F.concat(name, F.lit(write_alias("")))))
+        place = F.substr(place, F.instr(place, "/") + 1)
+    routing = F.when(place == "", "").otherwise(F.concat(F.lit(_ROUTING), _json_string(place)))
+    return F.concat(text, index, routing)
 
 
 def _upsert(text: Column, version: Column, document: Column) -> Column:

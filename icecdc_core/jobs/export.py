@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch, NestedPosition
 from icecdc_core.commits.preconditions import index_identity, parameter_changes
-from icecdc_core.documents.bulk_lines import to_actions
+from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions
 from icecdc_core.errors import (
     ConfigError,
     DuplicateIdentifierError,
@@ -29,6 +29,7 @@ from icecdc_core.opensearch.indexes import (
     check_mapping,
     count_operations,
     create_physical,
+    create_suffixed,
     definition_digest,
     drop_unless_read,
     index_uuid,
@@ -37,10 +38,19 @@ from icecdc_core.opensearch.indexes import (
     require_own_alias,
     require_same_index,
     unused_epoch,
+    with_suffixes,
 )
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.batch import begun_batch, commit_batch, noted_changes, report_fields, write_batch
+from icecdc_core.runs.batch import (
+    begun_batch,
+    commit_batch,
+    find_suffixes,
+    noted_changes,
+    report_fields,
+    write_batch,
+    written_to,
+)
 from icecdc_core.runs.nested import at_vector, heads, nested_positions
 from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import history_gap_error, sequence_number
@@ -114,18 +124,18 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         groups = _begin(run, source, lock)
         notes += noted_changes(changes)
     batch, total = begun_batch(lock), BulkResult()
-    source = at_vector(source, batch.to_snapshot_id, batch.nested_snapshots)
+    source = written_to(at_vector(source, batch.to_snapshot_id, batch.nested_snapshots), batch.physical_index)
     if resumed:
         _store_vectors(run, source, groups[batch.groups_done :])
     with run.stage("plan"):
         rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
     done = sum(rows[: batch.groups_done])
-    operations = partial(count_operations, run.client, batch.physical_index)
+    operations = partial(count_operations, run.client, with_suffixes(config, batch.physical_index))
     try:
         with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
             for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
                 inserts = with_vectors(source, source.rows_as_inserts(tasks, config.on_duplicate_identifier))
-                actions = to_actions(inserts, source.key_columns, batch.epoch)
+                actions = to_actions(inserts, source.key_columns, batch.epoch, source.physical_index)
                 with bar.watching(operations):
                     written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
                 total += written
@@ -152,8 +162,8 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
             lock.record(failure=str(error)[:2000])
         raise
     with run.stage("publish"):
-        require_same_index(run.client, config, batch.physical_index, batch.index_uuid)
-        publish_index(run.client, config, batch.physical_index, seen)
+        require_same_index(run.client, config, batch.uuids)
+        publish_index(run.client, config, batch.physical_index, seen, batch.indexes)
     report = replace(
         run.report("export", None, batch.to_snapshot_id, "export", **report_fields(total)),
         rejected=batch.rejected + total.counts.rejected,
@@ -173,9 +183,10 @@ def _require_a_document_of_each_row(run: Run, source: Source, batch: Batch) -> N
     The table is read for them if it has not, or if the count proves nothing: a refused document may hide another one,
     and a pipeline may send two of one id to different shards.
     """
-    require_same_index(run.client, run.config, batch.physical_index, batch.index_uuid)
-    run.client.indices.refresh(index=batch.physical_index)
-    documents = int(run.client.count(index=batch.physical_index)["count"])
+    require_same_index(run.client, run.config, batch.uuids)
+    indexes = with_suffixes(run.config, batch.physical_index)
+    run.client.indices.refresh(index=indexes)
+    documents = int(run.client.count(index=indexes)["count"])
     if batch.rejected or documents != batch.operations or named_pipelines(run.config):
         source.require_unique_identifiers(batch.on_duplicate_identifier, batch.to_snapshot_id)
 
@@ -203,23 +214,24 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
     with run.stage("plan"):
         groups, digest = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
     # The first export sees them in the end, unless rows of one identifier may be documents in several shards.
-    if groups and (source.routing or (source.identifier_columns and lock.position.exists)):
+    suffixes: list[str] = []
+    if groups and (source.selection.has_places or (source.identifier_columns and lock.position.exists)):
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
-            if source.routing:
-                source.require_places(source.rows(source.files(source.head)))
+            suffixes = find_suffixes(config, source.placed_rows(source.head))
             source.release()
     _store_vectors(run, source, groups)
     number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
         check_mapping(run.client, config, source.schema)
         epoch = unused_epoch(run.client, config.index, lock.next_epoch(number, new_index=True))
+        physical = physical_index(config.index, epoch)
         batch = Batch(
             kind="export",
             epoch=epoch,
             from_snapshot_id=None,
             to_snapshot_id=snapshot_id,
-            physical_index=physical_index(config.index, epoch),
+            physical_index=physical,
             table_uuid=source.table_uuid,
             selection=source.stored_selection,
             schema=source.schema_json,
@@ -227,18 +239,19 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             groups_digest=digest,
             on_duplicate_identifier=config.on_duplicate_identifier,
             nested=nested_positions(source, heads(source)),
+            indexes={index_with_suffix(physical, suffix): "" for suffix in suffixes},
         )
         lock.begin(batch)
         try:
             identity = index_identity(batch.selection)
-            created = create_physical(
-                run.client, config, batch.physical_index, source.schema, run.run_id, identity=identity
-            )
+            created = create_physical(run.client, config, physical, source.schema, run.run_id, identity=identity)
+            indexes = create_suffixed(run.client, config, batch.indexes, source.schema, run.run_id, identity=identity)
         except ConfigError:
             # Nothing was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))
             raise
-        lock.record(index_uuid=created, index_digest=definition_digest(run.client, config, source.schema))
+        digest = definition_digest(run.client, config, source.schema)
+        lock.record(index_uuid=created, index_digest=digest, indexes=indexes)
         if earlier is not None and earlier.kind == "export":
             drop_unless_read(run.client, config, earlier.physical_index)
     return groups
@@ -271,8 +284,7 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
             check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
-            if source.routing:
-                source.require_places(source.rows(source.files(source.head)))
+            find_suffixes(config, source.placed_rows(source.head))
             source.release()
         files = source.files(snapshot_id)
     with run.stage("count"):
@@ -332,7 +344,7 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
 def _unproven(run: Run, source: Source, begun: Batch, digest: str) -> str:
     if digest != begun.groups_digest:
         return "its files are grouped differently"
-    if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
+    if any(index_uuid(run.client, physical) != uuid for physical, uuid in begun.uuids.items()):
         return "its index was deleted or created again"
     now = definition_digest(run.client, run.config, source.schema)
     return "" if now == begun.index_digest else "the settings or the mapping of a new index changed"

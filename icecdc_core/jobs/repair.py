@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -12,8 +15,17 @@ from icecdc_core.commits.position import Batch, Position
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, epoch_of, to_actions, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk import BulkResult
-from icecdc_core.opensearch.indexes import evolve_mapping
-from icecdc_core.runs.batch import has_other_schema, log_entry, report_fields, write_batch
+from icecdc_core.opensearch.indexes import evolve_mapping, with_suffixes
+from icecdc_core.runs.batch import (
+    create_missing_indexes,
+    find_suffixes,
+    has_other_schema,
+    log_entry,
+    report_fields,
+    with_indexes,
+    write_batch,
+    written_to,
+)
 from icecdc_core.runs.nested import at_vector
 from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.source import Source
@@ -38,14 +50,14 @@ def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: 
     key = unused_name("_document_id", rows.columns)
     wanted, gone = wrong.where("rows > 0").withColumnRenamed("id", key), wrong.where("rows = 0").select("id")
     identified = rows.withColumn(key, document_id(rows.schema, ids))
-    if source.routing:
+    if source.selection.has_places:
         places = wanted.select(key, F.col("places").alias(OLD_PLACES))
         rows = at_each_place(identified.join(places, key).drop(key))
         gone = wrong.where("rows = 0").select("id", F.explode("places").alias(PLACE))
     else:
         rows = identified.join(wanted, key, "left_semi").drop(key)
-    upserts = to_actions(with_vectors(source, rows), ids, epoch).select("action")
-    deletes = delete_actions(gone, epoch).select("action")
+    upserts = to_actions(with_vectors(source, rows), ids, epoch, source.physical_index).select("action")
+    deletes = delete_actions(gone, epoch, source.physical_index).select("action")
     return upserts.unionAll(deletes)
 
 
@@ -83,22 +95,22 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
     documents; those of deleted documents show only in conflicts, after which the batch is written again.
     """
     look.source.require_identifier_columns("a repair writes single documents")
-    if look.source.routing:
-        look.source.require_places(look.source.rows(look.source.files(look.position.snapshot_id)))
+    rows = look.source.placed_rows(look.position.snapshot_id)
+    suffixes = find_suffixes(run.config, rows, look.position.every_index)
     wrong = differing_documents(differences)
     newest_id, newest = newest_version(wrong)
     with run.lock(look) as (lock, source):
         require_repairable(lock.position, look.position)
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
         for _ in range(_ATTEMPTS):
-            result = _write(run, source, lock, wrong, epoch)
+            result = _write(run, source, lock, wrong, epoch, suffixes)
             if result.newest_version <= upsert_version(epoch):
                 break
             epoch = _epoch_above(result.newest_version, result.newest_id, lock, run.config.index)
         position = lock.position
-        run.client.indices.refresh(index=position.physical_index)
+        run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
-        lock.commit(position, log_entry(report))
+        lock.commit(replace(position, indexes=position.every_index), log_entry(report))
         return result.counts.upserts + result.counts.deletes
 
 
@@ -118,7 +130,9 @@ def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> in
     return max(epoch, above)
 
 
-def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: int) -> BulkResult:
+def _write(
+    run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: int, suffixes: Sequence[str]
+) -> BulkResult:
     position = lock.position
     physical = position.physical_index
     batch = Batch(
@@ -129,8 +143,11 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
         physical_index=physical,
         table_uuid=source.table_uuid,
         selection=source.stored_selection,
+        indexes=with_indexes(position, suffixes),
     )
     lock.begin(batch)
     if has_other_schema(position, source):  # the rows have columns that no sync has mapped yet
         evolve_mapping(run.client, run.config, physical, source.schema)
+    create_missing_indexes(run, lock, source)
+    source = written_to(source, physical)
     return write_batch(run, lock, repair_actions(source, position, wrong, epoch, run.config.on_duplicate_identifier))

@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
-from icecdc_core.documents.bulk_lines import document_id, stored_actions, upsert_version
+from icecdc_core.documents.bulk_lines import document_id, place_of, stored_actions, upsert_version
 from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, write_actions
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import write_alias
+from icecdc_core.opensearch.indexes import with_suffixes, write_alias
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.batch import report_fields
+from icecdc_core.runs.batch import report_fields, written_to
 from icecdc_core.runs.dead_letters import open_dead_letters, parse_action, resolve_dead_letters
 from icecdc_core.runs.run import Look, Run, refuse_dry_run
 from icecdc_core.table.source import Source
@@ -81,11 +81,13 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
                 alias, highest = write_alias(position.physical_index), upsert_version(position.epoch)
                 settings = BulkWriter.of(run.config, alias, highest)
                 settings = replace(settings, max_rejected_documents=counts["replayed"])
-                result = write_actions(stored_actions(dead_letters.where(F.col("resolution") == "replayed")), settings)
-                run.client.indices.refresh(index=position.physical_index)
+                source = written_to(source, position.physical_index)
+                wanted = dead_letters.where(F.col("resolution") == "replayed").withColumnRenamed("place", PLACE)
+                result = write_actions(stored_actions(wanted, source.physical_index), settings)
+                run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
         with run.stage("resolve"):
             heads = [(parse_action(letter["action"])[1], letter["status"]) for letter in result.dead_letters]
-            rejected_again = [_document_and_version(head) for head, _ in heads]
+            rejected_again = [_document_and_version(head, position.physical_index) for head, _ in heads]
             # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
             by_content = [head for head, status in heads if status != 409]
             outdated = _outdated(run.client, position.physical_index, by_content)
@@ -108,17 +110,17 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
 def _with_resolution(source: Source, position: Position, dead_letters: DataFrame) -> DataFrame:
     """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
     # Epochs begin again when a position was deleted, so versions of another index say nothing about this one.
-    of_one_document = Window.partitionBy("document_id", "routing", "physical_index")
+    of_one_document = Window.partitionBy("document_id", "place", "physical_index")
     is_newest = F.row_number().over(of_one_document.orderBy(F.desc("version"))) == 1
     dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
     if source.identifier_columns and position.snapshot_id is not None:
         rows = source.current_rows(position.snapshot_id, "fail")
-        place = F.col(PLACE) if source.routing else F.lit("")
-        present = document_id(rows.schema, source.key_columns).alias("present"), place.alias("place")
-        same = (F.col("document_id") == F.col("present")) & (F.col("routing") == F.col("place"))
+        place = F.col(PLACE) if source.selection.has_places else F.lit("")
+        present = document_id(rows.schema, source.key_columns).alias("present"), place.alias("present_at")
+        same = (F.col("document_id") == F.col("present")) & (F.col("place") == F.col("present_at"))
         dead_letters = dead_letters.join(rows.select(*present).distinct(), same, "left")
         is_wanted = F.col("present").isNotNull() == (F.col("operation") == "index")
-        dead_letters = dead_letters.withColumn("fits", F.col("fits") & is_wanted).drop("present", "place")
+        dead_letters = dead_letters.withColumn("fits", F.col("fits") & is_wanted).drop("present", "present_at")
     resolution = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
     return dead_letters.withColumn("resolution", resolution).drop("fits")
 
@@ -126,17 +128,17 @@ def _with_resolution(source: Source, position: Position, dead_letters: DataFrame
 _DocumentAndVersion = tuple[str, str, int]
 
 
-def _document_and_version(head: dict[str, Any]) -> _DocumentAndVersion:
-    return head["_id"], head.get("routing", ""), head["version"]
+def _document_and_version(head: dict[str, Any], physical_index: str) -> _DocumentAndVersion:
+    return head["_id"], place_of(head, physical_index), head["version"]
 
 
 def _resolved(
     dead_letters: DataFrame, rejected_again: list[_DocumentAndVersion], outdated: list[_DocumentAndVersion]
 ) -> DataFrame:
     """Return the dead letters that are resolved now: all but those that were rejected again."""
-    key = ["document_id", "routing", "version"]
+    key = ["document_id", "place", "version"]
     refused = [(*each, each in outdated) for each in rejected_again]
-    schema = "document_id string, routing string, version long, outdated boolean"
+    schema = "document_id string, place string, version long, outdated boolean"
     found = dead_letters.join(dead_letters.sparkSession.createDataFrame(refused, schema), key, "left")
     resolution = F.when(F.col("outdated"), F.lit("superseded")).otherwise(F.col("resolution"))
     return found.withColumn("resolution", resolution).where(F.coalesce("outdated", F.lit(True))).drop("outdated")
@@ -147,8 +149,8 @@ def _outdated(client: OpenSearch, index: str, heads: list[dict[str, Any]]) -> li
     newer = []
     for begin in range(0, len(heads), _PAGE):
         page = heads[begin : begin + _PAGE]
-        wanted = [{name: head[name] for name in ("_id", "routing") if name in head} for head in page]
+        wanted = [{name: head[name] for name in ("_index", "_id", "routing") if name in head} for head in page]
         answer = client.mget(index=index, body={"docs": wanted}, params={"_source": "false"})
         found = zip(page, answer["docs"], strict=True)
-        newer += [_document_and_version(head) for head, doc in found if doc.get("_version", 0) > head["version"]]
+        newer += [_document_and_version(head, index) for head, doc in found if doc.get("_version", 0) > head["version"]]
     return newer

@@ -27,6 +27,7 @@ from icecdc_core.runs.batch import (
     compute_changes,
     count_rows,
     create_empty_index,
+    find_suffixes,
     follow_spec,
     has_other_schema,
     noted_changes,
@@ -35,6 +36,7 @@ from icecdc_core.runs.batch import (
     report_fields,
     to_documents,
     write_batch,
+    written_to,
 )
 from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
@@ -161,6 +163,7 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
 def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     """Sync one batch: the begun one if it can be replayed, else everything that is new."""
     position = lock.position
+    source = written_to(source, position.physical_index)
     with _next_batch(run, source, position) as (plan, changes):
         epoch = plan.replayed.epoch if plan.replayed else lock.next_epoch(sequence_number(source.metadata, plan.end))
         if source.embeddings and changes.rows is not None:
@@ -186,7 +189,8 @@ def _next_batch(run: Run, source: Source, position: Position) -> Iterator[tuple[
     with run.stage("changes", lambda: f"comparing {count_rows(source, plan):,} rows"):
         changes = compute_changes(source, run.config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
     with closing(changes):
-        yield plan, changes
+        suffixes = find_suffixes(run.config, changes.rows, position.every_index)
+        yield replace(plan, suffixes=suffixes), changes
 
 
 def _batch_report(run: Run, position: Position, plan: BatchPlan, changes: NetChanges, **found: Any) -> RunReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -22,8 +23,9 @@ from icecdc_core.opensearch.checksums import (
     source_text_checksums,
     texts_are_comparable,
 )
-from icecdc_core.opensearch.index_pages import index_parts
+from icecdc_core.opensearch.index_pages import IndexPart, index_parts
 from icecdc_core.opensearch.index_settings import require_pipelines
+from icecdc_core.opensearch.indexes import with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.nested import at_vector, heads
 from icecdc_core.runs.run import Run, refuse_dry_run
@@ -107,7 +109,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
                 with run.stage("repair"):
                     repaired = repair_differences(run, look, comparison.differences)
         if repairs:
-            comparison = _compare(run, source, position, snapshot_id)
+            repaired_position = run.positions.read() or position  # it may have more indexes
+            comparison = _compare(run, source, repaired_position, snapshot_id)
             comparison.close()
         found: dict[str, Any] = {f"{verdict}_ids": ids for verdict, ids in comparison.samples.items()}
         found |= comparison.counts
@@ -133,28 +136,43 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
 def _compare(run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
     spark = run.spark
     with run.stage("compare"), tuned_for_many_groups(spark):
-        run.client.indices.refresh(index=position.physical_index)
+        run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         rows = with_vectors(source, rows, required=False)
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),
             document_json(source.schema).alias("doc"),
-            *([F.col(PLACE).alias("place")] if source.routing else []),
+            *([F.col(PLACE).alias("place")] if source.selection.has_places else []),
         )
-        shards = len(run.client.search_shards(index=position.physical_index)["shards"])
-        pit = run.point_in_time(position.physical_index)
-        parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
+        names = (position.physical_index, *(name for name, created in position.every_index.items() if created))
+        indexes = [
+            _open_index(run, name, name.removeprefix(position.physical_index).removeprefix("-")) for name in names
+        ]
         by_content = not source.identifier_columns
         # The documents of a pipeline have other texts than their rows.
-        if not run.config.pipeline_fields and texts_are_comparable(run.client, pit, source.schema):
-            texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index)
-            found = _compared(source_text_checksums(documents), texts, by_content)
+        if not run.config.pipeline_fields and all(
+            texts_are_comparable(run.client, pit, source.schema) for _, _, pit, _ in indexes
+        ):
+            texts = [
+                index_text_checksums(spark, run.config, pit, parts, name, suffix)
+                for name, suffix, pit, parts in indexes
+            ]
+            found = _compared(source_text_checksums(documents), reduce(DataFrame.unionAll, texts), by_content)
             if found.all_equal:
                 return found
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
             found.close()
-        contents = index_checksums(spark, run.config, source.schema, pit, parts)
-        return _compared(source_checksums(documents, source.schema), contents, by_content)
+        contents = [
+            index_checksums(spark, run.config, source.schema, pit, parts, suffix) for _, suffix, pit, parts in indexes
+        ]
+        return _compared(source_checksums(documents, source.schema), reduce(DataFrame.unionAll, contents), by_content)
+
+
+def _open_index(run: Run, name: str, suffix: str) -> tuple[str, str, str, list[IndexPart]]:
+    """Open a point in time of an index, and cut it into parts."""
+    shards = len(run.client.search_shards(index=name)["shards"])
+    pit = run.point_in_time(name)
+    return name, suffix, pit, index_parts(run.client, pit, shards, run.spark.sparkContext.defaultParallelism)
 
 
 def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:

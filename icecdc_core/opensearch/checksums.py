@@ -85,6 +85,7 @@ def index_text_checksums(
     pit: str,
     parts: list[IndexPart],
     index: str,
+    suffix: str = "",
 ) -> DataFrame:
     """Return the checksums of the texts of the documents of an index."""
 
@@ -94,7 +95,7 @@ def index_text_checksums(
         hits = split_hits(answer, index)
         return [(key, digest, None, place) for key, digest, _, place in hits], hits and orjson.loads(hits[-1][2])
 
-    return as_numbers(read_index(spark, config, pit, parts, page, False))
+    return as_numbers(read_index(spark, config, pit, parts, page, False, suffix))
 
 
 def split_hits(answer: str, index: str) -> list[tuple[str, str, str, str | None]]:
@@ -129,6 +130,7 @@ def index_checksums(
     schema: StructType,
     pit: str,
     parts: list[IndexPart],
+    suffix: str = "",
 ) -> DataFrame:
     """Return the checksums of the contents of an index, without the fields that an ingest pipeline makes."""
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
@@ -146,7 +148,7 @@ def index_checksums(
         ]
         return rows, hits and hits[-1]["sort"]
 
-    return as_numbers(read_index(spark, config, pit, parts, page, True))
+    return as_numbers(read_index(spark, config, pit, parts, page, True, suffix))
 
 
 def content_digests(schema: StructType) -> Callable[[dict[str, Any]], str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from opensearchpy.exceptions import OpenSearchException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.opensearch.client import Connection, typed_error
@@ -77,6 +78,7 @@ def read_index(
     parts: list[IndexPart],
     page_of: Callable[[Any], Page],
     parses: bool,
+    suffix: str,
 ) -> DataFrame:
     """Read the parts of an index page by page, one task for each part; return id, digest, version and place, if any."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
@@ -109,4 +111,6 @@ def read_index(
 
     schema = "id string, digest string, version long, place string"
     found = spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, schema)
+    if config.index_column:
+        return found.withColumn("place", F.concat(F.lit(f"{suffix}/"), F.coalesce("place", F.lit(""))))
     return found if config.routing else found.drop("place")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError
 
+from icecdc_core.documents.bulk_lines import write_alias as write_alias
 from icecdc_core.documents.mapping import index_limits, index_mapping, sample_document
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
@@ -35,9 +36,9 @@ def physical_index(index: str, epoch: int) -> str:
     return f"{index}--{epoch:06d}"
 
 
-def write_alias(physical: str) -> str:
-    """Return the alias through which a physical index is written; it disappears with the index."""
-    return f"{physical}--write"
+def with_suffixes(config: SyncConfig, physical: str) -> str:
+    """Return the name for requests to a physical index and, with `index_column`, to those with suffixes."""
+    return f"{physical}*" if config.index_column else physical
 
 
 def index_uuid(client: OpenSearch, physical: str) -> str:
@@ -129,6 +130,50 @@ def create_physical(
     return str(entry["settings"]["index"]["uuid"])
 
 
+def create_suffixed(
+    client: OpenSearch,
+    config: SyncConfig,
+    indexes: Collection[str],
+    schema: StructType,
+    run_id: str,
+    loading: bool = True,
+    identity: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Create the indexes that are missing of those with suffixes; return their uuids."""
+    return {
+        name: index_uuid(client, name) or create_physical(client, config, name, schema, run_id, loading, identity)
+        for name in indexes
+    }
+
+
+def show_suffixed(client: OpenSearch, config: SyncConfig, physical: str, indexes: Collection[str]) -> None:
+    """Let readers see indexes with suffixes beside the index that they see."""
+    actions = [*_unless_taken_over(physical), *({"add": {"index": name, "alias": config.index}} for name in indexes)]
+    try:
+        client.indices.update_aliases(body={"actions": actions})
+    except NotFoundError as error:
+        raise _fenced(config, []) from error
+
+
+def _unless_taken_over(physical: str) -> list[dict[str, Any]]:
+    """The actions on aliases that fail if another run has moved the readers' alias.
+
+    An export that takes over removes the write alias with the alias of readers. So a stalled run whose index readers
+    have not seen, or see no more, cannot put another one beside that which they see now.
+    """
+    own = {"index": physical, "alias": write_alias(physical)}
+    return [{"remove": {**own, "must_exist": True}}, {"add": own}]
+
+
+def _fenced(config: SyncConfig, seen: Collection[str]) -> FencedError:
+    return FencedError(
+        f"Another run has moved the alias '{config.index}' while this one was stalled",
+        subject="index",
+        value=sorted(seen),
+        remedy="nothing is lost, the other run has exported; raise lease_seconds if this run was only paused",
+    )
+
+
 def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) -> None:
     """Let the server index a document of the columns' types in an index of its own, which is deleted at once.
 
@@ -156,10 +201,10 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
 
 
 def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """Delete a physical index unless it is behind the readers' alias or icecdc did not create it."""
-    entry = indexes_behind(client, physical).get(physical, {})
-    if icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
-        _delete(client, physical)
+    """Delete a physical index, and those with suffixes, if readers do not see them and icecdc created them."""
+    for name, entry in indexes_behind(client, with_suffixes(config, physical)).items():
+        if icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
+            _delete(client, name)
 
 
 def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> None:
@@ -177,13 +222,14 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> Non
 def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema: StructType) -> None:
     """Add the fields of new columns to the mapping, and what the user's mapping may change of existing fields."""
     if limits := _limits(config, schema):
-        client.indices.put_settings(index=physical, body={"index": limits})
+        client.indices.put_settings(index=with_suffixes(config, physical), body={"index": limits})
     properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
     meta = icecdc_meta(indexes_behind(client, physical).get(physical, {}))
     meta["spec"] = spec_digest(config.full_mapping, config.settings)
     meta |= {"mapping": bool(config.full_mapping), "settings": bool(config.settings)}
     try:
-        client.indices.put_mapping(index=physical, body={"properties": properties, "_meta": {"icecdc": meta}})
+        body = {"properties": properties, "_meta": {"icecdc": meta}}
+        client.indices.put_mapping(index=with_suffixes(config, physical), body=body)
     except RequestError as error:
         raise SchemaChangeError(
             f"The table's new columns cannot be added to the mapping of index '{physical}': {exception_reason(error)}",
@@ -205,43 +251,38 @@ def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
 
 
 def publish_index(
-    client: OpenSearch, config: SyncConfig, physical: str, expected: Collection[str] | None = None
+    client: OpenSearch,
+    config: SyncConfig,
+    physical: str,
+    expected: Collection[str] | None = None,
+    suffixed: Collection[str] = (),
 ) -> None:
     """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
 
     The aliases that users gave the old index move with it, because the old index is deleted.
     """
     with definition_errors(config):
-        client.indices.put_settings(index=physical, body={"index": published_settings(config)})
-    client.indices.refresh(index=physical)
+        client.indices.put_settings(index=with_suffixes(config, physical), body={"index": published_settings(config)})
+    client.indices.refresh(index=with_suffixes(config, physical))
     actions: list[dict[str, Any]] = []
-    seen = indexes_behind(client, config.index)
-    fenced = FencedError(
-        f"Another run has moved the alias '{config.index}' while this one was stalled",
-        subject="index",
-        value=sorted(seen),
-        remedy="nothing is lost, the other run has exported; raise lease_seconds if this run was only paused",
-    )
-    if expected is not None and seen.keys() - {physical} - {*expected}:
-        raise fenced
-    for old in seen.keys() - {physical}:
+    seen, own = indexes_behind(client, config.index), {physical, *suffixed}
+    if expected is not None and seen.keys() - own - {*expected}:
+        raise _fenced(config, seen)
+    for old in seen.keys() - own:
         actions.append({"remove": {"index": old, "alias": config.index, "must_exist": True}})
         actions.append({"remove": {"index": old, "alias": write_alias(old), "must_exist": False}})
         for alias, options in seen[old]["aliases"].items():
             if alias not in (config.index, write_alias(old)):
                 actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})
-                actions.append({"add": {"index": physical, "alias": alias, **options}})
-    # The write alias is the condition: an export that takes over removes it with the alias of readers. So a stalled run
-    # whose index readers have not seen, or see no more, cannot put it beside the one that they see now.
-    own = {"index": physical, "alias": write_alias(physical)}
-    actions += [{"remove": {**own, "must_exist": True}}, {"add": own}]
-    actions.append({"add": {"index": physical, "alias": config.index}})
+                actions += [{"add": {"index": name, "alias": alias, **options}} for name in sorted(own)]
+    actions += _unless_taken_over(physical)
+    actions += [{"add": {"index": name, "alias": config.index}} for name in sorted(own)]
     try:
         client.indices.update_aliases(body={"actions": actions})
     except NotFoundError as error:
         # The request is sent again if its answer is lost, and then finds nothing left to move.
-        if indexes_behind(client, config.index).keys() != {physical}:
-            raise fenced from error
+        if indexes_behind(client, config.index).keys() != own:
+            raise _fenced(config, seen) from error
 
 
 def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
@@ -272,18 +313,26 @@ def require_index_of_table(config: SyncConfig, table: str) -> None:
         )
 
 
-def require_same_index(client: OpenSearch, config: SyncConfig, physical: str, uuid: str) -> None:
-    """Check that the index is still the one that the begun export created."""
-    if index_uuid(client, physical) != uuid:
-        raise IndexNotFoundError(
-            f"The index '{physical}' was deleted or created again while the export wrote to it",
-            subject="index",
-            value=config.index,
-            remedy="run the export again; it starts over with a new index",
-        )
+def require_same_index(client: OpenSearch, config: SyncConfig, uuids: Mapping[str, str]) -> None:
+    """Check that the indexes are still those that the begun export created."""
+    for physical, created in uuids.items():
+        if index_uuid(client, physical) != created:
+            raise IndexNotFoundError(
+                f"The index '{physical}' was deleted or created again while the export wrote to it",
+                subject="index",
+                value=config.index,
+                remedy="run the export again; it starts over with a new index",
+            )
 
 
-def require_readable_index(client: OpenSearch, index: str, physical: str, exported: str = "") -> None:
+def require_readable_index(
+    client: OpenSearch,
+    index: str,
+    physical: str,
+    exported: str = "",
+    suffixed: Collection[str] = (),
+    begun: Collection[str] = (),
+) -> None:
     """Check that a committed index exists and that readers see all of it through the alias."""
     seen = indexes_behind(client, index)
     ours = seen.get(physical)
@@ -296,7 +345,8 @@ def require_readable_index(client: OpenSearch, index: str, physical: str, export
         )
     # A filter or a routing of an alias hides a part of its index from readers.
     narrowed = any({"filter", "search_routing"} & entry["aliases"].get(index, {}).keys() for entry in seen.values())
-    if len(seen) != 1 or not seen.keys() <= {physical, exported or physical} or narrowed:
+    is_committed = {physical, *suffixed} <= seen.keys() <= {physical, *suffixed, *begun}
+    if not (is_committed or seen.keys() == {exported, *begun}) or narrowed:
         found = f"only a part of {sorted(seen)}" if narrowed else f"{sorted(seen)}" if seen else "nothing: it is gone"
         kind = IndexConflictError if seen else IndexNotFoundError
         raise kind(

@@ -6,7 +6,7 @@ Rejected documents reach the dead letters before the position can pass them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,6 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
+from pyspark.sql import functions as F
 
 from icecdc_core.changes.net_changes import (
     INSERT_ONLY,
@@ -24,9 +25,10 @@ from icecdc_core.changes.net_changes import (
     compute_net_changes,
 )
 from icecdc_core.changes.scan_planning import is_insert_only
+from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
-from icecdc_core.documents.bulk_lines import to_actions, upsert_version
+from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError, SchemaChangeError
 from icecdc_core.logs import event, set_fields
@@ -37,11 +39,14 @@ from icecdc_core.opensearch.indexes import (
     check_mapping,
     count_operations,
     create_physical,
+    create_suffixed,
     drop_leftovers,
     evolve_mapping,
     physical_index,
     publish_index,
+    show_suffixed,
     unused_epoch,
+    with_suffixes,
     write_alias,
 )
 from icecdc_core.reporting.progress import progress
@@ -87,7 +92,7 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
     if changes.rows is None:
         return None
     rows = with_vectors(source, changes.rows, few=0 < changes.upserts <= FEW_TEXTS)
-    actions = to_actions(rows, source.key_columns, epoch)
+    actions = to_actions(rows, source.key_columns, epoch, source.physical_index)
     partitions = max(plan.file_bytes / _BYTES_PER_PARTITION, (changes.upserts + changes.deletes) / _ROWS_PER_PARTITION)
     return actions.coalesce(max(1, ceil(partitions)))
 
@@ -125,12 +130,41 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
             try:
                 if changes.nulls:
                     require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
-                if source.routing:
+                if source.selection.has_places:
                     source.require_places(changes.rows)
             except BaseException:
                 changes.close()
                 raise
         return changes
+
+
+def written_to(source: Source, physical_index: str) -> Source:
+    """Return a source whose documents are written to indexes with suffixes, if it has an `index_column`."""
+    return replace(source, physical_index=physical_index) if source.index_column else source
+
+
+def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[str] = ()) -> list[str]:
+    """Return the suffixes of the indexes that rows belong to; with known indexes there may not be too many."""
+    if rows is None or not config.index_column:
+        return []
+    suffix = F.substring_index(PLACE, "/", 1)
+    found = [row[0] for row in rows.select(suffix).distinct().limit(config.max_indexes + 1).collect()]
+    every = {*found, *(name.rpartition("--")[2].partition("-")[2] for name in known)}
+    if len(every) > config.max_indexes:
+        raise ConfigError(
+            f"The values of '{config.index_column}' make more than {config.max_indexes} indexes, for example for "
+            f"{', '.join(sorted(every)[:5])}",
+            subject="max_indexes",
+            value=config.max_indexes,
+            remedy="choose a column with fewer values, or raise max_indexes; an export drops indexes without rows",
+        )
+    return sorted(found)
+
+
+def with_indexes(position: Position, suffixes: Sequence[str]) -> dict[str, str]:
+    """Return the indexes of a position and those of more suffixes."""
+    named = (index_with_suffix(position.physical_index, suffix) for suffix in suffixes)
+    return {**dict.fromkeys(named, ""), **position.every_index}
 
 
 def begin_batch(lock: IndexLock, source: Source, plan: BatchPlan, epoch: int, on_duplicate_identifier: str) -> None:
@@ -150,6 +184,7 @@ def begin_batch(lock: IndexLock, source: Source, plan: BatchPlan, epoch: int, on
         cuts=list(plan.cuts),
         nested=dict(plan.nested),
         nested_cuts=list(plan.nested_cuts),
+        indexes=with_indexes(lock.position, plan.suffixes),
     )
     lock.begin(batch)
 
@@ -162,14 +197,25 @@ def prepared_index(
     config, physical = run.config, lock.position.physical_index
     if has_other_schema(lock.position, source):
         evolve_mapping(run.client, config, physical, source.schema)
+    create_missing_indexes(run, lock, source)
     count = count_documents(source, plan, changes)
     with (
         shuffle_partitions_for(run.spark, plan.file_bytes),
         progress(count, f"Syncing {config.table}") as bar,
-        bar.watching(partial(count_operations, run.client, physical)),
+        bar.watching(partial(count_operations, run.client, with_suffixes(config, physical))),
     ):
         yield bar
-    run.client.indices.refresh(index=physical)
+    run.client.indices.refresh(index=with_suffixes(config, physical))
+
+
+def create_missing_indexes(run: Run, lock: IndexLock, source: Source) -> None:
+    """Create the indexes with suffixes that the begun batch writes and that are not there; readers see them at once."""
+    batch = begun_batch(lock)
+    if missing := [name for name, uuid in batch.indexes.items() if not uuid]:
+        identity = index_identity(batch.selection)
+        created = create_suffixed(run.client, run.config, missing, source.schema, run.run_id, False, identity)
+        show_suffixed(run.client, run.config, batch.physical_index, created)
+        lock.record(indexes={**batch.indexes, **created})
 
 
 def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_before: int = 0) -> BulkResult:
@@ -206,7 +252,7 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
     What a run that was killed left behind of earlier indexes is dropped then.
     """
     batch = begun_batch(lock)
-    position = replace(lock.position, physical_index=batch.physical_index)
+    position = replace(lock.position, physical_index=batch.physical_index, indexes=batch.indexes)
     position = position_at(position, source, batch.to_snapshot_id, batch.nested)
     lock.commit(position, log_entry(report))
     drop_leftovers(run.client, run.config, batch.physical_index)
@@ -253,7 +299,8 @@ def log_entry(report: RunReport) -> dict[str, Any]:
 
 def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     """Put a changed spec in place, where that leaves every indexed document right."""
-    physical, was, unfinished = lock.position.physical_index, lock.position.selection, lock.position.unfinished_specs
+    physical = with_suffixes(run.config, lock.position.physical_index)
+    was, unfinished = lock.position.selection, lock.position.unfinished_specs
     # Recorded before the first write: a run that dies halfway leaves parts of this spec, and the next one must know.
     lock.write(
         replace(
@@ -266,7 +313,7 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     # First: a new field may need a limit that was raised.
     _put_settings(run, physical, changed)
     try:
-        evolve_mapping(run.client, run.config, physical, source.schema)
+        evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
     except SchemaChangeError:
         _put_settings(run, physical, dynamic_settings(source.spec, was))  # as they were
         if run.config.on_schema_change != "reexport":

@@ -1,6 +1,6 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-An open dead letter is identified by index, table, document id, routing, version and physical index, so a replayed
+An open dead letter is identified by index, table, document id, place, version and physical index, so a replayed
 batch stores none twice. A replay writes it with its version, so a newer document always wins; only into the physical
 index it was meant for; and only while the table still has the row, because the index may have forgotten that the
 document was deleted since.
@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from icecdc_core.columns import quoted
+from icecdc_core.documents.bulk_lines import place_of
 from icecdc_core.logs import event
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
 from icecdc_core.table.catalogs import create_table_once, usable_table
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 SCHEMA = (
-    "index string, table string, document_id string, routing string, version long, operation string, document string, "
+    "index string, table string, document_id string, place string, version long, operation string, document string, "
     "status int, reason string, epoch long, from_snapshot_id long, snapshot_id long, physical_index string, "
     "run_id string, rejected_at timestamp, resolution string, resolved_at timestamp"
 )
 _ABOUT = "rejected documents", "dead_letter_table"
 _ATTEMPTS = 20
-KEY = ("index", "table", "document_id", "routing", "version", "physical_index")
+KEY = ("index", "table", "document_id", "place", "version", "physical_index")
 
 
 def parse_action(action: str) -> tuple[str, dict[str, Any], str | None]:
@@ -57,7 +58,7 @@ def store_dead_letters(
     rows = []
     for letter in rejected:
         operation, head, document = parse_action(letter["action"])
-        of_document = head["_id"], head.get("routing", ""), head["version"], operation, document
+        of_document = head["_id"], place_of(head, batch.physical_index), head["version"], operation, document
         rows.append((config.index, config.table, *of_document, letter["status"], letter["reason"], *of_batch))
     name = table_name(config)
     with usable_table(*_ABOUT, name):

@@ -29,6 +29,7 @@ class BatchPlan:
     end: int | None
     cuts: tuple[int | None, ...] = ()
     replayed: Batch | None = None
+    suffixes: Sequence[str] = ()
     scans: Sequence[StepScan] = ()
     snapshots: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -57,7 +58,9 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
             raise error
         return start
     # A repair writes documents of the position's snapshot, so it may be dropped at any point; a validation repeats it.
-    return replace(position, batch=None) if position.batch and position.batch.kind == "repair" else position
+    if position.batch and position.batch.kind == "repair":
+        return replace(position, batch=None, indexes=position.every_index)
+    return position
 
 
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from icecdc_core.table.vectors import Embeddings
 
 
+# What may follow the name of a physical index, and cannot be the name of another one or of its write alias.
+_SUFFIX, _SUFFIX_BYTES = "[a-z0-9]+([._-][a-z0-9]+)*", 100
+
+
 @dataclass(frozen=True)
 class Selection:
     """The part of a table's rows that is read."""
@@ -54,6 +58,12 @@ class Selection:
     routing: str = ""
     alias: str = ""
     """The name of the table in ``row_filter``."""
+    index_column: str = ""
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows have the column `PLACE`."""
+        return bool(self.routing or self.index_column)
 
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
@@ -72,7 +82,13 @@ class Selection:
         if self.routing:
             selected.append(place_expression(self.routing))
         rows = rows.selectExpr(*selected, *more)
-        return rows if self.projection is None else self.projection.apply(rows)
+        documents = rows if self.projection is None else self.projection.apply(rows)
+        if not self.index_column:
+            return documents
+        suffix, routing = f"cast({quoted(self.index_column)} AS string)", PLACE if self.routing else "''"
+        is_fit = f"octet_length({suffix}) BETWEEN 1 AND {_SUFFIX_BYTES}"
+        is_suffix = f"{is_fit} AND regexp_extract({suffix}, '{_SUFFIX}', 0) = {suffix}"
+        return documents.withColumn(PLACE, F.expr(f"CASE WHEN {is_suffix} THEN concat({suffix}, '/', {routing}) END"))
 
     def select_deleted(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled."""
@@ -107,7 +123,7 @@ def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
 
 
 # The types whose text in a document is that of a cast.
-_ROUTING_TYPES: tuple[type[DataType], ...] = (StringType, IntegralType, BooleanType, DateType, DecimalType)
+_PLACE_TYPES: tuple[type[DataType], ...] = (StringType, IntegralType, BooleanType, DateType, DecimalType)
 
 # Changes that an index can follow where a field is the column itself.
 _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
@@ -136,6 +152,9 @@ class Source:
     """By name, the other tables of documents of several tables."""
     routing: str = ""
     embeddings: Embeddings | None = None
+    index_column: str = ""
+    physical_index: str = ""
+    """With `index_column`: the index whose name its suffixes are added to."""
 
     @property
     def key_columns(self) -> list[str]:
@@ -172,6 +191,7 @@ class Source:
             with_row_position=not self.identifier_columns,
             routing=self.routing,
             alias=self.alias,
+            index_column=self.index_column,
         )
         if self.projection is None:
             return selection
@@ -195,8 +215,7 @@ class Source:
             stored["select"] = list(self.projection.stored)
         if self.nest:
             stored["nest"] = dict(self.nest)
-        if self.routing:
-            stored["routing"] = self.routing
+        stored |= {name: column for name in ("routing", "index_column") if (column := getattr(self, name))}
         if self.embeddings is not None:
             stored["embed"] = self.embeddings.stored
         return {**stored, **self.spec}
@@ -259,17 +278,27 @@ class Source:
             rows = identifiers.select(self.table.read(self.files(snapshot_id)))
             require_unique(rows, self.identifier_columns, self.table.name, allow_duplicates=on_duplicate == "last")
 
+    def placed_rows(self, snapshot_id: int | None) -> DataFrame | None:
+        """Read the rows of a snapshot whose places were checked; None if they have no places."""
+        if not self.selection.has_places:
+            return None
+        rows = self.rows(self.files(snapshot_id))
+        self.require_places(rows)
+        return rows
+
     def require_places(self, rows: DataFrame) -> None:
-        """Check that rows have the value that routes their documents."""
+        """Check that rows have the values that decide where their documents are."""
         keys = self.key_columns or [ROW_POSITION]
         for row in rows.where(f"{PLACE} IS NULL").select(*map(quoted, keys)).limit(1).collect():
             found = {identifier_name(name): row[name] for name in keys}
+            no_suffix = " or makes no name of an index" if self.index_column else ""
+            names = " and ".join(filter(None, (self.routing, self.index_column)))
             raise ConfigError(
-                f"The routing column '{self.routing}' of '{self.table.name}' is null or empty in the row {found}",
-                subject="routing",
-                value=self.routing,
-                remedy="give the row a value, or leave such rows out with row_filter; a column that is never null "
-                "needs neither, and then a new export",
+                f"The value of {names} in '{self.table.name}' is null or empty{no_suffix} in the row {found}",
+                subject="index_column" if self.index_column else "routing",
+                value=self.index_column or self.routing,
+                remedy="correct the value in the table, or leave such rows out with row_filter"
+                + ("; a suffix has lower-case letters, digits and single . _ - between them" if no_suffix else ""),
             )
 
     def require_identifier_columns(self, why: str) -> None:
@@ -314,7 +343,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
     require_identifier_types(identifiers, schema)
     if config.routing:
-        _require_routing(config.routing, schema)
+        _require_place_column("routing", config.routing, schema)
     projection = None
     if config.select:
         projection = open_projection(spark, schema, config.select, config.alias, identifiers, table.unreadable)
@@ -329,6 +358,8 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     selected = projection.schema if projection else StructType([schema[name] for name in columns])
     alias = config.alias or (config.table_name if config.nest else "")
     condition = condition_columns(spark, schema, config.row_filter, alias) if config.row_filter else UsedColumns()
+    if config.index_column:
+        _require_place_column("index_column", config.index_column, selected)
     ref = metadata.refs.get(config.branch)
     if ref is not None and not ref.is_branch:
         branches = sorted(name for name, known in metadata.refs.items() if known.is_branch)
@@ -352,16 +383,17 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         projection=projection,
         alias=alias,
         routing=config.routing,
+        index_column=config.index_column,
     )
 
 
-def _require_routing(name: str, schema: StructType) -> None:
-    _require_columns("routing", [name], schema, ColumnNotFoundError)
+def _require_place_column(parameter: str, name: str, schema: StructType) -> None:
+    _require_columns(parameter, [name], schema, ColumnNotFoundError)
     kind = schema[name].dataType
-    if not isinstance(kind, _ROUTING_TYPES):
+    if not isinstance(kind, _PLACE_TYPES):
         raise ConfigError(
-            f"Column '{name}' of type {kind.simpleString()} cannot route documents",
-            subject="routing",
+            f"Column '{name}' of type {kind.simpleString()} cannot say where documents are",
+            subject=parameter,
             value=name,
             remedy="use a column of a string, whole number, date, decimal or boolean type",
         )

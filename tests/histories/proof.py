@@ -21,7 +21,6 @@ from icecdc_core.jobs import sync
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import write_batch
 from tests.histories.lake import Lake
-from tests.placed_documents import placed_documents
 
 REFUSALS = (HistoryGapError, SchemaChangeError, TableReplacedError)
 SYNCED = "synced"
@@ -71,8 +70,15 @@ def assert_equal(client: OpenSearch, index: str, lake: Lake) -> None:
 
 def assert_placed(client: OpenSearch, config: SyncConfig, lake: Lake) -> None:
     """Every row has one document, in its place, and there are no others."""
-    places = [(key, routing) for key, routing, _ in placed_documents(client, config.index)]
-    assert places == sorted((key, row[config.routing]) for key, row in lake.rows().items())
+    client.indices.refresh(index=config.index)
+    places = [
+        (hit["_id"], hit.get("_routing"), hit["_index"].rpartition("--")[2][7:])
+        for hit in scan(client, index=config.index)
+    ]
+    of_row = [(key, row["region"]) for key, row in lake.rows().items()]
+    assert sorted(places) == sorted(
+        (key, at if config.routing else None, at if config.index_column else "") for key, at in of_row
+    )
 
 
 def assert_true_changes(spark: SparkSession, lake: Lake) -> None:

@@ -48,10 +48,12 @@ class DescribeARandomHistory:
         self, spark, warehouse, opensearch, opensearch_url, name
     ):
         steps = st.one_of(STEPS, st.sampled_from([MOVE, BROKEN_SYNC]))
-        _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, routing="region", number_of_shards=3)
+        routed, suffixed = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
+        places = st.sampled_from([routed, suffixed, {**routed, **suffixed}])
+        _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, places)
 
 
-def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, **parameters):
+def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, places=st.just({})):  # noqa: B008
     lived = []
 
     @seed(SEED)
@@ -68,11 +70,13 @@ def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, **para
         kind=st.sampled_from(KINDS),
         row_ids_from=ROW_IDS_FROM_ROWS,
         history=st.lists(st.tuples(steps, st.integers(0, 20)), min_size=3, max_size=12),
+        parameters=places,
     )
-    def live(kind, row_ids_from, history):
+    def live(kind, row_ids_from, history, parameters):
         lived.append(kind.name)
         print(
             f"{len(lived)}: {kind.name}, row ids from {row_ids_from}: {', '.join(step for step, _ in history)}",
+            parameters,
             flush=True,
         )
         table = f"{name}_{len(lived)}"
@@ -113,10 +117,10 @@ def _live(spark, opensearch, config, lake, history):
         outcome, _ = follow(spark, config)
         assert outcome == SYNCED or EXCUSES[outcome] & stretch, (outcome, stretch)
         assert_equal(opensearch, config.index, lake)
-        if config.routing:
+        if config.routing or config.index_column:
             assert_placed(opensearch, config, lake)
         stretch.clear()
-    if config.routing:
+    if config.routing or config.index_column:
         assert validate_table(spark, config).ok
     else:
         assert_true_changes(spark, lake)

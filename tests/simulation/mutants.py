@@ -181,10 +181,8 @@ MUTANTS = [
     mutant(
         "an export resumes in an index that was created again",
         (RECOVERY, READERS, INDEX),
-        Change(export, "_unproven", "index_uuid(run.client, begun.physical_index) != begun.index_uuid", "False"),
-        Change(
-            export, "_export", "require_same_index(run.client, config, batch.physical_index, batch.index_uuid)", "pass"
-        ),
+        Change(export, "_unproven", "index_uuid(run.client, physical) != uuid", "False"),
+        Change(export, "_export", "require_same_index(run.client, config, batch.uuids)", "pass"),
         schedules=2000,
     ),
     mutant(
@@ -211,15 +209,25 @@ MUTANTS = [
     mutant(
         "the alias moves before searches find the documents",
         (READERS, INDEX),
-        Change(indexes, "publish_index", "client.indices.refresh(index=physical)", "pass", (export, batch)),
         Change(
-            export, "_require_a_document_of_each_row", "run.client.indices.refresh(index=batch.physical_index)", "pass"
+            indexes,
+            "publish_index",
+            "client.indices.refresh(index=with_suffixes(config, physical))",
+            "pass",
+            (export, batch),
         ),
+        Change(export, "_require_a_document_of_each_row", "run.client.indices.refresh(index=indexes)", "pass"),
     ),
     mutant(
         "a sync commits before searches find the documents",
         (INDEX,),
-        Change(batch, "prepared_index", "run.client.indices.refresh(index=physical)", "pass", (sync,)),
+        Change(
+            batch,
+            "prepared_index",
+            "run.client.indices.refresh(index=with_suffixes(config, physical))",
+            "pass",
+            (sync,),
+        ),
     ),
     mutant(
         "a re-export forgets the begun batch",
@@ -250,12 +258,12 @@ MUTANTS = [
         Change(
             indexes,
             "publish_index",
-            """if expected is not None and seen.keys() - {physical} - {*expected}:
-        raise fenced
-    for old in seen.keys() - {physical}:
+            """if expected is not None and seen.keys() - own - {*expected}:
+        raise _fenced(config, seen)
+    for old in seen.keys() - own:
         actions.append({"remove": {"index": old, "alias": config.index, "must_exist": True}})
         actions.append({"remove": {"index": old, "alias": write_alias(old), "must_exist": False}})""",
-            """for old in seen.keys() - {physical}:
+            """for old in seen.keys() - own:
         actions.append({"remove": {"index": old, "alias": config.index, "must_exist": False}})""",
             (export, batch),
         ),

@@ -174,7 +174,7 @@ class DescribeAMissingPlace:
         before = placed_documents(opensearch, name)
         sql(f"INSERT INTO {{t}} VALUES (7001, 'new', 'a'), (7002, 'new', {value})")
         for _ in range(2):
-            with pytest.raises(errors.ConfigError, match=r"routing column 'place'.*'id': 7002.*row_filter") as refused:
+            with pytest.raises(errors.ConfigError, match=r"value of place .*'id': 7002.*row_filter") as refused:
                 sync_changes(spark, config)
             sql("UPDATE {t} SET name = 'changed' WHERE id < 10")
         assert refused.value.subject == "routing"
@@ -199,7 +199,7 @@ class DescribeTheColumn:
         ("routing", "error", "says"),
         [
             ("plaec", errors.ColumnNotFoundError, "no column 'plaec'"),
-            ("amount", errors.ConfigError, "type double cannot route"),
+            ("amount", errors.ConfigError, "type double cannot say"),
         ],
     )
     def it_must_exist_and_have_one_text(self, spark, sql, make_config, lake, routing, error, says):
@@ -303,7 +303,7 @@ class DescribeADeadLetter:
         sql(f"UPDATE {{t}} SET name = {long}, place = 'c' WHERE id IN (1, 2, 4)")
         report = sync_changes(spark, config)
         assert (report.rejected, report.deletes) == (3, 2)
-        letters = sql(f"SELECT document_id, routing FROM lake.ns.icecdc_dead_letters WHERE index = '{config.index}'")
+        letters = sql(f"SELECT document_id, place FROM lake.ns.icecdc_dead_letters WHERE index = '{config.index}'")
         assert sorted(map(tuple, letters.collect())) == [("1", "c"), ("2", "c"), ("4", "c")]
         move(sql, "d", "id = 1")
         again = sync_changes(spark, config)

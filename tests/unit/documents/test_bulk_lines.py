@@ -207,7 +207,7 @@ class DescribeToActions:
         ]
         letters = spark.createDataFrame(
             [("7", "a", 7, '{"id":7}'), ("7", 'b"', 6, None), ("8", "", 6, None)],
-            "document_id string, routing string, version long, document string",
+            "document_id string, _icecdc_place string, version long, document string",
         )
         again = [row["action"] for row in stored_actions(letters).collect()]
         assert again == [*found, '{"delete":{"_id":"8","version":6,"version_type":"external"}}\n']

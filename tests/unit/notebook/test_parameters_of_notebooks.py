@@ -15,7 +15,7 @@ from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.notebook import INDEX_FILE, OPTIONS, read_parameters
 from tests.dbutils import Dbutils
-from tests.parameter_values import NEEDED, OTHER, WITH, WITHOUT_OTHER
+from tests.parameter_values import NEEDED, OTHER, WITH
 
 FOLDER = Path(__file__).parents[3] / "notebooks"
 OTHERS: dict[str, type[ParameterModel]] = {"40_kafka_ingest": IngestConfig, "50_explore": ExploreConfig}
@@ -38,7 +38,7 @@ class DescribeTheParametersOfANotebook:
         from papermill.parameterize import parameterize_notebook
 
         loaded = load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
-        for name in kind.model_fields.keys() - WITHOUT_OTHER:
+        for name in kind.model_fields:
             given = {**NEEDED[kind], **WITH.get(name, {}), name: OTHER[name]}
             expected = getattr(kind(**given), name)
             passed = read(parameterize_notebook(deepcopy(loaded), given), kind)

@@ -208,7 +208,7 @@ class DescribeRequireOwnAlias:
 class DescribeRequireReadableIndex:
     def it_accepts_the_index_that_readers_see_or_that_of_a_begun_export(self, client, config, published):
         require_readable_index(client, "t", ONE)
-        require_same_index(client, config, ONE, published)
+        require_same_index(client, config, {ONE: published})
         create_physical(client, config, TWO, SCHEMA, "the-run")
         publish_index(client, config, TWO)
         require_readable_index(client, "t", ONE, TWO)
@@ -237,7 +237,7 @@ class DescribeRequireReadableIndex:
     def it_refuses_an_index_that_was_deleted_or_created_again(self, server, client, config, published):
         server.indexes[ONE].uuid = "another"
         with pytest.raises(IndexNotFoundError, match="deleted or created again"):
-            require_same_index(client, config, ONE, published)
+            require_same_index(client, config, {ONE: published})
         server.indexes.clear()
         assert index_uuid(client, ONE) == ""
         with pytest.raises(IndexNotFoundError, match="'t--000001' behind 't' is gone"):
