@@ -152,9 +152,7 @@ class NestedBenchmark:
             "export": lambda: self._export(self._job),
             "export of the root alone": lambda: self._export(self._plain),
             "one nested row of one document": lambda: self._sync(self._tag, "id = 7", 1),
-            "one nested row of 30 documents": lambda: self._sync(
-                self._city, "id = 7", len(range(7, self._documents, cities))
-            ),
+            "one nested row of 30 documents": lambda: self._sync(self._city, "id = 7", of_city),
             f"0.1 % of the nested rows ({few:,})": lambda: self._sync(self._tag, f"id < {few}", few),
         }
 
