@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from icecdc_core.config import values
 
@@ -37,11 +37,7 @@ def parse_embed(embed: Mapping[str, Any]) -> dict[str, Embedding]:
 
 def check_embed(embed: dict[str, Any]) -> dict[str, Any]:
     """An `embed` as it is, refused if it has a wrong entry."""
-    try:
-        parse_embed(embed)
-    except ValidationError as error:
-        found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
-        raise values.parameter_problem(f"is wrong at {'; '.join(found)}", _REMEDY) from None
+    values.check_entries(_EMBED, embed, _REMEDY)
     return embed
 
 

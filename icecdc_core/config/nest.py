@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from icecdc_core.config import values
 
@@ -57,12 +57,7 @@ def parse_nest(nest: Mapping[str, Any]) -> dict[str, Nested]:
 
 def check_nest(nest: dict[str, Any]) -> dict[str, Any]:
     """A `nest` as it is, refused if it has a wrong entry."""
-    try:
-        entries = parse_nest(nest)
-    except ValidationError as error:
-        found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
-        raise values.parameter_problem(f"is wrong at {'; '.join(found)}", _REMEDY) from None
-    _check_names(entries, "", 1)
+    _check_names(values.check_entries(_NEST, nest, _REMEDY), "", 1)
     return nest
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.secrets import Properties, is_reference
@@ -42,6 +43,15 @@ def parse_json_object(value: object) -> object:
         return json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise parameter_problem("has a value that JSON cannot represent", remedy) from None
+
+
+def check_entries(adapter: TypeAdapter[Any], entries: object, remedy: str) -> Any:
+    """The entries of a parameter with entries of its own, such as `nest`."""
+    try:
+        return adapter.validate_python(entries)
+    except ValidationError as error:
+        found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
+        raise parameter_problem(f"is wrong at {'; '.join(found)}", remedy) from None
 
 
 def parse_properties(value: object) -> Properties:

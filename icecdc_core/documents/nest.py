@@ -387,7 +387,7 @@ def _with_entries(rows: DataFrame, outer: Place, node: Node, number: int, states
         found = _entries(node, states.rows(place, place.keys, wanted), states)
         found = found.withColumnsRenamed(dict(zip(key_names(place.keys), links, strict=True)))
     name = f"{_ENTRY}{number}"
-    one = _object(found) if entry.shape == "object" else _array(entry, found)
+    one = _object() if entry.shape == "object" else _array(entry, found)
     rows = rows.join(found.groupBy(*links).agg(one.alias(name)), links, "left").drop(*links)
     if entry.shape == "array":
         return rows.withColumn(name, F.coalesce(name, F.array()))
@@ -410,7 +410,7 @@ def _entries(node: Node, rows: DataFrame, states: States) -> DataFrame:
     return documents.select(*names, *orders, F.struct(*map(quoted, made)).alias(_ENTRY))
 
 
-def _object(found: DataFrame) -> Column:
+def _object() -> Column:
     """One entry of a group, how many there are, and two of them as texts."""
     texts = F.to_json(_ENTRY, JSON_OPTIONS)
     return F.struct(
@@ -490,11 +490,10 @@ def affected_roots(
         ConfigError: The spec is wrong: a parameter, an expression, or a link that is no equality of two tables.
         IdentifierColumnsError: The spec has no identifier columns.
     """
-    tree, before = _open(spec, [states_to, states_from, changes], states_from)
-    _, after = _open(spec, [states_to, states_from, changes], states_to)
+    tree, before, after = _open(spec, [states_to, states_from, changes], states_from, states_to)
     images = {table: used_changes(tree, table, frame) for table, frame in changes.items() if table in tree.used}
-    found = [before[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))]
-    for kind, state in ((DELETE, Frames(before)), (INSERT, Frames(after))):
+    found = [before.frames[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))]
+    for kind, state in ((DELETE, before), (INSERT, after)):
         of_kind = {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}
         if (roots := find_affected_roots(tree, of_kind, state)) is not None:
             found.append(roots)
@@ -522,9 +521,9 @@ def assemble(
         IdentifierColumnsError: The spec has no identifier columns.
         pyspark.errors.PySparkException: Lazily, when several rows match where the document has one object.
     """
-    tree, frames = _open(spec, [states], states)
-    projection = TreeProjection.of(tree, Frames(frames, whole=roots is None))
-    rows = tree.root.place.matching(frames[tree.root.place.table])
+    tree, known, _ = _open(spec, [states], states, states)
+    projection = TreeProjection.of(tree, replace(known, whole=roots is None))
+    rows = known.rows(tree.root.place)
     if roots is not None:
         ids = [*tree.identifier_columns]
         rows = rows.join(roots.select(*map(quoted, ids)).distinct(), ids, "left_semi")
@@ -532,9 +531,12 @@ def assemble(
 
 
 def _open(
-    spec: SyncConfig | Mapping[str, Any], known: Sequence[Mapping[str, DataFrame]], states: Mapping[str, DataFrame]
-) -> tuple[Tree, dict[str, DataFrame]]:
-    """Analyse a spec by the schemas of frames; with it, the frames of all its tables."""
+    spec: SyncConfig | Mapping[str, Any],
+    known: Sequence[Mapping[str, DataFrame]],
+    states_from: Mapping[str, DataFrame],
+    states_to: Mapping[str, DataFrame],
+) -> tuple[Tree, Frames, Frames]:
+    """Analyse a spec by the schemas of frames; with it, both states with a frame of each of its tables."""
     config = spec if isinstance(spec, SyncConfig) else SyncConfig(**spec)
     if not config.identifier_columns:
         raise IdentifierColumnsError(
@@ -555,7 +557,5 @@ def _open(
     }
     spark = frames[config.table].sparkSession
     tree = open_tree(spark, config, schemas, config.identifier_columns)
-    return tree, {
-        table: states[table] if table in states else spark.createDataFrame([], schema)
-        for table, schema in schemas.items()
-    }
+    empty = {table: spark.createDataFrame([], schema) for table, schema in schemas.items()}
+    return tree, Frames({**empty, **states_from}), Frames({**empty, **states_to})
