@@ -38,7 +38,8 @@ def physical_index(index: str, epoch: int) -> str:
 
 def with_suffixes(config: SyncConfig, physical: str) -> str:
     """Return the name for requests to a physical index and, with `index_column`, to those with suffixes."""
-    return f"{physical}*" if config.index_column else physical
+    # Not `physical*`: the epoch of another export may begin with the digits of this one.
+    return f"{physical},{physical}-*" if config.index_column else physical
 
 
 def index_uuid(client: OpenSearch, physical: str) -> str:

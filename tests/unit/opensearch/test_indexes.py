@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from fnmatch import fnmatch
 from unittest import mock
 
 import pytest
@@ -29,6 +30,7 @@ from icecdc_core.opensearch.indexes import (
     require_readable_index,
     require_same_index,
     unused_epoch,
+    with_suffixes,
 )
 from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
@@ -109,6 +111,16 @@ def it_has_a_digest_of_its_settings_and_mapping(client, config):
         config.replace(**changed) for changed in ({}, {"number_of_shards": 5}, {"mapping": {"id": {"type": "keyword"}}})
     ]
     assert len({definition_digest(client, each, SCHEMA) for each in (config, *others)}) == 3
+
+
+def it_names_indexes_with_suffixes_and_none_of_another_export(config):
+    patterns = with_suffixes(config.replace(index_column="name"), physical_index("t", 100_000)).split(",")
+
+    def is_named(physical):
+        return any(fnmatch(physical, pattern) for pattern in patterns)
+
+    own, other = physical_index("t", 100_000), physical_index("t", 1_000_000)
+    assert [is_named(each) for each in (own, f"{own}-a", other, f"{other}-a")] == [True, True, False, False]
 
 
 class DescribePublish:
