@@ -15,6 +15,7 @@ from icecdc_core import errors
 from icecdc_core.__main__ import main
 from icecdc_core.cli import COMMANDS, SERVICES
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.report import ExploreReport
 from icecdc_core.ingest import IngestConfig, IngestReport
@@ -101,10 +102,10 @@ def parameters_page() -> str:
     lines = ["# Parameters", "", "All values may be strings; an empty string means the default."]
     for kind, title in ((SyncConfig, "Jobs"), (IngestConfig, "Kafka ingest")):
         rows = []
-        for each in kind.parameters():
-            required = kind.model_fields[each.name].is_required()
-            default = "" if each.default in ("", "{}", "[]") else f"`{each.default}`"
-            rows.append((f"`{each.name}`", "required" if required else default, each.help))
+        for name, field in sorted(kind.model_fields.items(), key=lambda each: each[0] in ParameterModel.model_fields):
+            value = field.get_default(call_default_factory=True)
+            default = "required" if field.is_required() else "" if value in ("", {}, []) else f"`{value}`"
+            rows.append((f"`{name}`", default, field.description))
         lines += ["", f"## {title}", "", f"`{kind.__name__}`", "", *_table(("Parameter", "Default", "Meaning"), rows)]
     return _text(lines)
 

@@ -195,7 +195,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    others = [each.name for each in command.kind.parameters() if each.name not in command.main]
+    names = sorted(command.kind.model_fields, key=lambda each: each in ParameterModel.model_fields)
+    others = [each for each in names if each not in command.main]
     groups = {title: parser.add_argument_group(title) for title in ("more options", "output", "main options")}
     for title, parameters in (("more options", others), ("main options", command.main)):
         for parameter in parameters:

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import yaml
 
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import REDACTED, looks_secret, redact
+from icecdc_core.secrets import REDACTED, Properties, looks_secret, redact
 
 C = TypeVar("C", bound=ParameterModel)
 
@@ -52,12 +52,11 @@ def load_configurations(
                 remedy=f"name one of {', '.join(indexes)}",
             )
     chosen = [name or next(iter(indexes)) for name in only] or list(indexes)
-    types = {parameter.name: parameter.type for parameter in kind.parameters()}
-    defaults = _section(content.get("defaults"), "defaults", types, problems)
+    defaults = _section(content.get("defaults"), "defaults", kind, problems)
     for name in (name for name in ONLY_IN_AN_INDEX if defaults.get(name) is not None):
         problems.append(f"defaults.{name}: describes one index. Remedy: move it to the index.")
     entries = {
-        name: _section(entry, f"indexes.{name}", types, problems if name in chosen else [])
+        name: _section(entry, f"indexes.{name}", kind, problems if name in chosen else [])
         for name, entry in indexes.items()
     }
     if problems:
@@ -87,20 +86,22 @@ def _problems_error(path: str | Path, problems: Sequence[str]) -> ConfigError:
     return ConfigError(f"{len(listed)} problems in '{path}'", problems=listed)
 
 
-def _section(given: Any, place: str, types: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+def _section(given: Any, place: str, kind: type[ParameterModel], problems: list[str]) -> dict[str, Any]:
     """The parameters of `defaults` or of an index, with variables; what is wrong is added to the problems."""
     if given is not None and not isinstance(given, dict):
         problems.append(f"{place}: is not a mapping. Remedy: write the parameters below it, name: value.")
         return {}
+    fields = kind.model_fields
     return {
-        name: _substituted(name, types.get(name, "str"), value, f"{place}.{name}", problems)
+        name: _substituted(name, fields[name].annotation if name in fields else str, value, f"{place}.{name}", problems)
         for name, value in (given or {}).items()
     }
 
 
-def _substituted(name: str, kind: str, value: Any, where: str, problems: list[str]) -> Any:
+def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[str]) -> Any:
     """The value with variables; a JSON text is read before, so that no variable becomes a part of the JSON."""
-    if kind.startswith(("dict", "list")) and isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+    is_json = (get_origin(kind) or kind) in (dict, list, Properties)
+    if is_json and isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):  # the configuration refuses it, too
             value = json.loads(value)
 
@@ -116,7 +117,7 @@ def _substituted(name: str, kind: str, value: Any, where: str, problems: list[st
         text = _SUBSTITUTION.sub(lambda match: _text_of(match, place, found), value)
         if name in _EXPRESSIONS:
             is_secret = any(map(looks_secret, variables))
-        elif kind == "dict[str, str]":
+        elif kind is Properties:
             is_secret = any(redact(place[len(where) + 1 :], each) == REDACTED for each in (value, text))
         else:
             is_secret = looks_secret(name)

@@ -6,9 +6,8 @@ import difflib
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from inspect import formatannotation
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_origin
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -41,7 +40,7 @@ def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
     name = str(details["loc"][0]) if details["loc"] else "parameters"
     if name not in help_texts:
         near = next(iter(difflib.get_close_matches(name, help_texts, n=1)), "")
-        hint = f"did you mean {near}" if near else "see parameters() of the configuration for all of them"
+        hint = f"did you mean {near}" if near else "leave it out, or correct its name"
         # The value may be a secret under a misspelt name, so it is not shown.
         return f"{name}: unknown parameter. Remedy: {hint}."
     help_text = help_texts[name].rstrip(".")
@@ -70,15 +69,6 @@ LowerCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
-
-
-class Parameter(NamedTuple):
-    """A parameter as documentation and notebooks show it."""
-
-    name: str
-    type: str
-    default: Any
-    help: str
 
 
 class ParameterModel(BaseModel):
@@ -194,21 +184,6 @@ class ParameterModel(BaseModel):
 
     __str__ = BaseModel.__repr__
 
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        """All parameters in order, those of every job last, for documentation, notebooks and the command line."""
-        shared = ParameterModel.model_fields
-        fields = cls.model_fields.items()
-        return [
-            Parameter(
-                name,
-                _type_text(field.annotation),
-                "" if field.is_required() else field.get_default(call_default_factory=True),
-                field.description or "",
-            )
-            for name, field in sorted(fields, key=lambda each: each[0] in shared)
-        ]
-
 
 def _resolved(parameter: str, given: Properties, check: Callable[[Properties], Properties]) -> dict[str, str]:
     """The real values; a secret may be a URL with credentials, which is refused like one that was given."""
@@ -219,11 +194,3 @@ def _resolved(parameter: str, given: Properties, check: Callable[[Properties], P
         raise ConfigError(
             f"A reference {error.message()}", subject=parameter, remedy="see catalog_properties"
         ) from None
-
-
-def _type_text(annotation: Any) -> str:
-    if annotation is Properties:
-        return "dict[str, str]"
-    if get_origin(annotation) is Literal:
-        return "str"
-    return formatannotation(annotation).replace("typing.", "")

@@ -291,14 +291,11 @@ class SyncConfig(ParameterModel):
         """`start_from` as None, "latest", "earliest", a snapshot id or a datetime in UTC."""
         return values.parse_start_point(self.start_from)
 
-    def resolved_username(self) -> str:
-        """The user name, with a reference replaced by its secret."""
+    def resolved_credentials(self) -> tuple[str, str]:
+        """User name and password themselves, for a configuration that has them."""
         name = self.opensearch_username
-        return resolve(name, "opensearch_username") if is_reference(name) else name
-
-    def resolved_password(self) -> str:
-        """The password itself; "" when there is none."""
-        return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
+        name = resolve(name, "opensearch_username") if is_reference(name) else name
+        return name, resolve(self.opensearch_password, "opensearch_password")
 
 
 _ANY_TABLE = "lake.default.none"
@@ -331,7 +328,7 @@ def _check_new_index_file(path: str) -> str:
 class InitConfig(ParameterModel):
     """The parameters of `icecdc init`; what else is given becomes the `defaults` of the file."""
 
-    table: Annotated[str, AfterValidator(values.check_table_or_namespace)]
+    table: Annotated[str, AfterValidator(values.check_namespace)]
     """Table or namespace: catalog.namespace.table, or catalog.namespace for all its tables."""
     output: Annotated[Text, AfterValidator(_check_new_index_file)] = Field(default="indexes.yml", validate_default=True)
     """The index file to write. It must not exist."""
@@ -356,8 +353,3 @@ class InitConfig(ParameterModel):
     def subject(self) -> dict[str, str]:
         """The labels of a run in its log and metrics."""
         return {"table": self.table, "index": ""}
-
-    def of_table(self, table: str, index: str) -> SyncConfig:
-        """The parameters of a run for one of the tables."""
-        shared = {"catalog_properties": self.catalog_properties, "warehouse": self.warehouse}
-        return SyncConfig(table=table, index=index, **shared)

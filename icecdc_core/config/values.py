@@ -20,12 +20,10 @@ from icecdc_core.secrets import Properties, is_reference
 
 
 def parameter_problem(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
-    """The problem with a value."""
     return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})
 
 
 def parse_json(text: str, kind: str, remedy: str, *, show: bool = True) -> Any:
-    """The value of a JSON text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -184,14 +182,12 @@ def check_table_name(text: str) -> str:
     return text
 
 
-def check_table_or_namespace(text: str) -> str:
-    """A table name, or that of a namespace, with at least two parts."""
+def check_namespace(text: str) -> str:
+    """A namespace with its catalog, or a table in it; or an empty string."""
     try:
-        split_table_name(f"{text}.any")
+        check_table_name(text and f"{text}.any")
     except PydanticCustomError:
-        raise parameter_problem(
-            "must have two or three parts: catalog.namespace or catalog.namespace.table", "name it as Spark does"
-        ) from None
+        raise parameter_problem("must begin with catalog.namespace", "name it as Spark does") from None
     return text
 
 

@@ -25,7 +25,7 @@ from icecdc_core.config.model import (
     WithoutSecrets,
 )
 from icecdc_core.config.values import (
-    check_table_name,
+    check_namespace,
     parameter_problem,
     parse_column_names,
     parse_json,
@@ -49,7 +49,6 @@ _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset"
 
 
 def join_servers(value: object) -> object:
-    """Return a list of brokers as one text."""
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
     return re.sub(r"\s*,\s*", ",", text) if isinstance(text, str) else text
 
@@ -62,15 +61,6 @@ def parse_client_options(value: object) -> Properties:
             f"sets {', '.join(reserved)} (value not shown)", "use the other parameters instead", show=False
         )
     return Properties(options)
-
-
-def check_namespace(text: str) -> str:
-    """Check `catalog.namespace`, parts back-quoted if needed; or an empty text."""
-    try:
-        check_table_name(text and f"{text}.t")
-    except PydanticCustomError:
-        raise parameter_problem("is not a namespace", "name it catalog.namespace, as Spark does") from None
-    return text
 
 
 def split_transforms(value: object) -> object:
@@ -309,17 +299,14 @@ class IngestConfig(ParameterModel):
 
     @property
     def quoted_namespace(self) -> str:
-        """Catalog and namespace with every part back-quoted."""
         return ".".join(quoted(part) for part in self.namespace_parts)
 
     @property
     def quoted_commit_log(self) -> str:
-        """Name of the commit log, every part back-quoted."""
         return quoted_table(self.commit_log_table or f"{self.namespace}.{LOG_TABLE}")
 
     @property
     def quoted_dead_letters(self) -> str:
-        """Name of the dead letter table, every part back-quoted."""
         return quoted_table(self.dead_letter_table or f"{self.namespace}.{DEAD_LETTER_TABLE}")
 
     @property

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, count, islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS
+from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import split_table_name
 from icecdc_core.documents.mapping import check_supported
 from icecdc_core.errors import (
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
-    from icecdc_core.config import SyncConfig
     from icecdc_core.config.sync import InitConfig
 
 SAMPLE_ROWS = 20_000
@@ -59,7 +59,6 @@ _SHARED = (
 _NOT_IN_AN_INDEX = re.compile(r'[\\/*?"<>|\s,#:]+')
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
-_OWN_TABLES = re.compile("icecdc_")
 _MOST_COLUMNS, _MOST_TOGETHER, _MOST_CHECKED = 12, 3, 5
 
 _PERSONAL = re.compile(
@@ -98,11 +97,9 @@ class InitReport(Report):
 
     @property
     def line(self) -> str:
-        """What came out, in a few words."""
         return f"{len(self.indexes):,} indexes in {self.output}"
 
     def card(self) -> Card:
-        """What a person sees first."""
         facts = [("Indexes", ", ".join(self.indexes)), ("Skipped", "\n".join(self.skipped)), ("Ended", self.ended)]
         return Card(self.word, self.output, self.line, facts, f"icecdc setup --file {shlex.quote(self.output)}")
 
@@ -127,7 +124,8 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
     for name in names:
         try:
             index = _index_name(split_table_name(name)[-1], entries)
-            entries[index] = _entry(spark, config.of_table(name, index))
+            shared = {"catalog_properties": config.catalog_properties, "warehouse": config.warehouse}
+            entries[index] = _entry(spark, SyncConfig(table=name, index=index, **shared))
         except IcecdcError as error:
             if names == [config.table]:
                 raise
@@ -156,7 +154,6 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
 
 
 def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
-    """The table that is named, or those of the namespace."""
     name = ".".join(map(quoted, config.parts))
     try:
         if len(config.parts) > 2 and spark.catalog.tableExists(name):
@@ -164,17 +161,11 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
         found = spark.sql(f"SHOW TABLES IN {name}").collect()
     except (PySparkException, Py4JError) as error:
         typed = catalog_error(error, spark, config.table)
-        if not isinstance(typed, TableNotFoundError):
-            raise typed from error
-        raise TableNotFoundError(
-            "There is no such table or namespace",
-            subject="table",
-            value=config.table,
-            remedy="name a table, catalog.namespace.table, or a namespace, catalog.namespace, as Spark does; check "
-            "catalog_properties and warehouse",
-        ) from error
+        if isinstance(typed, TableNotFoundError):
+            typed.message = "There is no such table or namespace"
+        raise typed from error
     names = sorted(row["tableName"] for row in found)
-    return [f"{config.table}.{quoted(each)}" for each in names if not _OWN_TABLES.match(each)]
+    return [f"{config.table}.{quoted(each)}" for each in names if not each.startswith("icecdc_")]
 
 
 def _index_name(table_name: str, taken: Collection[str]) -> str:
@@ -216,7 +207,6 @@ def _yaml(value: Any) -> str:
 
 
 def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
-    """The lines of one index."""
     with spark_errors(config):
         source = open_source(spark, config, needs_history=False)
         schema = source.table.schema()
@@ -252,12 +242,13 @@ def _first_unique(source: Source, candidates: Iterable[tuple[str, ...]]) -> list
 
 def possible_identifiers(table: str, schema: T.StructType, sample: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     """Yield columns that identify each row of the sample: fewest first, and first those whose names say so."""
-    ranks = {
-        name: _rank(name.lower(), table.lower())
-        for name in sample.columns
-        if not isinstance(schema[name].dataType, UNFIT_IDENTIFIERS)
-        and _may_identify(name, schema[name].dataType, sample[name])
-    }
+    ranks = {}
+    for name in sample.columns:
+        kind, values = schema[name].dataType, sample[name]
+        if isinstance(kind, UNFIT_IDENTIFIERS) or values.empty or values.isna().any() or _is_personal(name, values):
+            continue
+        if not (isinstance(kind, T.StringType) and values.str.contains(r"\s").any()):
+            ranks[name] = _rank(name.lower(), table.lower())
     ranked = sorted(ranks, key=lambda name: ranks[name])[:_MOST_COLUMNS]
     for number in range(1, _MOST_TOGETHER + 1):
         together = sorted(combinations(ranked, number), key=lambda names: sum(ranks[name] for name in names))
@@ -265,12 +256,6 @@ def possible_identifiers(table: str, schema: T.StructType, sample: pd.DataFrame)
             is_only_time = number == 1 and ranks[names[0]] == _TIME
             if not is_only_time and not sample.duplicated(list(names)).any():
                 yield names
-
-
-def _may_identify(name: str, data_type: T.DataType, values: pd.Series[Any]) -> bool:
-    if values.empty or values.isna().any() or _is_personal(name, values):
-        return False
-    return not (isinstance(data_type, T.StringType) and values.str.contains(r"\s").any())
 
 
 _TIME = 3
@@ -307,7 +292,12 @@ def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[s
         )
     mapping: dict[str, tuple[dict[str, Any], str]] = {}
     points = dict(_points(schema, columns))
-    refused = [each.name for each in schema.fields if _is_refused(each)]
+    refused = []
+    for column in schema.fields:
+        try:
+            check_supported(T.StructType([column]))
+        except UnsupportedTypeError:
+            refused.append(column.name)
     if points or refused:
         left_out = f" EXCEPT ({', '.join(map(quoted, refused))})" if refused else ""
         why = "  # OpenSearch cannot have these columns" if refused else ""
@@ -329,17 +319,9 @@ def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[s
     return lines
 
 
-def _is_refused(column: T.StructField) -> bool:
-    try:
-        check_supported(T.StructType([column]))
-    except UnsupportedTypeError:
-        return True
-    return False
-
-
 def _is_personal(name: str, values: pd.Series[Any]) -> bool:
-    looks: Callable[[object], bool] = lambda value: isinstance(value, str) and bool(_MAIL.fullmatch(value))  # noqa: E731
-    return bool(_PERSONAL.search(name)) or bool(values.map(looks).mean() > 0.5)
+    mails = [value for value in values if isinstance(value, str) and _MAIL.fullmatch(value)]
+    return bool(_PERSONAL.search(name)) or len(mails) > len(values) / 2
 
 
 def _points(schema: T.StructType, columns: dict[str, pd.Series[Any]]) -> Iterator[tuple[str, tuple[str, str]]]:

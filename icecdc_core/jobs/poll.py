@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from pyspark.sql import SparkSession
@@ -30,15 +30,6 @@ _REPEATED_STATES = ("retry", "locked")
 _SINGLE_SYNC = "target_lag takes effect only if the run polls: set max_polls (0: no limit)"
 
 
-@dataclass(frozen=True)
-class LagVerdict:
-    """What one poll says about the lag."""
-
-    lag: float | None = None
-    kept: bool | None = None
-    changed: bool = False
-
-
 class PollInterval:
     """The interval between the polls of one run, from the end of one to the start of the next.
 
@@ -59,20 +50,20 @@ class PollInterval:
         self._last: tuple[float, float] | None = None
         self._keeps = True
 
-    def poll_ended(self, began: float, ended: float, lag: float | None) -> LagVerdict:
-        """Take a poll into account."""
+    def poll_ended(self, began: float, ended: float, lag: float | None) -> tuple[float | None, bool | None, bool]:
+        """Return the lag that counts after a poll, whether the target was kept, and whether that is new."""
         last, self._last = self._last, (began, ended)
         took = ended - began
         if last is None:
             # A first poll that works off a backlog says little about the next ones.
             if lag is not None:
                 self._syncs.append(min(took, self.target_lag / 2))
-            return LagVerdict()
+            return None, None, False
         if lag is not None:
             self._syncs.append(took)
             lag = round(min(lag, ended - last[0]), 3)
         if not self.target_lag:
-            return LagVerdict(lag)
+            return lag, None, False
         elapsed = ended - last[1]
         missed = min(max(0.0, (lag or 0.0) - self.target_lag), elapsed)
         self.seconds_missed += missed
@@ -80,13 +71,12 @@ class PollInterval:
         # A poll without commits does not show that the next sync is fast enough, only that a slow one would be late.
         late = took > self.target_lag or (lag is not None and lag > self.target_lag)
         kept = False if late else None if lag is None else True
-        changed = kept is not None and kept != self._keeps
+        is_new = kept is not None and kept != self._keeps
         self._keeps = self._keeps if kept is None else kept
-        return LagVerdict(lag, kept, changed)
+        return lag, kept, is_new
 
     @property
     def pause(self) -> float:
-        """Seconds to wait before the next poll."""
         if not self.target_lag or self._last is None:
             return self._longest_pause
         took = self._last[1] - self._last[0]
@@ -203,18 +193,17 @@ def _write(report: RunReport, config: SyncConfig) -> None:
 
 def _judged(config: SyncConfig, report: RunReport, interval: PollInterval, began: float, ended: float) -> RunReport:
     """Judge the lag of a poll; log when the run begins or stops keeping its target, and publish its metrics."""
-    verdict = interval.poll_ended(began, ended, report.worst_lag_seconds)
+    lag, kept, is_new = interval.poll_ended(began, ended, report.worst_lag_seconds)
     if config.target_lag:
         labels = {"job": "sync", **config.subject}
         # The poll has closed its log.
         with logging_to(config.log_path), log_fields(**labels, run_id=report.run_id):
-            if verdict.changed:
+            if is_new:
                 message, level = "the target lag is kept again", logging.INFO
-                if not verdict.kept:
+                if not kept:
                     message, level = "the target lag is not kept", logging.WARNING
-                fields = {"target_lag_seconds": config.target_lag, "lag_seconds": verdict.lag}
-                event(message, level, **fields, seconds=report.seconds)
-            lags = {"target_lag": config.target_lag, "lag_achieved": verdict.lag}
+                event(message, level, target_lag_seconds=config.target_lag, lag_seconds=lag, seconds=report.seconds)
+            lags = {"target_lag": config.target_lag, "lag_achieved": lag}
             lags |= {"target_lag_kept": interval.seconds_kept, "target_lag_missed": interval.seconds_missed}
             publish_run_metrics(PlainMetrics(labels, lags), config)
-    return replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)
+    return replace(report, worst_lag_seconds=lag, lag_kept=kept)

@@ -33,7 +33,6 @@ from icecdc_core.table.vectors import with_vectors
 
 
 def differing_documents(differences: DataFrame) -> DataFrame:
-    """Return the documents that are missing, stale or extra."""
     return differences.where(F.col("verdict").isNotNull())
 
 

@@ -81,25 +81,20 @@ class SetupReport(Report):
 
     @property
     def state(self) -> str:
-        """``ok``, else how a run would end now: the state of the first problem."""
         return state_of(self.errors[0]) if self.errors else "ok"
 
     @property
     def word(self) -> str:
-        """The state in a word."""
         return "failed" if self.errors else "ready"
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
         return {**{each.name: getattr(self, each.name) for each in fields(self) if each.repr}, "state": self.state}
 
     @property
     def line(self) -> str:
-        """The verdict, in a few words."""
         return "ready" if self.ok else f"NOT ready: {len(self.problems)} problem{'s'[: len(self.problems) != 1]}"
 
     def card(self) -> Card:
-        """What a person sees first."""
         card, rows = super().card(), "" if self.source_rows is None else f"{self.source_rows:,}"
         facts = [("Snapshot", f"{self.snapshot_id or 'none'}; of the index: {self.position_snapshot_id or 'none yet'}")]
         facts += [("Rows", rows), ("Identifiers", ", ".join(self.identifier_columns) or "none")]

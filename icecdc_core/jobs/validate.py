@@ -176,8 +176,19 @@ def _open_index(run: Run, name: str, suffix: str) -> tuple[str, str, str, list[I
 
 
 def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:
-    sides = _sides(table_side, index_side)
-    compared = _without_equals(_by_content(sides) if by_content else _by_id(sides))
+    # Rows and documents in one frame.
+    one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
+    rows = table_side.select("id", "high", "low", one.alias("row"), none.alias("document"), none.alias("version"))
+    place = [name for name in index_side.columns if name == "place"]
+    documents = index_side.select("id", "high", "low", none.alias("row"), one.alias("document"), "version", *place)
+    sides = rows.unionByName(documents, allowMissingColumns=True)
+    compared = _by_content(sides) if by_content else _by_id(sides)
+    # All equal ids become one row without an id, so that little of a large table is cached.
+    identifier = F.when(F.col("verdict").isNotNull(), F.col("id")).alias("id")
+    added = [F.sum(name).alias(name) for name in ("rows", "documents")]
+    if "places" in compared.columns:
+        added.append(F.flatten(F.collect_list("places")).alias("places"))
+    compared = compared.groupBy(identifier, "verdict").agg(*added, F.max("version").alias("version"))
     compared = compared.persist(StorageLevel.MEMORY_AND_DISK)
     sums = F.sum("rows").alias("rows"), F.sum("documents").alias("documents"), F.count(F.lit(1)).alias("ids")
     groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*sums).collect()}
@@ -188,17 +199,8 @@ def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) ->
         counts[verdict] = abs(group["rows"] - group["documents"]) if by_content else group["ids"]
         wrong = compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES)
         samples[verdict] = [row["id"] for row in wrong.collect()]
-    rows, documents = (sum(group[name] for group in groups.values()) for name in ("rows", "documents"))
-    return _Comparison(rows, documents, compared, counts, samples)
-
-
-def _sides(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
-    """Rows and documents in one frame; ``row`` and ``document`` say which side each is from."""
-    one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
-    rows = table_side.select("id", "high", "low", one.alias("row"), none.alias("document"), none.alias("version"))
-    place = [name for name in index_side.columns if name == "place"]
-    documents = index_side.select("id", "high", "low", none.alias("row"), one.alias("document"), "version", *place)
-    return rows.unionByName(documents, allowMissingColumns=True)
+    source_rows, found = (sum(group[name] for group in groups.values()) for name in ("rows", "documents"))
+    return _Comparison(source_rows, found, compared, counts, samples)
 
 
 def _by_id(sides: DataFrame) -> DataFrame:
@@ -222,15 +224,6 @@ def _by_id(sides: DataFrame) -> DataFrame:
     verdict = F.when(no_document, MISSING).when(too_many, EXTRA).when(~equal, STALE)
     places = [F.when(verdict.isNotNull(), F.col("places")).alias("places")] if places else []
     return found.select("id", verdict.alias("verdict"), "rows", "documents", "version", *places)
-
-
-def _without_equals(compared: DataFrame) -> DataFrame:
-    """Replace all equal ids by one row without an id, so that little of a large table is cached."""
-    identifier = F.when(F.col("verdict").isNotNull(), F.col("id")).alias("id")
-    sums = [F.sum(name).alias(name) for name in ("rows", "documents")]
-    if "places" in compared.columns:
-        sums.append(F.flatten(F.collect_list("places")).alias("places"))
-    return compared.groupBy(identifier, "verdict").agg(*sums, F.max("version").alias("version"))
 
 
 def _by_content(sides: DataFrame) -> DataFrame:

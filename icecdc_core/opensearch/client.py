@@ -54,7 +54,6 @@ class UnusableAnswerError(TransportError):
 
 
 def unusable_answer_error(problem: str, text: object = "", status: int = 200) -> UnusableAnswerError:
-    """Return the error for an unusable answer."""
     beginning = text if isinstance(text, str) else json.dumps(text, default=str)
     # The error has no status, so that nobody mistakes it for a 404 of OpenSearch.
     return UnusableAnswerError("N/A", f"{problem} (HTTP status {status}): {beginning[:200]!r}", None)
@@ -179,12 +178,10 @@ class Backoff:
 
 
 class RetryingTransport(Transport):
-    """Retries a request until it has failed for `retry_seconds`.
+    """Retries a request until it has failed for `retry_seconds`; every request of the driver may be repeated."""
 
-    Every request of the driver may be repeated. Reads and settings have the same effect twice. Whoever moves an alias
-    recognizes that its earlier request has moved it. Positions are written under a condition that distinguishes a
-    repetition from the write of another run.
-    """
+    # Reads and settings have the same effect twice. Whoever moves an alias recognizes that its earlier request has
+    # moved it. Positions are written under a condition that distinguishes a repetition from the write of another run.
 
     def __init__(self, *args: Any, retry_seconds: float = 0.0, parses: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -249,10 +246,9 @@ class Connection:
 
     @classmethod
     def of(cls, config: SyncConfig) -> Connection:
-        """Return the connection of a job."""
         options: dict[str, Any] = {"timeout": config.request_timeout_seconds}
         if config.opensearch_username:
-            options["http_auth"] = (config.resolved_username(), config.resolved_password())
+            options["http_auth"] = config.resolved_credentials()
         if config.opensearch_url.startswith("https"):
             # Who chose not to verify needs no warning of urllib3 in every process.
             options |= {"verify_certs": config.opensearch_verify_certs, "ssl_show_warn": False}
@@ -262,7 +258,6 @@ class Connection:
         return cls(config.opensearch_url, config.opensearch_username, options, aws_region)
 
     def client(self, connections: int = 4, retry_seconds: float = 0.0, parses: bool = True) -> OpenSearch:
-        """Open a client."""
         for name in self.options.keys() & {*_FILES}:
             try:
                 Path(self.options[name]).open("rb").close()
@@ -288,7 +283,6 @@ class Connection:
 
 @contextmanager
 def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
-    """Turn the client's exceptions into typed errors."""
     try:
         yield
     except OpenSearchException as error:
@@ -296,7 +290,6 @@ def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
 
 
 def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> IcecdcError:
-    """Return the typed error for an exception of the client."""
     reason = exception_reason(error)
     if isinstance(error, (AuthenticationException, AuthorizationException)):
         return OpenSearchAuthError(
@@ -334,7 +327,6 @@ def typed_error(error: OpenSearchException, url: str, doing: str, username: str 
 
 
 def exception_reason(error: OpenSearchException) -> str:
-    """Return the status and the reason that OpenSearch gives."""
     if not isinstance(error, TransportError):
         return str(error)
     details = error.info.get("error") if isinstance(error.info, dict) else None
@@ -342,7 +334,6 @@ def exception_reason(error: OpenSearchException) -> str:
 
 
 def error_reason(details: dict[str, Any]) -> str:
-    """Return type, reason and cause of an error of OpenSearch."""
     text = f"{details.get('type')}: {details.get('reason')}"
     deeper = details.get("caused_by") or next(iter(details.get("root_cause") or ()), None) or {}
     cause = str(deeper.get("reason") or "")

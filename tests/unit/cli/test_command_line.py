@@ -148,7 +148,7 @@ class DescribeOptions:
         with pytest.raises(SystemExit):
             command_line.main([job, "--help"], "icecdc")
         printed = capsys.readouterr().out
-        names = [f"--{each.name.replace('_', '-')}" for each in COMMANDS[job].kind.parameters()]
+        names = [f"--{name.replace('_', '-')}" for name in COMMANDS[job].kind.model_fields]
         assert [name for name in names if name not in printed] == []
         assert f"example: icecdc {job} --" in printed
         request = parse([job, *COMMANDS[job].example.split()])

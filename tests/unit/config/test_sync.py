@@ -261,11 +261,6 @@ class DescribeSyncConfig:
         actual = config(columns="a")
         assert SyncConfig(**json.loads(actual.model_dump_json())) == actual
 
-    def it_documents_every_parameter_with_its_type_and_default(self):
-        parameters = SyncConfig.parameters()
-        assert {p.type for p in parameters} >= {"str", "int", "float", "bool", "list[str]", "dict[str, Any]"}
-        assert SyncConfig(**{**{p.name: p.default for p in parameters}, "table": "lake.ns.t"}) == config()
-
     def it_finds_the_data_folder(self, monkeypatch, tmp_path):
         default = Path.home() / ".local/share"
         for folder, base in (("", default), ("relative", default), (str(tmp_path), tmp_path)):

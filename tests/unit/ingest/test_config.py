@@ -52,7 +52,7 @@ def it_shows_no_secret(monkeypatch):
         ({"partition_by": "["}, "partition_by: is not a JSON array: Expecting value"),
         ({"metadata_columns": "size"}, "metadata_columns: input should be 'topic'"),
         ({"kafka_options": {"group.id": "x"}}, "sets group.id"),
-        ({"namespace": "shop"}, "namespace: is not a namespace"),
+        ({"namespace": "shop"}, "namespace: must begin with catalog.namespace"),
         ({"route_by": "regex"}, "routes: missing for route_by='regex'"),
         ({"route_by": "field", "table": ""}, "route_field: missing for route_by='field'"),
         ({"route_by": "topic"}, "table: given together with route_by='topic'"),
@@ -76,7 +76,7 @@ def it_refuses_with_the_reason(given, reason):
 
 
 def it_describes_every_parameter():
-    assert [parameter.name for parameter in IngestConfig.parameters() if len(parameter.help) < 20] == []
+    assert [name for name, field in IngestConfig.model_fields.items() if len(field.description) < 20] == []
 
 
 @pytest.mark.parametrize("empty", ["[]", []])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.jobs.poll import LagVerdict, PollInterval
+from icecdc_core.jobs.poll import PollInterval
 
 
 def interval_after(
@@ -58,16 +58,16 @@ class DescribeTheLag:
         ("polls", "expected"),
         [
             # The first poll's commits waited before the run began.
-            ([(0, 2, 3600.0)], LagVerdict()),
-            ([(0, 1, None), (5, 6, None)], LagVerdict(None, None)),
-            ([(0, 1, None), (5, 6, 4.0)], LagVerdict(4.0, True)),
-            ([(0, 1, None), (5, 6, 0.0)], LagVerdict(0.0, True)),
-            ([(0, 1, None), (9, 14, 10.0)], LagVerdict(10.0, True)),
-            ([(0, 1, None), (9, 14, 10.1)], LagVerdict(10.1, False, changed=True)),
+            ([(0, 2, 3600.0)], (None, None, False)),
+            ([(0, 1, None), (5, 6, None)], (None, None, False)),
+            ([(0, 1, None), (5, 6, 4.0)], (4.0, True, False)),
+            ([(0, 1, None), (5, 6, 0.0)], (0.0, True, False)),
+            ([(0, 1, None), (9, 14, 10.0)], (10.0, True, False)),
+            ([(0, 1, None), (9, 14, 10.1)], (10.1, False, True)),
             # The poll before began 6 s ago and did not see the commit, whatever its time says.
-            ([(0, 1, None), (5, 6, 3600.0)], LagVerdict(6.0, True)),
+            ([(0, 1, None), (5, 6, 3600.0)], (6.0, True, False)),
             # A commit of now would be late, though there was none.
-            ([(0, 1, None), (5, 17, None)], LagVerdict(None, False, changed=True)),
+            ([(0, 1, None), (5, 17, None)], (None, False, True)),
         ],
     )
     def it_counts_from_the_commit_and_from_the_poll_before_at_most(self, polls, expected):
@@ -75,13 +75,13 @@ class DescribeTheLag:
         assert interval.poll_ended(*polls[-1]) == expected
 
     def it_is_not_judged_without_a_target(self):
-        assert interval_after((0, 1, None), target=0.0).poll_ended(100, 101, 50.0) == LagVerdict(50.0)
+        assert interval_after((0, 1, None), target=0.0).poll_ended(100, 101, 50.0) == (50.0, None, False)
 
     def it_changes_once_until_commits_are_in_time_again(self):
         interval = interval_after((0, 1, None))
         polls = [(20, 21, 15.0), (40, 41, 15.0), (45, 46, None), (50, 51, 2.0), (55, 56, 2.0)]
         verdicts = [interval.poll_ended(*poll) for poll in polls]
-        assert [(verdict.kept, verdict.changed) for verdict in verdicts] == [
+        assert [(kept, is_new) for _, kept, is_new in verdicts] == [
             (False, True),
             (False, False),
             (None, False),
@@ -102,8 +102,8 @@ class DescribeTheWorstCase:
         lags = []
         for _ in range(50):
             began, ended = now, now + sync
-            verdict = interval.poll_ended(began, ended, None if committed is None else ended - committed)
-            lags.append(verdict.lag or 0.0)
+            lag, _, _ = interval.poll_ended(began, ended, None if committed is None else ended - committed)
+            lags.append(lag or 0.0)
             committed, now = began + 0.001, ended + interval.pause
         assert (interval.seconds_missed, max(lags) <= target, max(lags) > target * 0.7) == (0.0, True, True)
 
