@@ -17,7 +17,6 @@ from icecdc_core.cli import COMMANDS, SERVICES
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.report import ExploreReport
 from icecdc_core.ingest import IngestConfig, IngestReport
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.jobs.status import IndexStatus, StatusReport
@@ -33,7 +32,6 @@ REPORTS = {
     StatusReport: "From `status`.",
     IndexStatus: "An entry of `indexes` in a status report.",
     IngestReport: "From `ingest`.",
-    ExploreReport: "From the notebook `50_explore`.",
     ManyReport: "From every command with `--file`.",
 }
 FAILURE = {

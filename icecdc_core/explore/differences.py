@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -25,16 +26,15 @@ from icecdc_core.columns import (
 )
 from icecdc_core.documents.bulk_lines import document_id, json_ready
 from icecdc_core.explore.view import Part
+from icecdc_core.reporting.tables import Cell, Heading
 from icecdc_core.session.spark import RowCount, storage_level_for
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql.types import StructType
 
     from icecdc_core.explore.view import View
-    from icecdc_core.reporting.tables import Cell
 
 Document = Mapping[str, Any]
 
@@ -71,8 +71,6 @@ class RowChange:
 
     def cell(self, name: str) -> Cell:
         """What a table shows of one field: its value, or both if they differ."""
-        from icecdc_core.reporting.tables import Cell
-
         if self.before is None or self.after is None:
             return Cell(value_text((self.after or self.before or {}).get(name)), self.kind)
         before, after = value_text(self.before.get(name)), value_text(self.after.get(name))
@@ -144,17 +142,8 @@ class Differences(Part):
         """The id of a document that changed, an updated one if there is one; empty if none changed."""
         return next((change.document_id for change in self.sample if change.document_id), "")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The counts, for the report; no value of a row."""
-        names = ("from_snapshot_id", "to_snapshot_id", "inserts", "updates", "deletes", "carryovers_removed")
-        return {**{name: getattr(self, name) for name in names}, "sample_rows": len(self.sample)}
-
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield the counts, and the sample with both values of each changed field."""
-        import pandas as pd
-
-        from icecdc_core.reporting.tables import Cell, Heading
-
         start = "the empty table" if self.from_snapshot_id is None else f"snapshot {self.from_snapshot_id}"
         if self.to_snapshot_id is not None:
             yield f"From {start} to snapshot {self.to_snapshot_id}."

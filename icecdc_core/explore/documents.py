@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
+import pandas as pd
 from pyspark.sql import types as T
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.columns import CHANGE_TYPE, INSERT
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.documents.bulk_lines import DIGEST, document_json, epoch_of
+from icecdc_core.documents.bulk_lines import document_json, epoch_of
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
 from icecdc_core.explore.differences import (
     UPDATED,
@@ -30,12 +28,12 @@ from icecdc_core.explore.differences import (
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
 from icecdc_core.opensearch.checksums import without_fields
+from icecdc_core.reporting.tables import Cell, Heading
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
 
 if TYPE_CHECKING:
-    import pandas as pd
     from opensearchpy import OpenSearch
 
     from icecdc_core.explore.differences import Differences
@@ -60,22 +58,8 @@ class DocumentView(Part):
     history: tuple[tuple[dict[str, Any], RowChange], ...] = ()
     searched: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """What was found, for the report; no value of a field, but the id, which is made of the identifier columns."""
-        return {
-            "document_id": self.document_id,
-            "version": self.version,
-            "in_table": bool(self.rows),
-            "agrees": self.agrees,
-            "changes": len(self.history),
-        }
-
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield both sides, and what snapshots did to the document."""
-        import pandas as pd
-
-        from icecdc_core.reporting.tables import Cell, Heading
-
         if self.document_id:
             yield Heading(f"Document {self.document_id}")
         yield self.verdict
@@ -140,38 +124,11 @@ def look_up_document(view: View, differences: Differences) -> DocumentView:
     return replace(found, agrees=agrees, verdict=verdict)
 
 
-def identifier_values(document_id: str, identifier_columns: Sequence[str]) -> dict[str, str]:
-    """Return the text of each identifier column; empty if the id may be a digest of them. Pure."""
-    if re.fullmatch(DIGEST, document_id):
-        return {}
-    parts = [document_id]
-    if len(identifier_columns) > 1:
-        escaped = re.findall(r"\|((?:[^\\|]|\\.)*)", f"|{document_id}", re.DOTALL)
-        parts = [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in escaped]
-    if len(parts) != len(identifier_columns):
-        raise ConfigError(
-            f"The document id has {len(parts)} parts, and the table {len(identifier_columns)} identifier columns",
-            subject="document_id",
-            value=document_id,
-            remedy=f"give the _id as the index has it: {'|'.join(identifier_columns)}",
-        )
-    return dict(zip(identifier_columns, parts, strict=True))
-
-
 def _current_rows(source: Source, document_id: str) -> tuple[Document, ...]:
     """The rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
-    texts, schema = identifier_values(document_id, source.identifier_columns), source.table.schema()
     if source.head is None:
         return ()
-    try:
-        values = {
-            name: [int(text) if isinstance(schema[name].dataType, T.IntegralType) else text]
-            for name, text in texts.items()
-            if not isinstance(schema[name].dataType, T.BinaryType | T.BooleanType)
-        }
-        files = source.table.plan(source.head, values=values)
-    except (ValueError, Py4JError):  # Iceberg refuses a value that a column's type of that time cannot have
-        files = source.table.plan(source.head)
+    files = source.table.plan(source.head)
     rows = replace(source.selection, with_row_position=False).select(
         source.table.read(files), f"'{INSERT}' AS {CHANGE_TYPE}"
     )
@@ -198,13 +155,13 @@ def _history(source: Source, head: int, document_id: str, most: int) -> dict[str
         changes.where(complete_id(changes.schema, source.key_columns) == document_id), source.key_columns
     )
     events = sorted(collect_changes(found, source.key_columns), key=lambda each: chain.index(each.snapshot_id))
-    return {"searched": note, "history": tuple((_snapshot(source, each.snapshot_id), each) for each in events)}
-
-
-def _snapshot(source: Source, snapshot_id: int) -> dict[str, Any]:
-    snapshot = source.metadata.snapshot_by_id(snapshot_id)
-    assert snapshot is not None
-    return {"snapshot_id": snapshot_id, "committed": committed_at(snapshot), "operation": operation(snapshot)}
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    history = []
+    for each in events:
+        snapshot = known[each.snapshot_id]
+        about = {"snapshot_id": each.snapshot_id, "committed": committed_at(snapshot), "operation": operation(snapshot)}
+        history.append((about, each))
+    return {"searched": note, "history": tuple(history)}
 
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> dict[str, Any]:
@@ -259,8 +216,6 @@ def _without_nulls(value: Any) -> Any:
 
 
 _MOST_FIELDS = 12
-# What makes a JSON object the body of a search, and not a query alone.
-_BODY_KEYS = frozenset({"query", "sort", "from", "size", "knn", "min_score", "post_filter", "collapse"})
 
 
 @dataclass(frozen=True, repr=False)
@@ -270,20 +225,11 @@ class QueryResult(Part):
     query: Any
     total: int | None = None
     took_ms: int = 0
-    seconds: float = 0.0
     hits: tuple[tuple[str, float | None, Document], ...] = ()
     problem: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The counts and times, for the report."""
-        return {"hits": self.total, "took_ms": self.took_ms, "seconds": self.seconds, "problem": self.problem}
-
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield the query and its hits."""
-        import pandas as pd
-
-        from icecdc_core.reporting.tables import Heading
-
         if self.total is None:
             yield self.problem
             return
@@ -296,29 +242,23 @@ class QueryResult(Part):
 
 def try_query(view: View) -> QueryResult:
     """Ask the index what the parameter ``query`` says; without one, for all documents."""
-    body = search_body(view.config.query, view.config.sample_rows)
+    query = search_query(view.config.query)
     if view.missing:
-        return QueryResult(body["query"], problem=view.missing)
+        return QueryResult(query, problem=view.missing)
     if view.hides_documents:
-        return QueryResult(body["query"], problem=f"{OTHER_DOCUMENTS}, so its documents are not shown here.")
+        return QueryResult(query, problem=f"{OTHER_DOCUMENTS}, so its documents are not shown here.")
+    body = {"query": query, "size": view.config.sample_rows, "track_total_hits": True}
     try:
         with view.searching("trying a query") as client:
-            begin = time.monotonic()
             answer = client.search(index=view.config.index, body=body)
     except OpenSearchRequestError as error:
         raise _query_error(view.config.query, f"OpenSearch refuses the query: {error.message}") from error
     except IcecdcError as error:
-        return QueryResult(body["query"], problem=f"The index cannot be read. {error}")
+        return QueryResult(query, problem=f"The index cannot be read. {error}")
     hits = [
         (hit["_id"], hit.get("_score"), view.visible_fields(hit.get("_source") or {})) for hit in answer["hits"]["hits"]
     ]
-    return QueryResult(
-        body["query"],
-        int(answer["hits"]["total"]["value"]),
-        int(answer["took"]),
-        round(time.monotonic() - begin, 3),
-        tuple(hits),
-    )
+    return QueryResult(query, int(answer["hits"]["total"]["value"]), int(answer["took"]), tuple(hits))
 
 
 def _query_error(query: str, problem: str) -> ConfigError:
@@ -326,17 +266,13 @@ def _query_error(query: str, problem: str) -> ConfigError:
     return ConfigError(problem, subject="query", value=query, remedy=remedy)
 
 
-def search_body(given: str, most: int) -> dict[str, Any]:
-    """Return the body of a search. Pure."""
+def search_query(given: str) -> dict[str, Any]:
+    """Return what a query string or JSON asks for: an OpenSearch query, or the body of a search that has one. Pure."""
     if not given.startswith("{"):
-        asked = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
-        return {"query": asked, "size": most, "track_total_hits": True}
+        return {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
     try:
         found = json.loads(given)
     except ValueError as error:
         raise _query_error(given, f"The query is not valid JSON: {error}") from None
-    if not _BODY_KEYS & found.keys():
-        found = {"query": found}
-    size = found.get("size")
-    size = min(size, most) if isinstance(size, int) else most
-    return {"query": {"match_all": {}}, **found, "size": size, "track_total_hits": True}
+    asked: dict[str, Any] = found.get("query", found)
+    return asked

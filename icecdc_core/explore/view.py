@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.store import PositionStore
@@ -16,17 +17,17 @@ from icecdc_core.config.nest import iterate_entries
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
+from icecdc_core.reporting.tables import Heading, as_html
 from icecdc_core.runs.nested import heads
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.failures import spark_errors
-from icecdc_core.table.metadata import Snapshot, TableMetadata
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.snapshots import ancestors, committed_at, lag, operation, rows_added, rows_removed
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
-    import pandas as pd
     from opensearchpy import OpenSearch
     from pyspark.sql import SparkSession
 
@@ -41,20 +42,14 @@ class Part(ABC):
         """Yield paragraphs, headings and tables."""
 
     def _repr_html_(self) -> str:
-        from icecdc_core.reporting.tables import as_html
-
         return as_html(self.shown())
 
     def __repr__(self) -> str:
         return " ".join(part for part in self.shown() if isinstance(part, str) and part)
 
 
-class SnapshotRange(NamedTuple):
-    """Two snapshots to compare."""
-
-    start: int | None
-    end: int | None
-    note: str
+SnapshotRange = tuple[int | None, int | None, str]
+"""Two snapshots to compare, and why these."""
 
 
 def choose_snapshots(
@@ -65,18 +60,18 @@ def choose_snapshots(
     start = _named(metadata, head, position, "from_snapshot", from_snapshot) if from_snapshot else None
     end = _named(metadata, head, position, "to_snapshot", to_snapshot) if to_snapshot else head
     if end is None:
-        return SnapshotRange(None, None, "The table has no snapshot yet, or is compared before its first one.")
+        return None, None, "The table has no snapshot yet, or is compared before its first one."
     if from_snapshot:
-        return SnapshotRange(start, end, "")
+        return start, end, ""
     if position in known and position != end and not to_snapshot:
-        return SnapshotRange(position, end, "That is what the index lacks.")
+        return position, end, "That is what the index lacks."
     # A compaction changes no row, so the snapshot before it is the one to look at.
     changing = next((each for each in ancestors(metadata, end) if operation(known[each]) != "replace"), end)
     parent = known[changing].parent_snapshot_id
     if parent is not None and parent not in known:
-        return SnapshotRange(None, None, f"The snapshot before {changing} has expired: nothing to compare with.")
+        return None, None, f"The snapshot before {changing} has expired: nothing to compare with."
     reason = "The index has every snapshot, so these are the changes" if position == end else "The changes"
-    return SnapshotRange(parent, end, f"{reason} of snapshot {changing} alone.")
+    return parent, end, f"{reason} of snapshot {changing} alone."
 
 
 _MOST_LISTED = 12
@@ -123,7 +118,6 @@ class View:
     chosen: SnapshotRange
     position: Position | None = None
     missing: str = ""
-    since: float = field(default_factory=time.monotonic)
 
     @property
     def position_snapshot_id(self) -> int | None:
@@ -185,14 +179,13 @@ class View:
 
 def open_view(spark: SparkSession, config: ExploreConfig) -> View:
     """Open the table and find out what is known about its index; a missing index is a note, no error."""
-    since = time.monotonic()
     position, missing = _position(config)  # first: the table then knows its snapshot
     with job_session(spark) as own:
         require_catalog(own, config)
         source = open_indexable_source(own, config, needs_history=False)
     snapshot_id = position.snapshot_id if position else None
     chosen = choose_snapshots(source.metadata, source.head, snapshot_id, config.from_snapshot, config.to_snapshot)
-    return View(spark, config, source, chosen, position, missing, since)
+    return View(spark, config, source, chosen, position, missing)
 
 
 def _position(config: ExploreConfig) -> tuple[Position | None, str]:
@@ -221,10 +214,6 @@ class TimeLine(Part):
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield the notes and the snapshots as a table, newest first."""
-        import pandas as pd
-
-        from icecdc_core.reporting.tables import Heading
-
         yield f"{len(self.entries):,} of {self.snapshots:,} snapshots; max_snapshots shows more."
         yield from self.notes
         yield pd.DataFrame(list(self.entries))
@@ -274,6 +263,8 @@ def time_line(metadata: TableMetadata, head: int | None, position: int | None, m
         names += ["the index"] if snapshot_id == position else []
         return ", ".join([*names, *([] if snapshot_id in reachable else ["rolled back"])])
 
+    # Clocks of writers may differ; sequence numbers do not (format v1 has none).
+    newest = sorted(metadata.snapshots, key=lambda each: (-int(each.sequence_number or 0), -each.timestamp_ms))[:most]
     return tuple(
         {
             "what": what(each.snapshot_id),
@@ -283,10 +274,5 @@ def time_line(metadata: TableMetadata, head: int | None, position: int | None, m
             "committed_at": committed_at(each),
             "snapshot_id": each.snapshot_id,
         }
-        for each in sorted(metadata.snapshots, key=_moment, reverse=True)[:most]
+        for each in newest
     )
-
-
-def _moment(snapshot: Snapshot) -> tuple[int, int]:
-    # Clocks of writers may differ; sequence numbers do not (format v1 has none).
-    return int(snapshot.sequence_number or 0), snapshot.timestamp_ms

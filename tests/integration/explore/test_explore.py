@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 
@@ -48,7 +49,7 @@ def shown(spark, config):
         try_query(view),
     ]
     report = explore_report(view, *parts)
-    return *parts, "".join([part._repr_html_() for part in parts]) + report.to_json()
+    return *parts, "".join([part._repr_html_() for part in parts]) + json.dumps(report)
 
 
 def look_up(spark, config, **parameters):
@@ -189,7 +190,7 @@ class DescribeAQuery:
         assert (found.total, len(found.hits)) == (5, 2)
         found = try_query(open_view(spark, explore(config, query='{"ids": {"values": ["7"]}}')))
         assert [(identity, document["name"]) for identity, _, document in found.hits] == [("7", "n7")]
-        for query in ('{"no_such_query": {}}', "name:(", '{"query": {"match_all": {}}, "sort": 1.5}'):
+        for query in ('{"no_such_query": {}}', "name:(", '{"query": {"query": {"match_all": {}}}}'):
             with pytest.raises(ConfigError, match="OpenSearch refuses the query") as caught:
                 try_query(open_view(spark, explore(config, query=query)))
             assert f"query={query!r}" in str(caught.value)

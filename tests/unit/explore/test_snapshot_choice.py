@@ -13,8 +13,7 @@ TABLE = metadata(*LINE, main=14, audit=12)
 
 
 def chosen(from_snapshot="", to_snapshot="", position=None, table=TABLE, head=14):
-    found = choose_snapshots(table, head, position, from_snapshot, to_snapshot)
-    return found.start, found.end
+    return choose_snapshots(table, head, position, from_snapshot, to_snapshot)[:2]
 
 
 class DescribeTheDefault:
@@ -32,8 +31,8 @@ class DescribeTheDefault:
         assert chosen(position=16, table=table, head=16) == (13, 16)
 
     def it_is_nothing_if_the_snapshot_before_has_expired(self):
-        actual = choose_snapshots(metadata(LINE[3], main=14), 14, 14, "", "")
-        assert (actual.end, "has expired" in actual.note) == (None, True)
+        _, end, note = choose_snapshots(metadata(LINE[3], main=14), 14, 14, "", "")
+        assert (end, "has expired" in note) == (None, True)
 
     def it_is_nothing_for_an_empty_table(self):
         assert choose_snapshots(metadata(), None, None, "", "")[:2] == (None, None)
