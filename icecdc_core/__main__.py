@@ -57,11 +57,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         return exit_code("config")
     as_json = program != _CONSOLE or "--json" in listed
     begin, request = time.monotonic(), Request()
-    facts: dict[str, Any] = {
-        "job": next((name for name in listed[:1] if name in COMMANDS), None),
-        "stage": "parameters",
-    }
-    facts["run_id"] = uuid.uuid4().hex
+    known = next((name for name in listed[:1] if name in COMMANDS), None)
+    facts: dict[str, Any] = {"job": known, "stage": "parameters", "run_id": uuid.uuid4().hex}
     report: Report | Mapping[str, Any]
     try:
         request = parse(listed)
@@ -105,7 +102,7 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
     config = command.kind(**request.parameters)
     facts |= config.subject
     check_report_path(config.report_path)
-    if _needs_no_spark(request):
+    if request.command == "status" and not request.tables:
         report = _status(config)
     else:
         spark = _session([config], request, facts)
@@ -121,14 +118,13 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
     command, begin = COMMANDS[request.command], time.monotonic()
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
-    facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values() if config.report_path))
+    facts["report_paths"] = [*dict.fromkeys(config.report_path for config in configs.values() if config.report_path)]
     for path in facts["report_paths"]:
         check_report_path(path)
 
     def write(report: ManyReport) -> None:
-        """Write the summary of the indexes that name a path to it."""
         for path in facts["report_paths"]:
-            write_report(report.of([name for name in configs if configs[name].report_path == path]), path)
+            write_report(report, path)
 
     def on_poll(so_far: ManyReport) -> None:
         with suppress(ConfigError):  # the last one says why
@@ -139,7 +135,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         sys.stderr.write(trace)
         _print_failure(f"{request.command} {name}", failure)
 
-    if _needs_no_spark(request):
+    if request.command == "status" and not request.tables:
         reports: dict[str, Report | dict[str, Any]] = {}
         for name, config in configs.items():
             try:
@@ -161,12 +157,8 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     return report
 
 
-def _needs_no_spark(request: Request) -> bool:
-    return request.command == "status" and not request.tables
-
-
 def _status(config: Any, index: str = "") -> Report:
-    from icecdc_core.runs.cluster_status import cluster_status
+    from icecdc_core.runs.cluster_status import cluster_status  # no help needs it
 
     with activity("reading the positions"):
         return cluster_status(config, index)

@@ -22,7 +22,6 @@ from icecdc_core.reporting.exit_states import EXIT_STATES
 from icecdc_core.reporting.reports import Report
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
     from pyspark.sql import SparkSession
 
 Job = Callable[["SparkSession", Any], "Report"]
@@ -50,11 +49,6 @@ class Command:
         module, _, function = self.target.partition(":")
         job: Job = getattr(import_module(f"icecdc_core.{module}"), (of_many and self.of_one) or function)
         return job
-
-    @property
-    def takes_file(self) -> bool:
-        """Whether it works on the indexes of a file."""
-        return issubclass(self.kind, SyncConfig)
 
 
 COMMANDS: dict[str, Command] = {
@@ -134,7 +128,7 @@ class Request:
 
 
 def parse(arguments: Sequence[str]) -> Request:
-    """Read the command and its options: ``--name value`` or ``--name=value``; ``--dry-run`` and ``--no-dry-run``."""
+    """Read the command and its options: ``--name value`` or ``--name=value``; a boolean needs no value."""
     command = arguments[0] if arguments else ""
     if command not in COMMANDS:
         what = "There is no such command (not shown)" if command else "no command is given"
@@ -184,13 +178,14 @@ def _parser(name: str) -> argparse.ArgumentParser:
     """The options of a command; those that matter come last, where a terminal shows them."""
     command = COMMANDS[name]
     example = f"example: icecdc {name} {command.example}"
-    if command.takes_file:
+    takes_file = issubclass(command.kind, SyncConfig)
+    if takes_file:
         example += f"\n         icecdc {name} --file indexes.yml --only orders,films"
     states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())
     parser = _Parser(
         usage=f"icecdc {name} [--name value ...]",
         description=f"{command.help[0].upper()}{command.help[1:]}.\n\nexit codes:\n{states}",
-        epilog=f"A boolean needs no value: --dry-run, --no-dry-run.\n\n{example}",
+        epilog=f"A boolean needs no value: --dry-run.\n\n{example}",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=80),
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
@@ -200,9 +195,13 @@ def _parser(name: str) -> argparse.ArgumentParser:
     groups = {title: parser.add_argument_group(title) for title in ("more options", "output", "main options")}
     for title, parameters in (("more options", others), ("main options", command.main)):
         for parameter in parameters:
-            _add(groups[title], command.kind.model_fields[parameter], f"--{parameter.replace('_', '-')}")
+            described = command.kind.model_fields[parameter]
+            text = f"{described.description}{' Required.' if described.is_required() else ''}".replace("%", "%%")
+            flag: dict[str, Any] = {"nargs": "?", "const": "true"} if described.annotation is bool else {}
+            option = f"--{parameter.replace('_', '-')}"
+            groups[title].add_argument(option, metavar="VALUE", help=text, **flag)
     group = groups["main options"]
-    if command.takes_file:
+    if takes_file:
         group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file, such as indexes.yml.")
         only = "Work on these of its indexes, such as orders,films."
         group.add_argument("--only", metavar="NAMES", type=lambda text: [*map(str.strip, text.split(","))], help=only)
@@ -215,17 +214,6 @@ def _parser(name: str) -> argparse.ArgumentParser:
     group.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")
     group.add_argument("--verbose", action="store_true", help="Show Spark's output, and where an error came from.")
     return parser
-
-
-def _add(group: argparse._ArgumentGroup, parameter: FieldInfo, option: str) -> None:
-    """Add a parameter as an option; a boolean needs no value, and has a second option that sets it to false."""
-    text = f"{parameter.description}{' Required.' if parameter.is_required() else ''}".replace("%", "%%")
-    if parameter.annotation is not bool:
-        group.add_argument(option, metavar="VALUE", help=text)
-        return
-    group.add_argument(option, nargs="?", const="true", metavar="VALUE", help=text)
-    name, off = option[2:].replace("-", "_"), f"--no-{option[2:]}"
-    group.add_argument(off, action="store_const", const="false", dest=name, help=argparse.SUPPRESS)
 
 
 def help_text() -> str:

@@ -74,6 +74,16 @@ class ConfigError(IcecdcError):
         return "\n".join([f"{self.message}:", *(f"- {problem}" for problem in self.problems)])
 
 
+def unwritable_error(parameter: str, path: str, error: Exception) -> ConfigError:
+    """The error of a parameter whose file or folder cannot be written."""
+    return ConfigError(
+        f"The path cannot be written: {getattr(error, 'strerror', None) or error}",
+        subject=parameter,
+        value=path,
+        remedy="give a path in a folder that exists and may be written to, or leave it empty",
+    )
+
+
 class CatalogError(IcecdcError):
     """The Iceberg catalog cannot be configured or reached."""
 

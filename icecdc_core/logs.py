@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import unwritable_error
 from icecdc_core.secrets import mask_secrets
 
 LOGGER = logging.getLogger("icecdc")
@@ -87,12 +87,7 @@ def logging_to(path: str) -> Iterator[None]:
             target.parent.mkdir(parents=True, exist_ok=True)
             handler = logging.FileHandler(target, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"The log cannot be written: {error.strerror or error}",
-            subject="log_path",
-            value=path,
-            remedy="give a path in a folder that may be written to, - for the standard error, or leave it empty",
-        ) from error
+        raise unwritable_error("log_path", path, error) from error
     handler.setFormatter(JsonFormatter())
     token = _logs.set((*_logs.get(), handler))
     _open_logs.append(handler)

@@ -30,7 +30,7 @@ from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
 from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
-from icecdc_core.reporting.metrics import PlainMetrics
+from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
 
@@ -173,7 +173,7 @@ class IngestRun(JobRun[IngestConfig]):
         with suppress(IcecdcError):  # a batch will say what is wrong with Kafka
             if (through := batches.complete_through()) is not None:
                 facts["complete_through"] = through.timestamp()
-        publish_run_metrics(PlainMetrics({"job": "ingest", **config.subject}, facts), config)
+        publish_run_metrics(RunMetrics({**facts, "job": "ingest", **config.subject}), config)
 
     def _log_start(self, stream_start: StreamStart, logged: LoggedJob) -> None:
         """Log the first start of the job, and records that were lost, before any batch."""

@@ -17,7 +17,7 @@ from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.instrumentation import publish_run_metrics
-from icecdc_core.reporting.metrics import PlainMetrics
+from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.progress import activity, print_line
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.jvm import has_ended
@@ -205,5 +205,5 @@ def _judged(config: SyncConfig, report: RunReport, interval: PollInterval, began
                 event(message, level, target_lag_seconds=config.target_lag, lag_seconds=lag, seconds=report.seconds)
             lags = {"target_lag": config.target_lag, "lag_achieved": lag}
             lags |= {"target_lag_kept": interval.seconds_kept, "target_lag_missed": interval.seconds_missed}
-            publish_run_metrics(PlainMetrics(labels, lags), config)
+            publish_run_metrics(RunMetrics({**labels, **lags}), config)
     return replace(report, worst_lag_seconds=lag, lag_kept=kept)

@@ -18,9 +18,9 @@ from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.card import card_html, failure_card
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
 from icecdc_core.reporting.lineage import lineage_of
-from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
+from icecdc_core.reporting.metrics import RunMetrics, push_metrics, write_metrics
 from icecdc_core.reporting.progress import activity
-from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
+from icecdc_core.reporting.reports import Report, RunReport, check_report_path, make_folder, write_report
 from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, trace_of_run
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
@@ -96,7 +96,7 @@ class JobRun(Generic[C]):
         try:
             check_report_path(self.config.report_path)
             if self.config.metrics_folder:
-                check_folder(self.config.metrics_folder)
+                make_folder(self.config.metrics_folder, "metrics_folder")
             self.spark = self._resources.enter_context(job_session(self.spark))
             require_catalog(self.spark, self.config)
             self._open()
@@ -217,12 +217,10 @@ def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
     """
     if getattr(config, "dry_run", False):
         return
-    job, index = metrics.labels["job"], metrics.labels["index"]
-    problems = []
-    if config.metrics_folder:
-        problems.append(write_metrics(metrics, config.metrics_folder, job, index))
-    if config.metrics_url:
-        problems.append(push_metrics(metrics, config.metrics_url, job, index))
-    for problem in filter(None, problems):
-        event(f"the metrics were not published: {problem}", logging.WARNING)
+    for send, target in ((write_metrics, config.metrics_folder), (push_metrics, config.metrics_url)):
+        try:
+            if target:
+                send(metrics, target)
+        except (OSError, ValueError) as error:
+            event(f"the metrics were not published: {type(error).__name__}: {error}", logging.WARNING)
     send_gauges(metrics)

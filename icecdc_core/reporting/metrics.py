@@ -1,19 +1,18 @@
-"""The Prometheus metrics of a run: their names, units and values; pure."""
+"""The Prometheus metrics of a run: their names, units and values, and where they go."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 from prometheus_client import generate_latest, pushadd_to_gateway
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import EXIT_STATES
 
 METRICS = {
@@ -48,6 +47,7 @@ METRICS = {
 Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
 """
 
+_PUSH_SECONDS = 10.0
 _RESULTS = ("upserts", "deletes", "already_applied", "rejected")
 _VERDICTS = ("missing", "extra", "stale")
 _PLAIN = {
@@ -69,11 +69,14 @@ _PLAIN = {
     "complete_through": "icecdc_ingest_complete_through_timestamp_seconds",
 }
 
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+"""The samples of each metric: its own labels and the value."""
+
 
 class RunMetrics:
-    """The metrics of one run."""
+    """The metrics of a run; without a state in the facts, those without labels of their own: how far a run is."""
 
-    def __init__(self, facts: Mapping[str, Any], now: float) -> None:
+    def __init__(self, facts: Mapping[str, Any], now: float = 0.0) -> None:
         self.labels = {name: str(facts[name]) for name in ("job", "table", "index")}
         self._samples = _samples(facts, now)
 
@@ -89,92 +92,53 @@ class RunMetrics:
                 yield family
 
 
-class PlainMetrics(RunMetrics):
-    """Metrics without labels of their own: the target lag of a polling run, or how far a continuous ingest is."""
-
-    def __init__(self, labels: Mapping[str, str], facts: Mapping[str, Any]) -> None:
-        self.labels = dict(labels)
-        self._samples = _plain_samples(facts)
-
-
-def _samples(facts: Mapping[str, Any], now: float) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Return the samples of each metric: its own labels and the value."""
+def _samples(facts: Mapping[str, Any], now: float) -> Samples:
+    plain: Samples = {metric: [({}, facts[name])] for name, metric in _PLAIN.items() if facts.get(name) is not None}
+    if "state" not in facts:
+        return plain
     succeeded = facts["state"] == "ok"
     states = {"icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES]}
     if facts["state"] == "locked":
         return states  # the rest describes the run that holds the lock, or the one before it
-    samples: dict[str, list[tuple[dict[str, str], float]]] = states | {
-        "icecdc_run_timestamp_seconds": [({}, now)],
-        "icecdc_success_timestamp_seconds": [({}, now)] if succeeded else [],
-        "icecdc_run_success": [({}, float(succeeded))],
-        "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
-        "icecdc_documents": [({"result": result}, facts[result]) for result in _RESULTS if result in facts],
-        "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
-    }
+    samples: Samples = (
+        plain
+        | states
+        | {
+            "icecdc_run_timestamp_seconds": [({}, now)],
+            "icecdc_success_timestamp_seconds": [({}, now)] if succeeded else [],
+            "icecdc_run_success": [({}, float(succeeded))],
+            "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
+            "icecdc_documents": [({"result": result}, facts[result]) for result in _RESULTS if result in facts],
+            "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
+        }
+    )
     for lag in ("lag_snapshots", "lag_seconds"):
         if facts.get(lag) is not None:
             at_end = 0 if succeeded and not facts.get("dry_run") else facts[lag]
             samples[f"icecdc_{lag}"] = [({"at": "start"}, facts[lag]), ({"at": "end"}, at_end)]
-    return samples | _plain_samples(facts)
+    return samples
 
 
-def _plain_samples(facts: Mapping[str, Any]) -> dict[str, list[tuple[dict[str, str], float]]]:
-    return {metric: [({}, facts[name])] for name, metric in _PLAIN.items() if facts.get(name) is not None}
-
-
-def check_folder(folder: str) -> None:
-    """Create the folder of the metrics unless it exists."""
-    target = Path(folder).expanduser()
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(target, os.W_OK) else "no permission"
-    except OSError as error:
-        reason = error.strerror or str(error)
-    if reason:
-        raise ConfigError(
-            f"The metrics cannot be written: {reason}",
-            subject="metrics_folder",
-            value=folder,
-            remedy="give a folder that may be written to, or leave it empty",
-        )
-
-
-def write_metrics(metrics: RunMetrics, folder: str, job: str, index: str) -> str:
+def write_metrics(metrics: RunMetrics, folder: str) -> None:
     """Replace the file of this job and index in one step; metrics that this run lacks keep their last value."""
-    target = Path(folder).expanduser() / f"icecdc-{index}-{job}.prom"
+    target = Path(folder).expanduser() / f"icecdc-{metrics.labels['index']}-{metrics.labels['job']}.prom"
     # The collector must neither see half a file nor take the draft for a second file of metrics.
     draft = target.with_name(f"icecdc-{uuid.uuid4().hex}.tmp")
     families = list(metrics.collect())
     names = {family.name for family in families}
-    try:
-        before = target.read_text(encoding="utf-8") if target.exists() else ""
-        families += [family for family in text_string_to_metric_families(before) if family.name not in names]
-        draft.write_bytes(prometheus_text(families).encode())
-        draft.replace(target)
-    except (OSError, ValueError) as error:
-        return f"{target}: {getattr(error, 'strerror', None) or error}"
-    return ""
+    before = target.read_text(encoding="utf-8") if target.exists() else ""
+    families += [family for family in text_string_to_metric_families(before) if family.name not in names]
+    draft.write_bytes(prometheus_text(families).encode())
+    draft.replace(target)
 
 
-def push_metrics(metrics: RunMetrics, url: str, job: str, index: str, seconds: float = 10.0) -> str:
+def push_metrics(metrics: RunMetrics, url: str) -> None:
     """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays."""
-    group = {"index": index, "icecdc_job": job}
-    try:
-        pushadd_to_gateway(url, "icecdc", metrics, grouping_key=group, timeout=seconds)
-    except (OSError, ValueError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    group = {"index": metrics.labels["index"], "icecdc_job": metrics.labels["job"]}
+    pushadd_to_gateway(url, "icecdc", metrics, grouping_key=group, timeout=_PUSH_SECONDS)
 
 
 def prometheus_text(families: Iterable[Family]) -> str:
     """Return metrics in Prometheus' text format."""
-    return generate_latest(_Families(families)).decode()
-
-
-class _Families(NamedTuple):
-    """What the client asks of a registry."""
-
-    families: Iterable[Family]
-
-    def collect(self) -> Iterable[Family]:
-        return self.families
+    registry: Any = SimpleNamespace(collect=lambda: families)
+    return generate_latest(registry).decode()

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import unwritable_error
 from icecdc_core.opensearch.counts import COUNTERS, Counts
 from icecdc_core.reporting.card import (
     BEHIND,
@@ -351,12 +351,15 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
             file.write(text)
         return target
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"The report cannot be written: {getattr(error, 'strerror', None) or error}",
-            subject=subject,
-            value=path,
-            remedy="give a path in a folder that exists and may be written to, or leave it empty",
-        ) from error
+        raise unwritable_error(subject, path, error) from error
+
+
+def make_folder(path: str, parameter: str) -> None:
+    """Create a folder unless it exists, before there is something to write into it."""
+    try:
+        Path(path).expanduser().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable_error(parameter, path, error) from error
 
 
 WORST_FIRST = (
@@ -407,10 +410,6 @@ class ManyReport(Report):
     def figure(self) -> str:
         """The card of each index."""
         return "".join(map(report_html, self.indexes.values()))
-
-    def of(self, names: list[str]) -> ManyReport:
-        """The report of some of the indexes."""
-        return replace(self, indexes={name: self.indexes[name] for name in names})
 
     def text(self) -> str:
         """The report as a table of plain text, an index a row; then the problems that a check found."""

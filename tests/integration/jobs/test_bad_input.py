@@ -232,7 +232,7 @@ class DescribeTheReport:
     ):
         (tmp_path / "file").touch()
         path = path.format(tmp_path)
-        with refused(ConfigError, "The report cannot be written", f"[report_path={path!r}]"):
+        with refused(ConfigError, "The path cannot be written", f"[report_path={path!r}]"):
             export_table(spark, make_config(table=table, report_path=path))
 
     def it_is_left_alone_until_there_is_one(self, tmp_path):

@@ -67,7 +67,6 @@ class DescribeAWrongCommandLine:
             (["ingest", "--file", "f.yml"], "unknown option"),
             (["sync", "--no-table"], "unknown option"),
             (["sync", "--json=hunter2"], "--json: ignored explicit argument (not shown)"),
-            (["sync", "--no-dry-run=hunter2"], "--no-dry-run: ignored explicit argument (not shown)"),
             (["sync", "--only", "a"], "--file: missing or empty"),
             (["sync", "--table", "lake.ns.t", "--file", ""], "--file: missing or empty"),
             (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: invalid int value: (not shown)"),
@@ -124,7 +123,6 @@ class DescribeOptions:
         ("arguments", "expected"),
         [
             (["--dry-run"], {"dry_run": "true"}),
-            (["--no-dry-run"], {"dry_run": "false"}),
             (["--repair=false"], {"repair": "false"}),
             (["--repair", "TRUE", "--dry_run"], {"repair": "TRUE", "dry_run": "true"}),
             (["--repair", ""], {"repair": ""}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.opensearch.counts import COUNTERS
-from icecdc_core.reporting.metrics import PlainMetrics, RunMetrics
+from icecdc_core.reporting.metrics import RunMetrics
 from tests.metric_samples import samples_of, text_of
 
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
@@ -41,17 +41,9 @@ class DescribeRunMetrics:
         assert r'table="lake.\"a\\b\"\n.t"' in text
         assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("table=")
 
-
-class DescribePlainMetrics:
-    def it_has_no_sample_of_what_is_not_known(self):
-        facts = {
-            "target_lag": 10.0,
-            "lag_achieved": None,
-            "target_lag_kept": 60.0,
-            "complete_through": 99.5,
-            "tables": {},
-        }
-        assert samples_of(PlainMetrics(LABELS, facts)) == {
+    def it_has_no_sample_of_what_is_not_known_while_a_run_goes_on(self):
+        facts = {"target_lag": 10.0, "lag_achieved": None, "target_lag_kept": 60.0, "complete_through": 99.5}
+        assert samples_of(RunMetrics({**LABELS, **facts, "tables": {}})) == {
             ("icecdc_target_lag_seconds", ""): 10,
             ("icecdc_target_lag_kept_seconds", ""): 60,
             ("icecdc_ingest_complete_through_timestamp_seconds", ""): 99.5,

@@ -10,7 +10,8 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.instrumentation import publish_run_metrics
-from icecdc_core.reporting.metrics import PlainMetrics, RunMetrics, check_folder, push_metrics, write_metrics
+from icecdc_core.reporting.metrics import RunMetrics, write_metrics
+from icecdc_core.reporting.reports import make_folder
 from tests.metric_samples import samples, text_of
 
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
@@ -25,7 +26,7 @@ def gateway():
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
-            self.send_response(200 if "t" in self.path else 500)
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *arguments):
@@ -42,44 +43,35 @@ def gateway():
 
 class DescribeTheFile:
     def it_is_replaced_and_keeps_metrics_that_the_last_run_lacks(self, tmp_path):
-        write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
-        write_metrics(RunMetrics({**FACTS, "state": "retry"}, 200.0), str(tmp_path), "sync", "t")
+        write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path))
+        write_metrics(RunMetrics({**FACTS, "state": "retry"}, 200.0), str(tmp_path))
+        write_metrics(RunMetrics({**LABELS, "lag_achieved": 2.5}), str(tmp_path))
         found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
         times = found["icecdc_success_timestamp_seconds", ""], found["icecdc_run_timestamp_seconds", ""]
         assert (times, [path.name for path in tmp_path.iterdir()]) == ((100, 200), ["icecdc-t-sync.prom"])
-
-    def it_keeps_the_metrics_of_the_run_beside_those_of_the_target_lag(self, tmp_path):
-        write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
-        write_metrics(PlainMetrics(LABELS, {"lag_achieved": 2.5}), str(tmp_path), "sync", "t")
-        found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
         assert (found["icecdc_run_seconds", ""], found["icecdc_lag_achieved_seconds", ""]) == (2.5, 2.5)
 
-    def it_says_when_it_cannot_be_written(self, tmp_path):
-        (tmp_path / "icecdc-t-sync.prom").mkdir()
-        assert "icecdc-t-sync.prom" in write_metrics(RunMetrics(FACTS, 1.0), str(tmp_path), "sync", "t")
-
-    def it_refuses_a_folder_that_cannot_be(self, tmp_path):
+    def it_is_refused_before_a_run_if_its_folder_cannot_be(self, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(ConfigError, match="metrics_folder"):
-            check_folder(str(tmp_path / "file"))
-
-
-class DescribeThePush:
-    def it_posts_under_the_index_and_the_job(self, gateway):
-        url, got = gateway
-        metrics = RunMetrics(FACTS, 1.0)
-        problem = push_metrics(metrics, url, "sync", "t")
-        assert (problem, got[0]) == ("", ("/metrics/job/icecdc/icecdc_job/sync/index/t", text_of(metrics)))
-
-    def it_says_what_went_wrong(self):
-        assert "URLError" in push_metrics(RunMetrics(FACTS, 1.0), "http://127.0.0.1:1", "sync", "t")
+            make_folder(str(tmp_path / "file"), "metrics_folder")
 
 
 @pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])
-def it_is_neither_written_nor_pushed_by_a_dry_run(tmp_path, gateway, dry_run, succeeded):
+def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tmp_path, gateway, dry_run, succeeded):
     url, got = gateway
-    write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
+    write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path))
     config = SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), metrics_url=url, dry_run=dry_run)
-    publish_run_metrics(RunMetrics(FACTS, 200.0), config)
+    metrics = RunMetrics(FACTS, 200.0)
+    publish_run_metrics(metrics, config)
     found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
-    assert (found["icecdc_success_timestamp_seconds", ""], len(got)) == (succeeded, 0 if dry_run else 1)
+    pushed = [] if dry_run else [("/metrics/job/icecdc/icecdc_job/sync/index/t", text_of(metrics))]
+    assert (found["icecdc_success_timestamp_seconds", ""], got) == (succeeded, pushed)
+
+
+def it_is_a_warning_in_the_log_if_neither_can_be_reached(tmp_path, caplog):
+    (tmp_path / "icecdc-t-sync.prom").mkdir()
+    config = SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), metrics_url="http://127.0.0.1:1")
+    publish_run_metrics(RunMetrics(FACTS, 1.0), config)
+    file, push = (record.getMessage() for record in caplog.records)
+    assert ("icecdc-t-sync.prom" in file, "URLError" in push) == (True, True)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.reporting.exit_states import EXIT_STATES
-from icecdc_core.reporting.metrics import PlainMetrics, RunMetrics
+from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.reports import RunReport, ValidationReport
 from tests.metric_samples import text_of
 
@@ -33,7 +33,7 @@ def emitted() -> dict[str, dict[str, set[str]]]:
     run = RunReport("sync", "lake.ns.t", "t", stage_seconds={"write": 1.0}, lag_snapshots=1, lag_seconds=2.0)
     reports = [run, ValidationReport(ok=True, source_rows=1, index_documents=1), IngestReport("t")]
     parts = [RunMetrics({**LABELS, **report.to_dict(), **LABELS}, 100.0) for report in reports]
-    parts += [PlainMetrics(LABELS, {**LAG, "complete_through": 1.0})]
+    parts += [RunMetrics({**LABELS, **LAG, "complete_through": 1.0})]
     found: dict[str, dict[str, set[str]]] = {}
     for part in parts:
         for family in text_string_to_metric_families(text_of(part)):
