@@ -20,9 +20,7 @@ from icecdc_core.errors import (
     IndexNotFoundError,
     OpenSearchRequestError,
     OpenSearchUnreachableError,
-    SchemaChangeError,
 )
-from icecdc_core.reporting.exit_states import state_of
 from tests.faults.tables import CREATE, FILL, SEED, change
 from tests.loopback_proxy import Act, Page, loopback_proxy
 
@@ -107,23 +105,6 @@ class DescribeOneFault:
         assert (report.state, len(moves), after != before, equal(exported)) == ("ok", 2, True, True)
 
 
-def it_blames_opensearch_and_not_the_table_for_an_unusable_answer(spark, exported, equal, opensearch_url):
-    for run, part in (
-        *((sync_changes, part) for part in ("/_doc/", "/_bulk")),
-        *((validate_table, part) for part in ("/point_in_time", "/_search?")),
-    ):
-        with (
-            loopback_proxy(
-                opensearch_url, trouble=lambda _, path, __, part=part: Page("{}") if part in path else None
-            ) as proxy,
-            pytest.raises(OpenSearchUnreachableError, match=r"is not OpenSearch.*Remedy") as caught,
-        ):
-            run(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=0.2))
-        assert state_of(caught.value) == "retry"
-    sync_changes(spark, exported)
-    assert equal(exported)
-
-
 class DescribeAStorm:
     @pytest.mark.parametrize("storm", range(STORMS))
     def it_ends_in_sync_or_with_a_typed_error_and_in_sync_the_next_time(
@@ -184,15 +165,6 @@ class DescribeABlockedOrMissingIndex:
         outcome = (type(caught.value).__name__ != "RejectedDocumentsError", after.snapshot_id, after.batch is not None)
         assert (outcome, equal(exported)) == ((True, before.snapshot_id, True), True)
 
-    def it_continues_when_space_is_freed(self, spark, exported, physical, opensearch, equal, opensearch_url):
-        block = "index.blocks.read_only_allow_delete"
-        opensearch.indices.put_settings(index=physical, body={block: True})
-        room = threading.Timer(1, lambda: opensearch.indices.put_settings(index=physical, body={block: None}))
-        with loopback_proxy(opensearch_url, trouble=at_the_first_bulk(room.start)) as proxy:
-            report = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        room.join()
-        assert (report.retries > 0, equal(exported)) == (True, True)
-
     def it_does_not_blame_the_documents_for_a_closed_index(self, spark, exported, physical, opensearch, equal):
         before = PositionStore(opensearch, exported).read()
         opensearch.indices.close(index=physical)
@@ -217,15 +189,6 @@ class DescribeABlockedOrMissingIndex:
             sync_changes(spark, exported.replace(opensearch_url=proxy.url))
         assert not opensearch.indices.exists(index=physical)
         export_table(spark, exported)
-        assert equal(exported)
-
-    def it_names_a_mapping_that_somebody_changed(self, spark, sql, exported, physical, opensearch, equal):
-        opensearch.indices.put_mapping(index=physical, body={"properties": {"extra": {"type": "integer"}}})
-        sql("ALTER TABLE {t} ADD COLUMN extra STRING")
-        sql("INSERT INTO {t} VALUES (1000, 'x', 'y')")
-        with pytest.raises(SchemaChangeError, match="extra"):
-            sync_changes(spark, exported)
-        sync_changes(spark, exported.replace(on_schema_change="reexport"))
         assert equal(exported)
 
 

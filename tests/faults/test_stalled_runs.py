@@ -126,14 +126,6 @@ class DescribeARunThatAnotherOvertakes:
         assert overtaken(replay_dead_letters).strategy == "none"
         assert overtaken(validate_table, validate_at="position").ok
 
-    def it_repairs_nothing_that_it_compared_with_the_older_position(self, overtaken, make_config, names, opensearch):
-        opensearch.index(index=make_config().index, id="9", body={"name": "extra"}, refresh=True)
-        with pytest.raises(TableLockedError, match="Another run wrote"):
-            overtaken(validate_table, repair=True)
-        assert names() == {"1": "v", "2": "b", "3": "c", "9": "extra"}
-        assert overtaken(validate_table, repair=True).ok
-        assert names() == {"1": "v", "2": "b", "3": "c"}
-
 
 class DescribeASyncThatCreatesItsIndex:
     def it_leaves_one_index_although_it_dies_before_its_position_is_recorded(
@@ -179,13 +171,6 @@ class DescribeABatchThatIsRepeated:
         killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
         again = sync_changes(spark, config)
         assert (again.upserts, again.already_applied, names()) == (0, 2, {"1": "w", "2": "b"})
-
-    def it_is_a_new_batch_when_rows_of_one_identifier_are_merged_now(self, spark, sql, config, names, opensearch):
-        sql("UPDATE {t} SET name = 'w'")
-        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
-        begun = PositionStore(opensearch, config).read().batch
-        again = sync_changes(spark, config.replace(on_duplicate_identifier="last"))
-        assert (again.upserts, again.epoch > begun.epoch, names()) == (1, True, {"1": "w"})
 
 
 class DescribeTwoRunsAtOnce:

@@ -78,10 +78,6 @@ class DescribeReadChanges:
             (4, "d", "x", "DELETE", 1, third),
         ]
 
-    def it_counts_no_step_for_a_compaction(self, commit, changes):
-        *_, last = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'north')", COMPACT, "DELETE FROM {t} WHERE id = 4")
-        assert changes(mode="snapshot")[-1:] == [(4, "d", "north", "DELETE", 2, last)]
-
     @pytest.mark.parametrize(
         ("mode", "undone"),
         [("net", "INSERT INTO {t} VALUES (4, 'd', 'x')"), ("snapshot", "DELETE FROM {t} WHERE id = 1")],
@@ -100,12 +96,6 @@ class DescribeReadChanges:
             read_changes(spark, "lake.ns.nowhere")
         with pytest.raises(HistoryGapError, match="snapshot=42"):
             read_changes(spark, f"lake.ns.{name}", 42, 42)
-
-    def it_refuses_a_start_that_has_expired(self, spark, commit, name):
-        first, _ = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')")
-        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
-        with pytest.raises(HistoryGapError, match=f"{first}.*on_history_gap=reexport"):
-            read_changes(spark, f"lake.ns.{name}", first)
 
     def it_reads_the_state_at_the_end_but_no_snapshots_when_the_beginning_has_expired(
         self, spark, commit, changes, name
@@ -162,7 +152,7 @@ class DescribePlanningByCommits:
         monkeypatch.setattr(IcebergTable, "plan", planning)
         return planned
 
-    @pytest.mark.parametrize(("version", "mode"), [(1, "copy-on-write"), (2, MOR), (3, "copy-on-write")])
+    @pytest.mark.parametrize(("version", "mode"), [(1, "copy-on-write"), (2, MOR)])
     def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, version, mode):
         snapshots = commit(*PLANNED_HISTORY, version=version, mode=mode)
         for start, end in [*itertools.combinations([None, *snapshots], 2)][::4]:
@@ -197,15 +187,6 @@ class DescribePlanningByCommits:
         assert sorted(row.id for row in read_changes(spark, f"lake.ns.{name}", before).collect()) == [7, 8]
         assert plans == []
 
-    def it_leaves_a_file_that_came_back_to_planning(self, spark, commit, name, changes):
-        first, _, third = commit(FILL, "DELETE FROM {t} WHERE region = 'south'", "INSERT INTO {t} VALUES (4, 'd', 'x')")
-        table = IcebergTable(spark, f"lake.ns.{name}")
-        (south,) = (file for file in table.commit_files(first).added_files if "south" in file.location())
-        iceberg = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table.name)
-        iceberg.newAppend().appendFile(south).commit()
-        assert [row[:4] for row in changes(first)] == [(4, "d", "x", "INSERT")]
-        assert sorted(row[:4] for row in changes(third)) == [(3, "c", "south", "INSERT")] * 2
-
 
 class DescribeTasks:
     """How many of Spark's tasks share the reading."""
@@ -231,14 +212,6 @@ class DescribeReadingDeletes:
             )
         frame = read_changes(spark, f"lake.ns.{name}", first)
         assert ([row.id for row in frame.collect()], self.scans_of(frame)) == ([1], 1)
-
-    @pytest.mark.parametrize("version", [2, 3])
-    def it_separates_new_deletes_from_those_that_were_there_before(self, spark, commit, name, version):
-        more = "INSERT INTO {t} SELECT id, 'x', 'north' FROM range(10, 30)"
-        deletes = ["DELETE FROM {t} WHERE id % 5 = 0", "DELETE FROM {t} WHERE id % 7 = 0"]
-        _, first, _ = commit(more, *deletes, version=version, mode=MOR)
-        rows = read_changes(spark, f"lake.ns.{name}", first).collect()
-        assert sorted((row.id, row._change_type) for row in rows) == [(14, "DELETE"), (21, "DELETE"), (28, "DELETE")]
 
     def it_reads_what_only_format_version_3_has(self, spark, sql, name):
         sql(

@@ -342,26 +342,6 @@ class DescribeTablesLeftBehind:
         assert (second.state, second.rows_written, third.batches) == ("ok", 6, 0)
         assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(6))
 
-    def it_does_not_mistake_a_table_without_records_for_one_that_was_rolled_back(
-        self, spark, make_ingest, topic, tables
-    ):
-        seldom, often = tables(["seldom", "often"])
-        config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: ".*"})
-        topic.send({"id": 0, "kind": "s"}, partition=0)
-        ingest(spark, config)
-        topic.send({"id": 1, "kind": "o"}, partition=0)
-        ingest(spark, config)
-        spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
-        topic.send({"id": 2, "kind": "s"}, partition=0)
-        run = IngestRun(spark, config, first_pause=0.0)
-        broken = run.run()
-        [error] = run.failed.values()
-        assert error.message.endswith(f"; the batch had the records {topic.name} partition 0 offset 2")
-        spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
-        repaired = ingest(spark, config)
-        assert (broken.state, repaired.state, repaired.behind) == ("partial", "ok", [])
-        assert spark.table(seldom).where("id = 2").count() == 1
-
     def it_writes_the_others_when_the_records_of_one_are_gone(self, spark, make_ingest, topic, tables, name):
         good, bad = f"lake.{name}.good", f"lake.{name}.bad"
         config = make_ingest(route_by="regex", routes={good: ".*", bad: ".*"})
@@ -427,46 +407,6 @@ class DescribeTablesThatWereReset:
         ingest(spark, config.replace(on_table_reset="continue"))
         ingest(spark, config)
         assert ids(spark, config.table) == [0, 1, 2, 3, 4, 8, 9]
-
-    def it_refuses_a_table_that_was_rolled_back_though_its_snapshots_have_expired(
-        self, spark, sql, make_ingest, topic, name
-    ):
-        config = make_ingest()
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (100, 'a')")
-        sql("INSERT INTO {t} VALUES (101, 'b')")
-        topic.send(*people(0, 5))
-        ingest(spark, config)
-        found = sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()
-        snapshots = dict(zip("abc", (row.snapshot_id for row in found), strict=True))
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {snapshots['b']})")
-        sql("INSERT INTO {t} VALUES (102, 'd')")
-        gone = ", ".join(str(snapshot) for snapshot in snapshots.values())
-        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => ARRAY({gone}))")
-        topic.send(*people(5, 8))
-        with pytest.raises(TableResetError, match="rolled back"):
-            ingest(spark, config)
-        ingest(spark, config.replace(on_table_reset="refill"))
-        assert ids(spark, config.table) == [*range(8), 100, 101, 102]
-
-    def it_refuses_a_table_that_caught_up_over_two_batches_and_was_rolled_back(
-        self, spark, make_ingest, topic, tables, name
-    ):
-        seldom, often = tables(["seldom", "often"])
-        config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: "o"})
-        topic.send({"id": 0, "kind": "s"}, partition=0)
-        ingest(spark, config)
-        spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
-        topic.send({"id": 1, "kind": "s"}, {"id": 2, "kind": "o"}, partition=0)
-        behind = ingest(spark, config)
-        spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
-        repaired = ingest(spark, config.replace(max_records_per_batch=1))
-        first = spark.sql(f"SELECT snapshot_id FROM {seldom}.snapshots ORDER BY committed_at").first().snapshot_id
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}.seldom', {first})")
-        topic.send({"id": 3, "kind": "s"}, partition=0)
-        assert (behind.state, repaired.state, repaired.batches) == ("partial", "ok", 2)
-        with pytest.raises(TableResetError, match="rolled back"):
-            ingest(spark, config)
 
     def it_uses_the_log_for_a_table_whose_snapshots_have_expired(self, spark, make_ingest, topic, tables, name):
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}

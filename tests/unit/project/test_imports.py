@@ -47,7 +47,7 @@ class DescribeImportingThePackage:
 
 
 class DescribeTheHelp:
-    @pytest.mark.parametrize("arguments", [["--help"], ["sync", "--help"], ["--version"], ["services", "--help"]])
+    @pytest.mark.parametrize("arguments", [["sync", "--help"], ["services", "--help"]])
     def it_needs_neither_spark_nor_iceberg(self, arguments):
         blocked = WITHOUT.format(missing=HEAVY)
         ended = python(f"{blocked}from icecdc_core.__main__ import main; sys.exit(main({arguments}, 'icecdc'))")

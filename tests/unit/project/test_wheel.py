@@ -64,12 +64,6 @@ class DescribeTheWheel:
         assert {path.name for path in files if path.suffix not in wanted} - {"py.typed"} == set()
         assert found == {path.relative_to(ROOT).as_posix() for path in files}
 
-    def it_has_the_command_and_the_licence(self, wheel: Path):
-        with zipfile.ZipFile(wheel) as archive:
-            info = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
-            assert b"icecdc = icecdc_core.__main__:console" in archive.read(info["entry_points.txt"])
-        assert "licenses/LICENSE" in info
-
 
 class DescribeTheDependencies:
     def it_declares_what_modules_import_or_has_an_extra_for_it(self):
