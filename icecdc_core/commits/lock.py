@@ -108,7 +108,6 @@ class IndexLock:
         event("batch committed", snapshot_id=position.snapshot_id)
 
     def write(self, position: Position) -> None:
-        """Write the position."""
         with self._mutex:
             run_id = self._holder.run_id
             try:

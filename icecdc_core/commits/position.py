@@ -38,7 +38,6 @@ class LeaseHolder:
 
     @classmethod
     def this_process(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
-        """Return this process as the holder."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         pid = os.getpid()
         return cls(run_id, host_name(), pid, started_at(pid), now, lease_seconds, time.monotonic())
@@ -57,8 +56,6 @@ class NestedPosition:
 
 @dataclass(frozen=True)
 class Batch:
-    """A begun batch."""
-
     __pydantic_config__ = _STRICT
 
     kind: str

@@ -14,7 +14,7 @@ from icecdc_core.errors import (
     SchemaChangeError,
     TableReplacedError,
 )
-from icecdc_core.table.schema import is_additive, schema_change
+from icecdc_core.table.schema import schema_change
 from icecdc_core.table.snapshots import history_gap_error
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     if not position.schema or position.schema == source.schema_json:
         return None
     differences = schema_change(position.schema, source.schema_json)
-    if is_additive(differences) and not source.recomputes(differences):
+    if all(change.additive for change in differences) and not source.recomputes(differences):
         return None
     changes = "; ".join(str(change) for change in differences)
     return SchemaChangeError(

@@ -88,24 +88,11 @@ def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
         )
 
 
-def committed_batches(
-    client: OpenSearch, positions_index: str, index: str, size: int, highest_epoch: int | None = None
-) -> list[dict[str, Any]]:
-    """Return the newest committed batches of an index, newest first."""
-    wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": index}}]
-    if highest_epoch is not None:
-        wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
-    body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": size}
-    return [hit["_source"] for hit in client.search(index=positions_index, body=body)["hits"]["hits"]]
-
-
 def _version_of(answer: dict[str, Any]) -> tuple[int, int]:
     return answer["_seq_no"], answer["_primary_term"]
 
 
 class PositionStore:
-    """Reads and writes the position of one index."""
-
     def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
         self.client = client
         self._config = config
@@ -114,18 +101,21 @@ class PositionStore:
         self._index = config.index
 
     def read(self) -> Position | None:
-        """Return the position of the index, None when it has none."""
         document = self._get()
         return parse_position(document["_source"])[0] if document else None
 
     def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
         """Return the newest committed batches of the index, newest first."""
-        client = self.client
+        wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": self._index}}]
+        if highest_epoch is not None:
+            wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
+        body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": size}
         with self._typed_errors("reading the commit log"):
-            if not client.indices.exists(index=self._positions_index):
+            if not self.client.indices.exists(index=self._positions_index):
                 return []
-            client.indices.refresh(index=self._positions_index)
-            return committed_batches(client, self._positions_index, self._index, size, highest_epoch)
+            self.client.indices.refresh(index=self._positions_index)
+            found = self.client.search(index=self._positions_index, body=body)
+            return [hit["_source"] for hit in found["hits"]["hits"]]
 
     def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
         """Acquire the lock of the index for one run.
@@ -148,7 +138,13 @@ class PositionStore:
                     # A holder on another machine is alive if its renewals change the version. So the clocks of the
                     # two machines need not agree.
                     if holder and (gone is False or (gone is None and seen not in (None, version))):
-                        raise self._locked(holder)
+                        raise TableLockedError(
+                            f"Another run has the lock of the index '{self._index}': run {holder.run_id}, process "
+                            f"{holder.pid} on {holder.host.split('/')[0]}, since {holder.since}",
+                            subject="index",
+                            value=self._index,
+                            remedy="wait until it ends; schedule at most one run at a time for each index",
+                        )
                     if holder and gone is None:
                         seen, seen_since = version, seen_since or time.monotonic()
                         if time.monotonic() - seen_since < holder.lease_seconds:
@@ -211,15 +207,6 @@ class PositionStore:
                 self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
             except ConflictError:
                 return  # an earlier attempt committed the same batch and died before it moved the position
-
-    def _locked(self, holder: LeaseHolder) -> TableLockedError:
-        return TableLockedError(
-            f"Another run has the lock of the index '{self._index}': run {holder.run_id}, process {holder.pid} on "
-            f"{holder.host.split('/')[0]}, since {holder.since}",
-            subject="index",
-            value=self._index,
-            remedy="wait until it ends; schedule at most one run at a time for each index",
-        )
 
     def _get(self) -> Any:
         with self._typed_errors("reading the position"):

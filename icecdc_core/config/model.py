@@ -30,7 +30,6 @@ from icecdc_core.secrets import Properties, looks_secret, redact, shorten
 
 
 def problems_error(problems: Sequence[str]) -> ConfigError:
-    """One error for all wrong parameters."""
     verb = "parameter is" if len(problems) == 1 else "parameters are"
     return ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
 

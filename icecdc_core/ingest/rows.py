@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -123,9 +121,3 @@ def schema_problem(text: Column, schema: T.StructType) -> Column:
         return F.when(_is_invalid(reader, record, parsed, None), _reason(reader, record, parsed, None))
 
     return evaluate_once(reader.parse(text), problem)
-
-
-def read_values(payload: Column, schema: T.StructType, spellings: Mapping[str, Path] | None) -> Column:
-    """Return a struct with the values of a payload, unchecked: null for one that is missing or does not fit."""
-    reader = ColumnMatching(spellings).struct_reader(schema)
-    return reader.row(wrapped_record(reader.parse(payload)))

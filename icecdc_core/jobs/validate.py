@@ -23,7 +23,7 @@ from icecdc_core.opensearch.checksums import (
     source_text_checksums,
     texts_are_comparable,
 )
-from icecdc_core.opensearch.index_pages import IndexPart, index_parts
+from icecdc_core.opensearch.index_pages import index_parts
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
@@ -144,10 +144,11 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
             document_json(source.schema).alias("doc"),
             *([F.col(PLACE).alias("place")] if source.selection.has_places else []),
         )
-        names = (position.physical_index, *(name for name, created in position.every_index.items() if created))
-        indexes = [
-            _open_index(run, name, name.removeprefix(position.physical_index).removeprefix("-")) for name in names
-        ]
+        indexes = []
+        for name in (position.physical_index, *(name for name, created in position.every_index.items() if created)):
+            shards, pit = len(run.client.search_shards(index=name)["shards"]), run.point_in_time(name)
+            parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
+            indexes.append((name, name.removeprefix(position.physical_index).removeprefix("-"), pit, parts))
         by_content = not source.identifier_columns
         # The documents of a pipeline have other texts than their rows.
         if not run.config.pipeline_fields and all(
@@ -166,13 +167,6 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
             index_checksums(spark, run.config, source.schema, pit, parts, suffix) for _, suffix, pit, parts in indexes
         ]
         return _compared(source_checksums(documents, source.schema), reduce(DataFrame.unionAll, contents), by_content)
-
-
-def _open_index(run: Run, name: str, suffix: str) -> tuple[str, str, str, list[IndexPart]]:
-    """Open a point in time of an index, and cut it into parts."""
-    shards = len(run.client.search_shards(index=name)["shards"])
-    pit = run.point_in_time(name)
-    return name, suffix, pit, index_parts(run.client, pit, shards, run.spark.sparkContext.defaultParallelism)
 
 
 def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 
 def bulk_requests(actions: pa.Array, bulk_bytes: int) -> Iterator[pa.Array]:
-    """Cut a column of actions into requests."""
     if isinstance(actions, pa.ChunkedArray):
         actions = actions.combine_chunks()
     offsets = _offsets(actions)
@@ -78,7 +77,6 @@ def are_upserts(actions: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def document_id_of(action: str) -> str:
-    """Return the id of the document that an action writes or deletes."""
     (header,) = json.loads(action.split("\n", 1)[0]).values()
     return str(header["_id"])
 
@@ -134,7 +132,6 @@ class BulkResult:
 
 
 def require_accepted(result: BulkResult, max_rejected_documents: int, before: int = 0) -> None:
-    """Check that no more documents were rejected than allowed."""
     rejected = result.counts.rejected + before
     if result.counts.rejected and rejected > max_rejected_documents:
         first = result.rejected_samples[0]
@@ -278,7 +275,6 @@ class BulkWriter:
 
     @classmethod
     def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkWriter:
-        """Return the writer of a job."""
         return cls(
             Connection.of(config),
             alias,

@@ -160,14 +160,12 @@ class Backoff:
         self._deadline = 0.0
 
     def is_exhausted(self) -> bool:
-        """Whether a request that just failed has failed for too long."""
         now = time.monotonic()
         self._deadline = self._deadline or now + self._seconds
         return now >= self._deadline
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until no attempt follows."""
         return round(max(self._deadline - time.monotonic(), 0.0), 1)
 
     def sleep(self) -> None:
@@ -213,7 +211,6 @@ class RetryingTransport(Transport):
 
 @contextmanager
 def without_retries(client: OpenSearch) -> Iterator[None]:
-    """Switch the client's retries off within the block."""
     transport: Any = client.transport
     before = getattr(transport, "retry_seconds", 0.0)
     transport.retry_seconds = 0.0
@@ -224,7 +221,6 @@ def without_retries(client: OpenSearch) -> Iterator[None]:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether a failed request may succeed on a retry."""
     if isinstance(error, SSLError):
         return False
     if isinstance(error, (ConnectionError, UnusableAnswerError)):

@@ -25,7 +25,6 @@ class Counts:
         return self.upserts + self.deletes + self.already_applied + self.rejected
 
     def __add__(self, other: Counts) -> Counts:
-        """Return the sum of each counter."""
         return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 

@@ -99,7 +99,6 @@ def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[st
 
 
 def named_pipelines(config: SyncConfig) -> list[str]:
-    """The ingest pipelines of the user's settings."""
     given = given_settings(config.settings)
     named = (str(given.get(kind, "_none")) for kind in ("default_pipeline", "final_pipeline"))
     return [name for name in named if name != "_none"]

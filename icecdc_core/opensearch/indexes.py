@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 def physical_index(index: str, epoch: int) -> str:
-    """Return the name of the index that an export builds behind the alias."""
     return f"{index}--{epoch:06d}"
 
 
@@ -78,7 +77,6 @@ def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
 def index_definition(
     client: OpenSearch, config: SyncConfig, schema: StructType, loading: bool = True
 ) -> dict[str, dict[str, Any]]:
-    """Return the settings and the explicit mapping of a new index."""
     needed = _limits(config, schema) | vector_settings(client, config)
     mapping = index_mapping(schema, config.full_mapping, config.pipeline_fields)
     if config.routing:
@@ -304,7 +302,6 @@ def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
 
 
 def require_index_of_table(config: SyncConfig, table: str) -> None:
-    """Check that the index belongs to the table of the job."""
     if table != config.table:
         raise IndexConflictError(
             f"The index '{config.index}' is in sync with another table, {table}",

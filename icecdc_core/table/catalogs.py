@@ -92,7 +92,6 @@ def describe_failure(error: PySparkException | Py4JError) -> str:
 
 
 def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> IcecdcError:
-    """Return the error of a table's catalog that a failure of Spark means."""
     chain = causes(error)
     text = " ".join([*(f"{cause.kind}: {cause.text}" for cause in chain), str(error)])
     prefix = f"spark.sql.catalog.{name.partition('.')[0]}."

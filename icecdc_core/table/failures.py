@@ -74,7 +74,6 @@ _STAYS = "the position did not move"
 
 @contextmanager
 def spark_errors(config: SyncConfig, *tables: IcebergTable) -> Iterator[None]:
-    """Turn Spark's failures into icecdc's."""
     try:
         yield
     except IcecdcError:
@@ -105,7 +104,9 @@ def _typed_error(
     if known is not None:
         return known
     file = blamed_file(chain)
-    if file is not None or _is_refused(text, chain):
+    # Spark's own folders are not the store.
+    of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
+    if file is not None or (not of_spark and _REFUSED.search(text.strip().partition("\n")[0])):
         return DataReadError(
             f"A file of '{config.table}' cannot be read: {_describe_file(file, text, config)}",
             subject="table",
@@ -206,12 +207,6 @@ def blamed_file(chain: Sequence[Cause]) -> Cause | None:
         return None
     reasons = (cause for cause in chain if cause is chain[-1] or cause.kind not in _WRAPPERS)
     return next((cause for cause in reasons if _BLAMES_FILE.match(f"{cause.thrower} {cause.kind}")), None)
-
-
-def _is_refused(text: str, chain: Sequence[Cause]) -> bool:
-    """Whether a store answers that it refuses access; Spark's own folders are not the store."""
-    of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
-    return not of_spark and _REFUSED.search(text.strip().partition("\n")[0]) is not None
 
 
 def _table_gone_error(table: IcebergTable) -> IcecdcError | None:

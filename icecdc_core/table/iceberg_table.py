@@ -6,8 +6,9 @@ Lists of files stay in the JVM, see ``file_lists``.
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,6 @@ from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, ice
 from icecdc_core.table.catalogs import load_table, require_visible_history
 from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
-    reads_in_batches,
     require_readable,
     spark_schema,
     table_to_read,
@@ -28,20 +28,15 @@ from icecdc_core.table.schema import (
     unreadable_columns,
 )
 
-_SEPARATOR = "\0"
-
+_join = "\0".join
+"""Makes of texts the one in which ``FileLists`` takes several."""
 
 _NO_FACT = "null"
 
 
-def _join(texts: Iterable[str]) -> str:
-    """Texts in the form in which ``FileLists`` takes several."""
-    return _SEPARATOR.join(texts)
-
-
 def _split(answer: Any) -> list[str]:
     joined = fetch_text(answer)
-    return joined.split(_SEPARATOR) if joined else []
+    return joined.split("\0") if joined else []
 
 
 @dataclass(frozen=True)
@@ -115,21 +110,16 @@ class IcebergTable:
         self.read_snapshots: set[int] = set()
 
     def metadata(self) -> TableMetadata:
-        """Return what the table's metadata says, as Iceberg read them."""
         return TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
 
     def require_visible_history(self, metadata: TableMetadata) -> None:
-        """Refuse the table if its catalog shows only the latest of its snapshots."""
         require_visible_history(self.spark, self.name, self._table, metadata)
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         """Return the files that one snapshot's commit added and removed."""
         self.read_snapshots.add(snapshot_id)
-        if snapshot_id not in self._commits:
-            self._commits[snapshot_id] = self._read_commit_files(snapshot_id)
-        return self._commits[snapshot_id]
-
-    def _read_commit_files(self, snapshot_id: int) -> CommitFiles:
+        if snapshot_id in self._commits:
+            return self._commits[snapshot_id]
         # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
         # that an older partition spec refers to was dropped.
         builder = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table)
@@ -138,7 +128,7 @@ class IcebergTable:
         deletes = changes.addedDeleteFiles(), changes.removedDeleteFiles()
         added, removed, added_deletes, removed_deletes = (self._java_list(each) for each in (*files, *deletes))
         to_added, to_removed = (set(self._facts(each, "target")) for each in (added_deletes, removed_deletes))
-        return CommitFiles(
+        self._commits[snapshot_id] = CommitFiles(
             added=self._sizes(added, "location"),
             removed=self._sizes(removed, "location"),
             added_deletes=self._sizes(added_deletes, "place"),
@@ -149,6 +139,7 @@ class IcebergTable:
             added_files=added,
             removed_files=removed,
         )
+        return self._commits[snapshot_id]
 
     def _sizes(self, files: Any, name: str) -> dict[str, int]:
         return dict(zip(self._facts(files, name), self._numbers(files, "fileSizeInBytes"), strict=True))
@@ -199,7 +190,6 @@ class IcebergTable:
         return FileTasks(self._lists.planned(scan, None if locations is None else _join(locations), deletes))
 
     def no_tasks(self) -> FileTasks:
-        """Return an empty set of tasks."""
         return FileTasks(self._java_list())
 
     def schema(self) -> StructType:
@@ -240,7 +230,6 @@ class IcebergTable:
         return self._numbers(tasks.java_list, "dataSequenceNumber")
 
     def sizes(self, tasks: FileTasks) -> list[int]:
-        """Return each task's data file size in bytes."""
         return self._numbers(tasks.java_list, "fileSizeInBytes")
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
@@ -269,7 +258,6 @@ class IcebergTable:
         return FileTasks(self._lists.at(tasks.java_list, _join(map(str, positions))))
 
     def union(self, *parts: FileTasks) -> FileTasks:
-        """Return the tasks of all parts."""
         return FileTasks(self._java_list(*(part.java_list for part in parts)))
 
     def read(self, tasks: FileTasks) -> DataFrame:
@@ -294,8 +282,8 @@ class IcebergTable:
             for name, kind in _METADATA_COLUMNS.items():
                 schema = schema.add(name, kind)
             return self.spark.createDataFrame([], schema)
-        if self._in_batches is None:
-            self._in_batches = reads_in_batches(self.schema())
+        if self._in_batches is None:  # Iceberg's vectorized reader fails on lists and maps of variants
+            self._in_batches = not re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString())
         key = uuid.uuid4().hex
         self._lists.taskSets().stageTasks(readable, key, tasks.java_list)
         self._staged.append(key)

@@ -25,7 +25,6 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Snapshot:
-        """Read an item of ``snapshots``."""
         summary = content.get("summary") or {}
         return cls(
             content["snapshot-id"],
@@ -40,8 +39,6 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Ref:
-    """Where a branch or a tag points to."""
-
     snapshot_id: int
     is_branch: bool = True
 

@@ -29,7 +29,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change of one column."""
+    """One change of one column; an index can follow an additive one in place."""
 
     kind: str
     column: str
@@ -71,17 +71,13 @@ def schema_change(old_schema: str, new_schema: str) -> list[SchemaChange]:
     return changes
 
 
-def is_additive(changes: Sequence[SchemaChange]) -> bool:
-    """Whether an index can follow all of these changes in place."""
-    return all(change.additive for change in changes)
-
-
 def _compare(key: int, was: _Field, now: _Field) -> Iterator[SchemaChange]:
     if was.name != now.name:
         yield SchemaChange("renamed", was.path, f"was renamed to '{now.name}'")
     if was.type != now.type:
         # If only the precision grows, a decimal's text and index field stay the same.
-        decimal = _is_wider_decimal(was.type, now.type)
+        old, new = _DECIMAL.fullmatch(was.type), _DECIMAL.fullmatch(now.type)
+        decimal = bool(old and new and old[2] == new[2] and int(new[1]) > int(old[1]))
         wider = decimal or (was.type, now.type) in _WIDER
         what = f"{'was widened' if wider else 'changed'} from {was.type} to {now.type}"
         yield SchemaChange("type_widened" if wider else "type_changed", was.path, what, additive=decimal)
@@ -92,11 +88,6 @@ def _compare(key: int, was: _Field, now: _Field) -> Iterator[SchemaChange]:
     )
     if before[-1:] != after[-1:]:
         yield SchemaChange("reordered", was.path, "was moved", additive=True)
-
-
-def _is_wider_decimal(was: str, now: str) -> bool:
-    old, new = _DECIMAL.fullmatch(was), _DECIMAL.fullmatch(now)
-    return bool(old and new and old[2] == new[2] and int(new[1]) > int(old[1]))
 
 
 def _flatten(fields: Sequence[Mapping[str, Any]], prefix: str = "", parent: int = 0) -> Iterator[tuple[int, _Field]]:
@@ -150,7 +141,6 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
 
 
 def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], table: str) -> None:
-    """Check that no identifier is null."""
     names = [quoted(name) for name in identifier_columns]
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
     for row in identifiers.where(some_null).limit(1).collect():
@@ -159,7 +149,6 @@ def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], t
 
 
 def duplicate_error(table: str, identifier_columns: Iterable[str], said: str) -> DuplicateIdentifierError:
-    """The error for rows that share an identifier."""
     return DuplicateIdentifierError(
         f"Identifier columns of '{table}' are not unique: {said}",
         subject="identifier_columns",
@@ -170,7 +159,6 @@ def duplicate_error(table: str, identifier_columns: Iterable[str], said: str) ->
 
 
 def null_error(table: str, identifier_columns: Iterable[str], said: str) -> IdentifierColumnsError:
-    """The error for a row without an identifier."""
     return IdentifierColumnsError(
         f"Identifier columns of '{table}' are null in some rows: {said}",
         subject="identifier_columns",
@@ -204,7 +192,6 @@ def top_level_names(spark: SparkSession, table: Any) -> list[str]:
 
 
 def spark_schema(spark: SparkSession, table: Any) -> StructType:
-    """Return the columns of a Java table as Spark reads them."""
     converted = iceberg_class(spark, "spark.SparkSchemaUtil").convert(table.schema())
     return StructType.fromJson(json.loads(converted.json()))
 
@@ -274,11 +261,6 @@ def table_to_read(spark: SparkSession, table: Any, without: Collection[str] = ()
     reduced = iceberg_class(spark, "TableMetadataParser").fromJson(location, json.dumps(content))
     static = iceberg_class(spark, "StaticTableOperations")(reduced, operations.io())
     return iceberg_class(spark, "BaseTable")(static, table.name())
-
-
-def reads_in_batches(schema: StructType) -> bool:
-    """Whether Iceberg's vectorized reader can read tables of this schema; it fails on lists and maps of variants."""
-    return re.search(r"\b(array|map)<.*\bvariant\b", schema.simpleString()) is None
 
 
 def _is_convertible(convert: Any, schema: Any) -> bool:

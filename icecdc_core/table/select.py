@@ -64,8 +64,6 @@ class Projection:
 
 
 class UsedColumns(NamedTuple):
-    """What expressions use."""
-
     names: frozenset[str] = frozenset()
     computed_from: frozenset[str] = frozenset()
 
@@ -101,7 +99,7 @@ def open_projection(
         problem = _instability(with_all, documents, function)
     except (PySparkException, Py4JError) as error:
         raise refused(f"is not a selection of the table's columns: {failure_message(str(error))}") from error
-    except _OtherPlanError as error:
+    except ValueError as error:
         raise refused(f"does not make one row of each row of the table (Spark plans {error})") from None
     if problem:
         raise refused(problem)
@@ -164,19 +162,18 @@ def _plan(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
-class _OtherPlanError(Exception):
-    """A plan is not made of selections only; the text is the name of what else it has."""
-
-
 def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
-    """The lists of expressions by which Spark makes documents of rows, the first one first."""
+    """The lists of expressions by which Spark makes documents of rows, the first one first.
+
+    Raises ValueError with the name of anything else in the plan.
+    """
     source, plan = _plan(rows), _plan(documents)
     selections = []
     while not plan.fastEquals(source):
         if plan.nodeName() == _PROJECT:
             selections.append(plan.projectList())
         elif plan.nodeName() != _ALIAS:
-            raise _OtherPlanError(plan.nodeName())
+            raise ValueError(plan.nodeName())
         plan = plan.child()
     return selections[::-1]
 

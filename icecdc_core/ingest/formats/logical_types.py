@@ -125,7 +125,7 @@ def _scalar_to_payload(column: Column, logical_type: LogicalType) -> Column:
         return _decimal_text(column, F.base64(column), scale)
     if isinstance(bytes_type, T.VariantType):
         return _json_decimal(column, int(logical_type.parameters.get("scale", 0)))
-    return _decimal_text(_decode_base64(column), column, scale)
+    return _decimal_text(F.try_to_binary(column, F.lit("base64")), column, scale)
 
 
 def _time_text(number: Column, thousands: int, zone: str) -> Column:
@@ -140,11 +140,6 @@ def _time_text(number: Column, thousands: int, zone: str) -> Column:
     return F.when(inside, text).otherwise(number.cast("string"))
 
 
-def _decode_base64(text: Column) -> Column:
-    """The bytes; null if the text is not Base64, which `unbase64` reads as something, or fails for."""
-    return F.try_to_binary(text, F.lit("base64"))
-
-
 def _json_decimal(variant: Column, scale: int) -> Column:
     """The text of a decimal in JSON: its number, or the Base64 text of its unscaled value."""
     text, kind = F.try_variant_get(variant, "$", "string"), F.schema_of_variant(variant)
@@ -153,7 +148,7 @@ def _json_decimal(variant: Column, scale: int) -> Column:
     is_exact = (
         (kind == "BIGINT") | kind.startswith("DECIMAL") | ((kind == "DOUBLE") & (number < 10.0 ** min(15 - scale, 300)))
     )
-    decoded = _decimal_text(_decode_base64(text), text, F.lit(scale))
+    decoded = _decimal_text(F.try_to_binary(text, F.lit("base64")), text, F.lit(scale))
     other = F.when(is_exact, text).otherwise(unusable("is no decimal of at most 38 digits", text))
     return F.when(text.isNotNull(), F.when(kind == "STRING", decoded).otherwise(other))
 
