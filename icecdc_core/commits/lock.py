@@ -34,10 +34,7 @@ active_runs: set[str] = set()
 
 
 def is_gone(holder: LeaseHolder, here: LeaseHolder) -> bool | None:
-    """Return whether a holder lost its lock; None if this machine cannot know.
-
-    A process that polls outlives its runs; it knows which of its own runs still hold a lock.
-    """
+    """Return whether a holder lost its lock; None if this machine cannot know."""
     if holder.host != here.host:
         return None
     if (holder.pid, holder.started) == (here.pid, here.started):
@@ -127,11 +124,7 @@ class IndexLock:
             self._version, self.position = version, position
 
     def release(self) -> None:
-        """Release the lock; a begun batch stays for the next run.
-
-        It raises nothing, because a run that failed has an error of its own, and it waits only seconds. If the lock
-        cannot be released, the next run finds that this run ended or that its lease expired.
-        """
+        """Release the lock; it raises nothing, because a run that failed has an error of its own, and waits seconds."""
         self._released.set()
         active_runs.discard(self._holder.run_id)
         if not self._mutex.acquire(timeout=_RELEASE_SECONDS):

@@ -44,11 +44,7 @@ MAPPING: dict[str, Any] = {
 
 
 def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
-    """Create the positions index if there is none, and its write alias.
-
-    All writes go through the write alias, which disappears with the index. So no write creates the index by accident,
-    with a mapping that OpenSearch guesses.
-    """
+    """Create the positions index if there is none, and its write alias: no write creates the index by accident."""
     alias, found = write_alias(positions_index), indexes_behind(client, positions_index)
     if not found:
         settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
@@ -118,10 +114,7 @@ class PositionStore:
             return [hit["_source"] for hit in found["hits"]["hits"]]
 
     def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
-        """Acquire the lock of the index for one run.
-
-        A holder that ended loses the lock, and one that does not renew its lease for its own ``lease_seconds``.
-        """
+        """Acquire the lock of the index; a holder that ended or whose own lease expired loses it."""
         this_run = LeaseHolder.this_process(run_id, self._config.lease_seconds)
         seen: tuple[int, int] | None = None
         seen_since = 0.0

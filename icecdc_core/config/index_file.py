@@ -1,7 +1,4 @@
-"""Index files: YAML, defaults, references to the environment, and entries that cannot be together.
-
-In: a file such as `indexes.yml`. Out: the parameters of each index.
-"""
+"""Index files: YAML, defaults, references to the environment, and entries that cannot be together."""
 
 from __future__ import annotations
 

@@ -98,11 +98,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
 
 
 def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
-    """Export under a lock; a begun export continues if everything it depends on is proven unchanged.
-
-    If its snapshot expires while it is read, the export starts over with the table's current snapshot, provided that
-    ``on_history_gap`` is ``reexport``.
-    """
+    """Export under a lock: a begun export goes on if it is proven unchanged; one whose snapshot expires starts over."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return _export(run, source, lock)
@@ -178,11 +174,9 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 
 def _require_a_document_of_each_row(run: Run, source: Source, batch: Batch) -> None:
-    """Check that no two rows share an identifier: then a new index has a document of each row that was written.
-
-    The table is read for them if it has not, or if the count proves nothing: a refused document may hide another one,
-    and a pipeline may send two of one id to different shards.
-    """
+    """Check that no two rows share an identifier: then a new index has a document of each row that was written."""
+    # The table is read where the count proves nothing, too: a refused document may hide another one, and a pipeline may
+    # send two of one id to different shards.
     require_same_index(run.client, run.config, batch.uuids)
     indexes = with_suffixes(run.config, batch.physical_index)
     run.client.indices.refresh(index=indexes)

@@ -1,8 +1,4 @@
-"""`icecdc init`: look at tables and write an index file for them; what a person should look at is a comment.
-
-In: a table or a namespace. Out: a file that `icecdc setup` accepts. It reads a sample of each table, and the columns
-that may identify a row of all rows. It changes nothing but the file.
-"""
+"""`icecdc init`: look at tables and write an index file for them; what a person should look at is a comment."""
 
 from __future__ import annotations
 

@@ -88,11 +88,9 @@ def _content_version(position: Position) -> tuple[object, ...]:
 
 
 def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
-    """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch.
-
-    A foreign writer raised versions in the index, and the repair must exceed them. The validation knows the versions of
-    documents; those of deleted documents show only in conflicts, after which the batch is written again.
-    """
+    """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch."""
+    # It must exceed the versions of a foreign writer. The validation knows those of documents; those of deleted
+    # documents show only in conflicts, after which the batch is written again.
     look.source.require_identifier_columns("a repair writes single documents")
     rows = look.source.placed_rows(look.position.snapshot_id)
     suffixes = find_suffixes(run.config, rows, look.position.every_index)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -20,6 +18,7 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields, written_to
 from icecdc_core.runs.dead_letters import open_dead_letters, parse_action, resolve_dead_letters
 from icecdc_core.runs.run import Look, Run, refuse_dry_run
+from icecdc_core.session.jvm import unpersist
 from icecdc_core.table.source import Source
 
 _PAGE = 1000
@@ -94,8 +93,7 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
             if counts:
                 resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))
     finally:
-        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
-            dead_letters.unpersist()
+        unpersist(dead_letters)
     step = {
         "letters": sum(counts.values()),
         "replayed": counts.get("replayed", 0) - len(rejected_again),

@@ -104,11 +104,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
 
 
 def _checked_look(run: Run) -> Look:
-    """Look at position and table, check the index, and note how far it is behind.
-
-    If another run moves the position during the check, the answers are about two different moments. So the check is
-    repeated with a new look.
-    """
+    """Look at position and table, and check the index; again if another run moves the position meanwhile."""
     look = run.look()
     while True:
         position = look.position
@@ -211,10 +207,7 @@ def _catch_up_after_export(run: Run, source: Source, lock: IndexLock, export: Ru
 
 
 def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | None = None) -> RunReport:
-    """Export again; the counts of earlier batches of the run are added.
-
-    A begun batch is forgotten only when the export begins: what it wrote is in the index until then.
-    """
+    # A begun batch is forgotten only when the export begins: what it wrote is in the index until then.
     report = replace(export_locked(run, source, lock), strategy="reexport")
     return report if earlier is None else earlier.then(report)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,6 +28,7 @@ from icecdc_core.opensearch.indexes import with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.nested import at_vector, heads
 from icecdc_core.runs.run import Run, refuse_dry_run
+from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
@@ -56,9 +56,7 @@ class _Comparison:
         return not any(self.counts.values()) and self.source_rows == self.index_documents
 
     def close(self) -> None:
-        """Release what is cached; the differences cannot be read any more."""
-        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
-            self.differences.unpersist()
+        unpersist(self.differences)
 
 
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
@@ -198,10 +196,7 @@ def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) ->
 
 
 def _by_id(sides: DataFrame) -> DataFrame:
-    """One row for each id: ``id``, ``verdict`` (null: equal), ``rows``, ``documents``, ``version`` of the document.
-
-    With routing also the ``places`` of documents that differ.
-    """
+    """One row for each id: its verdict (null: equal), rows, documents, version; with routing also its places."""
     ids = sides.repartition("id").groupBy("id")
     places = [F.collect_set("place").alias("places")] if "place" in sides.columns else []
     found = ids.agg(

@@ -37,12 +37,9 @@ _ROUTING = re.compile(r'"_routing":"((?:[^"\\]|\\.)*)"')
 
 
 def as_numbers(digests: DataFrame) -> DataFrame:
-    """Turn a ``digest`` of 64 hexadecimal digits into two numbers, because Spark groups those by a hash map.
-
-    Where documents have a ``place``, it is a part of what is compared.
-    Each is a hash of one half. Two hashes of the whole digest would not be safer than one: somebody could search for
-    texts whose digests have the same xxhash64, even for every seed.
-    """
+    """Turn a ``digest`` of 64 hexadecimal digits into two numbers, because Spark groups those by a hash map."""
+    # Each is a hash of one half. Two hashes of the whole digest would not be safer than one: somebody could search for
+    # texts whose digests have the same xxhash64, even for every seed.
     if "place" in digests.columns:
         both = F.concat("digest", F.coalesce("place", F.lit("")))
         digests = digests.withColumn("digest", F.sha2(both, 256))
@@ -99,10 +96,8 @@ def index_text_checksums(
 
 
 def split_hits(answer: str, index: str) -> list[tuple[str, str, str, str | None]]:
-    """Split an answer at the texts around its documents: id, digest, sort values and routing of each.
-
-    A document that contains these texts is split in the wrong place; the parts then differ from every row.
-    """
+    """Split an answer at the texts around its documents: id, digest, sort values and routing of each."""
+    # A document that contains these texts is split in the wrong place; the parts then differ from every row.
     hits = []
     for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
         identifier, _, rest = hit.partition('","_version":')
@@ -152,11 +147,9 @@ def index_checksums(
 
 
 def content_digests(schema: StructType) -> Callable[[dict[str, Any]], str]:
-    """Return a function of documents; its digests are equal for equal documents of a table.
-
-    A field that is null equals an absent one: a column that was added later is null in the old rows of the table and
-    absent from their documents. But an entry of a map whose value is null is an entry.
-    """
+    """Return a function of documents; its digests are equal for equal documents of a table."""
+    # A field that is null equals an absent one: a column that was added later is null in the old rows of the table and
+    # absent from their documents. But an entry of a map whose value is null is an entry.
     present = _present_fields(schema)
     assert present is not None, "the type of a document is a struct"
 

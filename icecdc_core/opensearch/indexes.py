@@ -155,11 +155,7 @@ def show_suffixed(client: OpenSearch, config: SyncConfig, physical: str, indexes
 
 
 def _unless_taken_over(physical: str) -> list[dict[str, Any]]:
-    """The actions on aliases that fail if another run has moved the readers' alias.
-
-    An export that takes over removes the write alias with the alias of readers. So a stalled run whose index readers
-    have not seen, or see no more, cannot put another one beside that which they see now.
-    """
+    """The actions on aliases that fail if another run has moved the readers' alias, and the write alias with it."""
     own = {"index": physical, "alias": write_alias(physical)}
     return [{"remove": {**own, "must_exist": True}}, {"add": own}]
 
@@ -174,10 +170,7 @@ def _fenced(config: SyncConfig, seen: Collection[str]) -> FencedError:
 
 
 def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) -> None:
-    """Let the server index a document of the columns' types in an index of its own, which is deleted at once.
-
-    That shows, before anything is written, whether the fields of the user's mapping accept the columns.
-    """
+    """Let the server index a document in an index of its own: do the fields of the mapping accept the columns?"""
     if not config.full_mapping:
         return
     pipelines = ("default_pipeline", "final_pipeline")
@@ -207,10 +200,7 @@ def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> N
 
 
 def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """Delete the physical indexes that were created before this one and that readers do not see.
-
-    A run that stalls after its commit may get here when another run has exported again. The index of that run is newer.
-    """
+    """Delete the physical indexes that were created before this one (a stalled run may be late), and nobody reads."""
     found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "open,hidden"})
     created = {name: int(entry["settings"]["index"]["creation_date"]) for name, entry in found.items()}
     for name in found:
@@ -256,10 +246,7 @@ def publish_index(
     expected: Collection[str] | None = None,
     suffixed: Collection[str] = (),
 ) -> None:
-    """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
-
-    The aliases that users gave the old index move with it, because the old index is deleted.
-    """
+    """Make a loaded index searchable and move all aliases of readers to it in one atomic step; may be repeated."""
     with definition_errors(config):
         client.indices.put_settings(index=with_suffixes(config, physical), body={"index": published_settings(config)})
     client.indices.refresh(index=with_suffixes(config, physical))
@@ -357,11 +344,8 @@ def require_readable_index(
 
 @contextmanager
 def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
-    """Open a point in time of all shards of an index, for readers on the executors, and close it after the block.
-
-    Each search extends it, so it may only not be idle for more than 10 minutes. With segment replication, replicas may
-    be behind their primary shards, which are therefore read.
-    """
+    """Open a point in time of all shards of an index; each search extends it by 10 minutes."""
+    # With segment replication, replicas may be behind their primary shards.
     params = {"keep_alive": "10m", "allow_partial_pit_creation": "false", "preference": "_primary"}
     pit = client.create_pit(index=index, params=params)["pit_id"]
     try:

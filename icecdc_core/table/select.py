@@ -1,7 +1,4 @@
-"""What users select: projection and row filter, parsed by Spark, and which columns each field is computed from.
-
-In: the texts of `select` and `row_filter`, and a table. Out: deterministic expressions, and the columns they use.
-"""
+"""What users select: projection and row filter, parsed by Spark, and which columns each field is computed from."""
 
 from __future__ import annotations
 
@@ -163,10 +160,7 @@ def _plan(frame: DataFrame) -> Any:
 
 
 def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
-    """The lists of expressions by which Spark makes documents of rows, the first one first.
-
-    Raises ValueError with the name of anything else in the plan.
-    """
+    """The lists of expressions by which Spark makes documents of rows, in order; ValueError names other nodes."""
     source, plan = _plan(rows), _plan(documents)
     selections = []
     while not plan.fastEquals(source):
@@ -270,11 +264,7 @@ def _path(item: Sequence[Node], position: int) -> Path:
 def new_document_fields(
     was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], projection: Projection | None = None
 ) -> frozenset[str]:
-    """Return the paths of the fields that documents got.
-
-    With a projection these are fields of columns that it takes as they are (``*``, ``place AS p``). Other fields may
-    come from a new column, but every document has them already.
-    """
+    """Return the paths of the fields that documents got; with a projection, of columns that it takes as they are."""
     new = frozenset(_field_paths(now)) - frozenset(_field_paths(was))
     if projection is None:
         return new
