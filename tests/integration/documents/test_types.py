@@ -8,7 +8,6 @@ from opensearchpy.exceptions import RequestError
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.changes import read_changes
-from icecdc_core.documents.mapping import METADATA_FIELDS
 from icecdc_core.errors import UnsupportedTypeError
 
 # Each finds one row of the table with every type.
@@ -24,19 +23,6 @@ QUERIES = [
     {"term": {"map long.k": "9223372036854775807"}},
     {"term": {"map long": "9223372036854775807"}},
 ]
-
-
-@pytest.mark.parametrize("column", [*sorted(METADATA_FIELDS), "", ".", ".a", "a..b"])
-def it_refuses_only_names_the_server_refuses(opensearch, name, column):
-    def create_and_index():
-        opensearch.indices.create(
-            index=name, body={"mappings": {"dynamic": "strict", "properties": {column: {"type": "long"}}}}
-        )
-        opensearch.index(index=name, id="1", body={column: 1})
-
-    with pytest.raises(RequestError):
-        create_and_index()
-    opensearch.indices.delete(index=name, params={"ignore_unavailable": "true"})
 
 
 # Of every type of Iceberg that Spark can read: two values in SQL, and what they are in a document.

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ import yaml
 
 from icecdc_core import SyncConfig, export_table
 from icecdc_core.__main__ import main
-from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.session.catalog import register_catalog
@@ -143,20 +141,6 @@ class DescribeDeadLetters:
 
 
 class DescribePolling:
-    def it_polls_every_index_and_stops_all_of_them(self, spark, file):
-        configs = SyncConfig.load_all(file, ["first", "last"], poll_interval_seconds=0.2, max_polls=0)
-        with stop_on_sigterm() as stop:
-            limit = threading.Timer(120, lambda: setattr(stop, "requested", True))
-            limit.start()
-
-            def polled(so_far):
-                stop.requested = all(found.upserts for found in so_far.indexes.values())
-
-            report = run_many(spark, follow_changes, configs, command="sync", parallel=1, on_poll=polled)
-            limit.cancel()
-        assert (report.state, [found.stopped for found in report.indexes.values()]) == ("ok", [True, True])
-        assert [found.upserts for found in report.indexes.values()] == [3, 3]
-
     def it_begins_nothing_after_it_was_asked_to_stop(self, spark, file):
         configs = SyncConfig.load_all(file, ["first", "last"])
         with stop_on_sigterm() as stop:
@@ -178,12 +162,6 @@ class DescribeSessions:
         report = run_many(spark, job, configs, command="export")
         expected = {config.index: name for name, config in configs.items()}
         assert (report.state, len(sessions), pools) == ("ok", 3, expected)
-
-    def it_refuses_two_descriptions_of_one_catalog_before_any_work(self, spark, file):
-        configs = SyncConfig.load_all(file, ["first", "last"])
-        configs["last"] = configs["last"].replace(warehouse=str(Path(file.parent, "other")))
-        with pytest.raises(ConfigError, match=r"'first' and 'last' share .* warehouse differ"):
-            run_many(spark, follow_changes, configs, command="sync")
 
 
 class DescribeTheConsoleCommand:

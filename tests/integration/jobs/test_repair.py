@@ -75,31 +75,28 @@ class DescribeARepair:
         assert (repaired(spark, config).ok, PositionStore(opensearch, config).read().epoch) == (True, 501)
 
 
-UPDATE, DELETE = "UPDATE {t} SET name = 'later' WHERE id = 7", "DELETE FROM {t} WHERE id = 7"
-
-
 class DescribeASyncThatMeetsTheVersionOfSomebodyElse:
+    """Upserts and deletes alike: tests/unit/opensearch/test_bulk.py."""
+
     def it_fails_and_its_remedy_helps(self, spark, sql, exported, opensearch):
-        for change, version in ((UPDATE, 1000), (DELETE, HIGHEST)):
-            write(opensearch, exported.index, "7", version)
-            sql(change)
-            with pytest.raises(RejectedDocumentsError, match=f"'7'.*version {version}.*Remedy: .*run the export"):
-                sync_changes(spark, exported)
-            export_table(spark, exported)
-            assert validate_table(spark, exported).ok
+        write(opensearch, exported.index, "7", HIGHEST)
+        sql("UPDATE {t} SET name = 'later' WHERE id = 7")
+        with pytest.raises(RejectedDocumentsError, match=f"'7'.*version {HIGHEST}.*Remedy: .*run the export"):
+            sync_changes(spark, exported)
+        export_table(spark, exported)
+        assert validate_table(spark, exported).ok
 
     def it_keeps_a_dead_letter_until_a_repair(self, spark, sql, exported, opensearch, name):
         config = exported.replace(max_rejected_documents=1, dead_letter_table=f"lake.ns.dead_letters_{name}")
         none = {"letters": 1, "replayed": 0, "superseded": 0, "rejected": 0}
-        for change, version in ((UPDATE, 1000), (DELETE, 5000)):
-            write(opensearch, config.index, "7", version)
-            sql(change)
-            report = sync_changes(spark, config)
-            assert (report.rejected, report.already_applied) == (1, 0)
-            assert replay_dead_letters(spark, config).steps == [none | {"rejected": 1}]
-            assert not validate_table(spark, config).ok
-            assert repaired(spark, config).ok
-            assert replay_dead_letters(spark, config).steps == [none | {"replayed": 1}]
+        write(opensearch, config.index, "7", 5000)
+        sql("DELETE FROM {t} WHERE id = 7")
+        report = sync_changes(spark, config)
+        assert (report.rejected, report.already_applied) == (1, 0)
+        assert replay_dead_letters(spark, config).steps == [none | {"rejected": 1}]
+        assert not validate_table(spark, config).ok
+        assert repaired(spark, config).ok
+        assert replay_dead_letters(spark, config).steps == [none | {"replayed": 1}]
         spark.sql(f"DROP TABLE {config.dead_letter_table}")
 
 

@@ -10,9 +10,7 @@ from pyspark.sql import functions as F
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import (
     ConfigError,
-    DuplicateIdentifierError,
     IcecdcError,
-    IdentifierColumnsError,
     SchemaChangeError,
     SparkJobError,
 )
@@ -211,14 +209,6 @@ class DescribeAMaskedValue:
             assert SECRET not in f"{failed.value}{failed.value.value}{log.read_text()}"
             assert isinstance(failed.value, (ConfigError, SparkJobError)), expression
 
-    def it_leaves_identifiers_in_errors_under_their_own_names(self, spark, sql, make_config):
-        create(sql)
-        config = make_config(select=SELECT)
-        export_table(spark, config)
-        sql("INSERT INTO {t} VALUES (3, 'x', 'n', 1, 2, 0), (3, 'y', 'n', 1, 2, 0)")
-        with pytest.raises(DuplicateIdentifierError, match="'id': 3"):
-            sync_changes(spark, config)
-
     def it_is_noted_when_the_ids_of_documents_show_it(self, spark, sql, make_config):
         create(sql)
         for select, hidden in (
@@ -228,9 +218,3 @@ class DescribeAMaskedValue:
         ):
             found = check_setup(spark, make_config(select=select, identifier_columns=["email"]))
             assert (found.ok, any("values of 'email'" in note for note in found.notes)) == (True, hidden), select
-
-    def it_names_the_identifier_column_that_is_null(self, spark, sql, make_config):
-        create(sql)
-        sql("INSERT INTO {t} VALUES (30, null, 'n', 1, 2, 0)")
-        with pytest.raises(IdentifierColumnsError, match="'email': None"):
-            export_table(spark, make_config(select=["name"], identifier_columns=["email"]))

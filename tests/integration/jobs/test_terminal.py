@@ -85,10 +85,6 @@ class DescribeATerminal:
         assert any(re.fullmatch(r"Syncing .*100% .*41 of 41 documents .*/s\]", line) for line in stays), stays
         assert re.fullmatch(r"[\d.]+ s in all, [\d.]+ s of them to start Spark", stays[-1])
 
-    def it_is_silent_where_a_program_reads(self, changed):
-        code, _, shown, _ = run_on_terminal("status", "--file", str(changed), "--json")
-        assert (code, len(shown.splitlines()), json.loads(shown)["state"]) == (0, 1, "ok")
-
 
 class DescribeAStatusWithoutSpark:
     def it_says_what_the_cluster_knows(self, changed):
@@ -98,9 +94,3 @@ class DescribeAStatusWithoutSpark:
         (found,) = json.loads(out)["indexes"][index]["indexes"]
         assert (code, err, found["last_run"]["upserts"], found["pending"]) == (0, "", 300, None)
         assert (found["lag_snapshots"], found["problem"]) == (None if GIVEN_CATALOG else 2, "")
-
-    def it_does_not_know_the_lag_of_a_table_whose_catalog_is_not_given(self, changed, tmp_path):
-        defaults = yaml.safe_load(changed.read_text())["defaults"]
-        given = ["--opensearch-url", defaults["opensearch_url"], "--positions-index", defaults["positions_index"]]
-        code, out, err = run("status", *given, "--warehouse", str(tmp_path), code=NO_SPARK)
-        assert (code, err, "; lag unknown; last export" in out) == (0, "", True), out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -150,15 +149,6 @@ class DescribeTrouble:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
         assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
 
-    def it_gives_up_after_the_retry_timeout_and_says_why(self, opensearch_url, settings, indexed):
-        def busy(method, path, body):
-            return 200, {"errors": True, "items": [{"index": item_error(429)}]}
-
-        with loopback_proxy(opensearch_url, trouble=busy) as proxy:
-            failure = write(settings(proxy.url, retry_timeout_seconds=0.3), index_action(1)).failure
-        assert (type(failure), indexed()) == (OpenSearchUnreachableError, {})
-        assert re.search(r"made by the test.*retry_timeout_seconds=0\.3.*Remedy", str(failure))
-
     def it_does_not_retry_a_wrong_request(self, opensearch_url, settings):
         def wrong(method, path, body):
             return 400, {"error": {"type": "illegal_argument_exception", "reason": "made by the test"}}
@@ -205,10 +195,3 @@ class DescribeAMissingAlias:
             True,
             [name],
         )
-
-
-def it_fails_the_batch_of_a_blocked_index_instead_of_blaming_the_documents(opensearch, settings, name):
-    opensearch.indices.put_settings(index=name, body={"index.blocks.write": True})
-    result = write(settings(max_rejected_documents=100), index_action(1))
-    assert (type(result.failure), result.counts.rejected) == (OpenSearchRequestError, 0)
-    assert "rejects all writes: 403" in str(result.failure)
