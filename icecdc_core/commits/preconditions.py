@@ -109,8 +109,6 @@ def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str,
     """What to do about changed parameters; only a change that an export may make is offered as one."""
     if identity := _other_identity(stored, given):
         return _keep([*identity, *(name for name in names if name not in identity)], stored)
-    if "document_ids" in names:  # the format of the table decides, and does not go back
-        return _REEXPORT.format(_SCHEMA_POLICY)
     keep = _keep(names, stored)
     return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
 

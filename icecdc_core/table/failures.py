@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 # What the jobs' own expressions raise. A value may have the same words, but not at the beginning of the text.
-_IDENTIFIER = re.compile(rf"\[USER_RAISED_EXCEPTION\] ((?:{DUPLICATE_MESSAGE}: |{NULL_MESSAGE} in column )[^\n]*)")
 _RAISED = re.compile(
-    rf"\[USER_RAISED_EXCEPTION\] ((?:{SEVERAL_MESSAGE}|{NO_VECTOR_MESSAGE}) [^\n]*?)( SQLSTATE: \w+)?(\n|$)"
+    rf"\[USER_RAISED_EXCEPTION\] ((?:{DUPLICATE_MESSAGE}:|{NULL_MESSAGE} in column|{SEVERAL_MESSAGE}"
+    rf"|{NO_VECTOR_MESSAGE}) [^\n]*?)( SQLSTATE: \w+)?(\n|$)"
 )
 # SQLSTATEs beside 22xxx: a key that a map has twice, `raise_error`, an error in a function, a text of another format.
 _EVALUATION = frozenset({"23505", "P0001", "39000", "42601"})
@@ -94,12 +94,7 @@ def _typed_error(
 ) -> IcecdcError:
     text, chain = root_cause(error), causes(error)
     # The text of a failed expression has values of rows, which may read like any other failure.
-    known = (
-        _identifier_error(chain, config)
-        or _raised_error(chain)
-        or _expression_error(chain, config)
-        or known_failure(text)
-    )
+    known = _raised_error(chain, config) or _expression_error(chain, config) or known_failure(text)
     known = known or next(filter(None, map(_table_gone_error, tables)), None)
     if known is not None:
         return known
@@ -141,25 +136,20 @@ def _reason(text: str, chain: Sequence[Cause], config: SyncConfig) -> str:
     return f"{chain[-1].kind if chain else 'an error'} {_HIDDEN}"
 
 
-def _identifier_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | None:
-    raised = next((found[1] for cause in chain if (found := _IDENTIFIER.match(cause.text))), "")
+def _raised_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | None:
+    """The error of identifiers that are wrong, or of a document that cannot be put together."""
+    raised = next((found[1] for cause in chain if (found := _RAISED.match(cause.text))), "")
     if not raised:
         return None
-    is_duplicate = raised.startswith(DUPLICATE_MESSAGE)
-    if is_duplicate:  # unless a part of it is null, which is what to correct first
-        identifier, _ = json.JSONDecoder().raw_decode(raised, raised.index("{"))
-        is_duplicate = None not in identifier.values()
-    return (duplicate_error if is_duplicate else null_error)(config.table, config.identifier_columns, raised)
-
-
-def _raised_error(chain: Sequence[Cause]) -> IcecdcError | None:
-    """The error of a document that cannot be put together."""
-    raised = next((found[1] for cause in chain if (found := _RAISED.match(cause.text))), "")
     if raised.startswith(NO_VECTOR_MESSAGE):
         remedy = "run the export, which asks the model; a validation with repair does not"
         return EmbeddingError(f"There is {raised}", subject="embed", remedy=remedy)
-    if not raised:
-        return None
+    if raised.startswith(DUPLICATE_MESSAGE):
+        identifier, _ = json.JSONDecoder().raw_decode(raised, raised.index("{"))
+        if None not in identifier.values():  # a part of it that is null is what to correct first
+            return duplicate_error(config.table, config.identifier_columns, raised)
+    if raised.startswith((DUPLICATE_MESSAGE, NULL_MESSAGE)):
+        return null_error(config.table, config.identifier_columns, raised)
     return SeveralMatchesError(
         f"There are {raised}",
         subject="nest",
