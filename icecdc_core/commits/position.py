@@ -24,8 +24,6 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """The run that holds the lock of an index."""
-
     __pydantic_config__ = _STRICT
 
     run_id: str
@@ -166,7 +164,6 @@ def position_document(position: Position, holder: LeaseHolder | None) -> dict[st
 
 
 def parse_position(source: Mapping[str, Any]) -> tuple[Position, LeaseHolder | None]:
-    """Return the position of a document, and the run that holds the lock."""
     try:
         if source.get("format") != FORMAT:
             raise ValueError(f"it has format {source.get('format')!r}, and this release reads {FORMAT}")

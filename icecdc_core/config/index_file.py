@@ -132,7 +132,6 @@ def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[st
 
 
 def _text_of(match: re.Match[str], place: str, problems: list[str]) -> str:
-    """What stands for a reference to a variable."""
     if match["literal"]:
         return "${"
     if not match["name"]:

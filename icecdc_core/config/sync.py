@@ -223,12 +223,10 @@ class SyncConfig(ParameterModel):
 
     @property
     def entries(self) -> dict[str, Nested]:
-        """The entries of `nest`."""
         return parse_nest(self.nest)
 
     @property
     def embeddings(self) -> dict[str, Embedding]:
-        """The entries of `embed`."""
         return parse_embed(self.embed)
 
     @property
@@ -239,7 +237,6 @@ class SyncConfig(ParameterModel):
 
     @property
     def subject(self) -> dict[str, str]:
-        """The labels of a run in its log and metrics."""
         return {"table": self.table, "index": self.index}
 
     @property
@@ -254,7 +251,6 @@ class SyncConfig(ParameterModel):
 
     @property
     def catalog(self) -> str:
-        """Name of the Spark catalog."""
         return self.table_parts[0]
 
     @property
@@ -264,7 +260,6 @@ class SyncConfig(ParameterModel):
 
     @property
     def table_name(self) -> str:
-        """Last part of the table's name."""
         return self.table_parts[-1]
 
     @property
@@ -346,10 +341,8 @@ class InitConfig(ParameterModel):
 
     @property
     def catalog(self) -> str:
-        """Name of the Spark catalog."""
         return self.parts[0]
 
     @property
     def subject(self) -> dict[str, str]:
-        """The labels of a run in its log and metrics."""
         return {"table": self.table, "index": ""}

@@ -294,7 +294,6 @@ class IngestConfig(ParameterModel):
 
     @property
     def catalog(self) -> str:
-        """Name of the Spark catalog."""
         return self.namespace_parts[0]
 
     @property

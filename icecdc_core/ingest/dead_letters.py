@@ -88,7 +88,6 @@ class DeadLetters:
 
 
 def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
-    """Return the last dead letters of an ingest, for a notebook."""
     import pandas as pd
 
     from icecdc_core.reporting.tables import NotebookFrame

@@ -63,15 +63,12 @@ class IngestReport(Report):
 
     @property
     def state(self) -> str:
-        """How the run ended, one of `exit_states.EXIT_STATES`."""
         return "partial" if self.behind else "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
         return {**super().to_dict(), "tables_behind": len(self.behind)}
 
     def card(self) -> Card:
-        """What a person sees first."""
         word = BEHIND if self.behind or self.lost else IN_SYNC if self.records else NOTHING
         what = f"{self.records:,} records read, {self.rows_written:,} rows written to {len(self.tables):,} tables"
         what += f", {self.dead_letters:,} dead letters (records that could not be routed or parsed)"
@@ -107,7 +104,6 @@ class Totals:
             self.add(entry)
 
     def add(self, entry: LogEntry) -> None:
-        """Add what a batch wrote."""
         self.batches += 1
         self.valid_through = entry.valid_through
         self.counts["records"] += entry.records

@@ -121,7 +121,6 @@ class BulkResult:
 
     @property
     def rejected_samples(self) -> list[dict[str, Any]]:
-        """Some rejected documents, as a report shows them."""
         return [
             {"id": document_id_of(letter["action"]), "status": letter["status"], "reason": letter["reason"]}
             for letter in self.dead_letters[:SAMPLES]

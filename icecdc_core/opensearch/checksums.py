@@ -50,13 +50,10 @@ def as_numbers(digests: DataFrame) -> DataFrame:
 
 
 def source_text_checksums(documents: DataFrame) -> DataFrame:
-    """Return the checksums of the texts of the table's rows."""
     return as_numbers(documents.withColumn("digest", F.sha2("doc", 256)).drop("doc"))
 
 
 def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
-    """Return the checksums of the contents of the table's rows."""
-
     def digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_archive_caches()
         digest_of = content_digests(schema)
@@ -84,8 +81,6 @@ def index_text_checksums(
     index: str,
     suffix: str = "",
 ) -> DataFrame:
-    """Return the checksums of the texts of the documents of an index."""
-
     def page(answer: Any) -> Page:
         if not isinstance(answer, str):
             raise unusable_answer_error("the answer does not end with its hits", answer)

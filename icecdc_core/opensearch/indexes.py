@@ -85,7 +85,6 @@ def index_definition(
 
 
 def definition_digest(client: OpenSearch, config: SyncConfig, schema: StructType) -> str:
-    """Return a digest of what an export makes an index with."""
     return hashlib.sha256(json.dumps(index_definition(client, config, schema), sort_keys=True).encode()).hexdigest()
 
 

@@ -116,7 +116,6 @@ class IcebergTable:
         require_visible_history(self.spark, self.name, self._table, metadata)
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
-        """Return the files that one snapshot's commit added and removed."""
         self.read_snapshots.add(snapshot_id)
         if snapshot_id in self._commits:
             return self._commits[snapshot_id]
@@ -210,7 +209,6 @@ class IcebergTable:
         return sorted(names, key=lambda name: order.get(name.split(".")[0], 0))
 
     def locations(self, tasks: FileTasks) -> list[str]:
-        """Return each task's data file."""
         return self._facts(tasks.java_list, "location")
 
     def delete_digests(self, tasks: FileTasks) -> list[str]:
@@ -252,7 +250,6 @@ class IcebergTable:
         return not self.has_row_lineage or bool(self._has_table_cache and not is_encrypted)
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
-        """Return the tasks at these positions, in this order."""
         if not positions:
             return self.no_tasks()
         return FileTasks(self._lists.at(tasks.java_list, _join(map(str, positions))))

@@ -47,7 +47,6 @@ class _Field(NamedTuple):
 
 
 def schema_change(old_schema: str, new_schema: str) -> list[SchemaChange]:
-    """Compare two Iceberg schemas."""
     old, new = (dict(_flatten(json.loads(text)["fields"])) for text in (old_schema, new_schema))
     new_paths = {field.path for key, field in new.items() if key not in old}
     changes: list[SchemaChange] = []

@@ -61,7 +61,6 @@ def rows_removed(snapshot: Snapshot) -> int:
 
 
 def committed_at(snapshot: Snapshot) -> datetime:
-    """Return when a snapshot was committed, in UTC."""
     return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
 
 

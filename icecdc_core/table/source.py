@@ -62,7 +62,6 @@ class Selection:
 
     @property
     def has_places(self) -> bool:
-        """Whether rows have the column `PLACE`."""
         return bool(self.routing or self.index_column)
 
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
@@ -165,7 +164,6 @@ class Source:
 
     @property
     def table_uuid(self) -> str:
-        """Identity of the table, which a dropped and re-created one does not keep."""
         return self.metadata.table_uuid
 
     @property
@@ -263,7 +261,6 @@ class Source:
 
     @property
     def tables(self) -> tuple[IcebergTable, ...]:
-        """All tables of the documents."""
         return (self.table, *(each.table for each in self.nested.values()))
 
     def release(self) -> None:
