@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
+from icecdc_core.changes.scan_planning import is_insert_only, plan_scans
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
@@ -27,9 +27,9 @@ from icecdc_core.columns import (
 from icecdc_core.documents.bulk_lines import document_id, json_ready
 from icecdc_core.explore.view import Part
 from icecdc_core.reporting.tables import Cell, Heading
-from icecdc_core.session.spark import RowCount, storage_level_for
+from icecdc_core.session.jvm import persisted
+from icecdc_core.session.spark import RowCount
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -184,18 +184,26 @@ def find_differences(view: View) -> Differences:
         scans = plan_scans(source.table, source.metadata, start, end, "net")
         if not scans:
             return found
-        with _changed(source, scans, end) as (changed, raw):
+        only_inserts, keys = is_insert_only(scans), source.key_columns
+        # Rows that a compaction between two steps left as they were cancel only if all are of one step.
+        one_step = {CHANGE_ORDINAL: F.lit(0), COMMIT_SNAPSHOT_ID: F.lit(end)}
+        selection = replace(source.selection, with_row_position=False)
+        raw = RowCount(changes_frame(source.table, scans, selection).withColumns(one_step))
+        rows = shuffle_by_identifiers(raw.rows, keys) if keys and not only_inserts else raw.rows
+        changed = row_changes(rows, keys, only_inserts)
+        # A file that is only added can be as large as the table, so its rows are not kept.
+        with nullcontext() if only_inserts else persisted(changed):
             kinds = changed.groupBy(KIND).agg(F.count("*"), F.sum(ROWS)).collect()
             counts = {row[0]: row[1] for row in kinds}
             most = view.config.sample_rows
-            if is_insert_only(scans):
+            if only_inserts:
                 sample = changed.limit(most)
             else:
-                order = [F.col(quoted(name)) for name in source.key_columns] or [F.lit(1)]
+                order = [F.col(quoted(name)) for name in keys] or [F.lit(1)]
                 of_kind = Window.partitionBy(KIND).orderBy(*order)
                 numbered = changed.withColumn(_NUMBER, F.row_number().over(of_kind)).where(F.col(_NUMBER) <= most)
                 sample = numbered.orderBy(_NUMBER, KIND).limit(most)
-            rows = collect_changes(sample, source.key_columns)
+            shown = collect_changes(sample, keys)
             carried = (raw.value() - sum(row[2] for row in kinds)) // 2
     return replace(
         found,
@@ -203,28 +211,7 @@ def find_differences(view: View) -> Differences:
         updates=counts.get(UPDATED, 0),
         deletes=counts.get(DELETED, 0),
         carryovers_removed=carried,
-        sample=tuple(sorted(rows, key=lambda each: (_KINDS.index(each.kind), len(each.document_id), each.document_id))),
+        sample=tuple(
+            sorted(shown, key=lambda each: (_KINDS.index(each.kind), len(each.document_id), each.document_id))
+        ),
     )
-
-
-@contextmanager
-def _changed(source: Source, scans: Sequence[StepScan], end: int) -> Iterator[tuple[DataFrame, RowCount]]:
-    """Yield the changes of a range as one step, and the rows that are read for them."""
-    selection = replace(source.selection, with_row_position=False)
-    # Rows that a compaction between two steps left as they were cancel only if all are of one step.
-    one_step = {CHANGE_ORDINAL: F.lit(0), COMMIT_SNAPSHOT_ID: F.lit(end)}
-    raw = RowCount(changes_frame(source.table, scans, selection).withColumns(one_step))
-    only_inserts = is_insert_only(scans)
-    rows = raw.rows
-    if source.key_columns and not only_inserts:
-        rows = shuffle_by_identifiers(rows, source.key_columns)
-    changed = row_changes(rows, source.key_columns, only_inserts)
-    if only_inserts:  # a file that is only added can be as large as the table, so its rows are not kept
-        yield changed, raw
-        return
-    with storage_level_for(source.table.spark, file_bytes(source.table, scans)) as level:
-        changed.persist(level)
-        try:
-            yield changed, raw
-        finally:
-            changed.unpersist()

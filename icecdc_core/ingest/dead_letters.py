@@ -97,4 +97,4 @@ def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 
     if spark.catalog.tableExists(config.quoted_dead_letters):
         dead_letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
         recent = dead_letters.orderBy(F.desc("kept_at"), F.desc("offset")).limit(limit).select(*columns).toPandas()
-    return NotebookFrame.of(recent, empty="No dead letters.")
+    return NotebookFrame(recent)

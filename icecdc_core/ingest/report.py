@@ -84,12 +84,10 @@ class IngestReport(Report):
 
     def table_summary(self) -> pd.DataFrame:
         """A row for each table that had records."""
-        import pandas as pd
-
         from icecdc_core.reporting.tables import NotebookFrame
 
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
-        return NotebookFrame.of(pd.DataFrame(rows))
+        return NotebookFrame(rows)
 
 
 class Totals:

@@ -104,11 +104,9 @@ class SetupReport(Report):
 
     def mapping_table(self) -> pd.DataFrame:
         """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
-        import pandas as pd
-
         from icecdc_core.reporting.tables import NotebookFrame
 
-        return NotebookFrame.of(pd.DataFrame(self.columns), empty="The table cannot be read, so there is no mapping.")
+        return NotebookFrame(self.columns)
 
 
 @with_job_session

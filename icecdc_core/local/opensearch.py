@@ -17,7 +17,7 @@ from pathlib import Path
 
 from icecdc_core.errors import ConfigError, DependencyError, ServiceStartError
 from icecdc_core.local.server import LOGGING, Background, ServerState, Service, running
-from icecdc_core.session.jars import jars_in_cache, read_manifest
+from icecdc_core.session.jars import jars_in_cache, listed_jars
 from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
 VERSIONS = {"2.19.1.0": 17, "3.8.0.0": 21}
@@ -103,7 +103,7 @@ def candidate_ports(port: int = 0) -> list[int]:
 
 def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
     java, number = _choose_runtime(version)
-    jars = jars_in_cache(read_manifest("icecdc_core.local", "opensearch_jars.json")[number], f"opensearch-{number}")
+    jars = jars_in_cache(listed_jars("icecdc_core.local", "opensearch_jars.json", number), f"opensearch-{number}")
     cluster_name = f"icecdc-{secrets.token_hex(4)}"
 
     def prepare(folder: Path, data: Path, port: int) -> list[str]:
@@ -142,7 +142,9 @@ def _unpacked(jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
             libraries.append(jar)
             continue
         with zipfile.ZipFile(jar) as archive:
-            libraries += [Path(archive.extract(name, folder)) for name in archive.namelist() if name.endswith(".jar")]
+            libraries += [
+                Path(archive.extract(name, folder / "lib")) for name in archive.namelist() if name.endswith(".jar")
+            ]
         plugins.append(_KNN_PLUGIN)
     return libraries, plugins
 

@@ -87,7 +87,7 @@ def running(service: Service, data_folder: str | Path | None, seconds: float) ->
             yield url
         finally:
             end(process)
-            if process.returncode != 0:  # the watchdog's: it may notice a death only now
+            if process.wait() != 0:  # the watchdog's: it may notice a death only now
                 raise _start_error(service, "ended while it was needed", log)
     except ServiceStartError:
         keep_log = True
@@ -100,7 +100,7 @@ def running(service: Service, data_folder: str | Path | None, seconds: float) ->
 
 def start(
     service: Service, folder: Path, data: Path, seconds: float, *, guarded: bool
-) -> tuple[str, subprocess.Popen[bytes], Path]:
+) -> tuple[str, psutil.Popen, Path]:
     """Start a server and wait until it answers; one that is guarded cannot outlive this process."""
     log = folder / f"{service.name.lower()}.log"
     guard = [sys.executable, watchdog.__file__, str(folder)] if guarded else []
@@ -112,7 +112,7 @@ def start(
                 raise OSError(errno.ENOSPC, "too little room")
             command = service.prepare(folder, data, port)
             with log.open("wb") as output:
-                process = subprocess.Popen(
+                process = psutil.Popen(
                     [*guard, *command],
                     stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
                     stdout=output,
@@ -133,7 +133,7 @@ def start(
     )
 
 
-def _wait(service: Service, process: subprocess.Popen[bytes], log: Path, data: Path, port: int, seconds: float) -> str:
+def _wait(service: Service, process: psutil.Popen, log: Path, data: Path, port: int, seconds: float) -> str:
     """Return the URL once the server answers; empty if another process took its port."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
@@ -150,15 +150,16 @@ def _wait(service: Service, process: subprocess.Popen[bytes], log: Path, data: P
     raise _start_error(service, how, log)
 
 
-def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
-    """End a process that was started here; kill it when it does not end in time."""
-    process.terminate()
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.stdin:
+def end(process: psutil.Process, seconds: float = 30.0) -> None:
+    """Ask a process to end, and kill it when it does not in time."""
+    with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(_KILL_SECONDS)
+    if isinstance(process, psutil.Popen) and process.stdin:
         process.stdin.close()
 
 
@@ -214,18 +215,6 @@ def _folder_error(service: Service, data: Path, error: OSError) -> DiskFullError
     )
 
 
-def end_process(pid: int, seconds: float = 20.0) -> None:
-    """Ask a process to end, and kill it after the given time."""
-    with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
-        process = psutil.Process(pid)
-        process.terminate()
-        try:
-            process.wait(seconds)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait(_KILL_SECONDS)
-
-
 class Background:
     """The server of a service that outlives the process that started it, recorded in the user's state folder."""
 
@@ -264,7 +253,8 @@ class Background:
         """Stop the server that runs in the background, and no other; returns whether there was one."""
         state = self.status()
         if state is not None:
-            end_process(state.pid)
+            with suppress(psutil.NoSuchProcess):
+                end(psutil.Process(state.pid))
         if remove_data:
             for data in self._file().parent.glob("data*"):
                 shutil.rmtree(data, ignore_errors=True)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from icecdc_core.changes.steps import snapshots_between
 from icecdc_core.errors import CARD, ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
-from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.card import card_html, failure_card
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
 from icecdc_core.reporting.lineage import lineage_of
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="ParameterModel")
 R = TypeVar("R", bound=Report)
 
-_LOGGED = (
-    *COUNTERS,
-    *("missing", "extra", "stale", "repaired"),
-    *("batches", "records", "rows_written", "dead_letters"),
-)
 _DOING = {
     "check": "looking at table and index",
     "plan": "finding the files to read",
@@ -115,7 +109,7 @@ class JobRun(Generic[C]):
             elif self._finished is not None:
                 # The report of an ingest has its name as the job.
                 self._facts.update({**self._finished.to_dict(), **self._identity})
-                counts = {name: self._facts[name] for name in _LOGGED if name in self._facts}
+                counts = {name: value for name, value in self._facts.items() if type(value) is int}
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
             self._traced.update(self._facts)
             if error is not None or self._finished is not None:

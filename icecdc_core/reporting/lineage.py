@@ -89,40 +89,36 @@ class Lineage:
             read.insert(0, {"namespace": namespace, "name": name, "facets": {"version": facet} if version else {}})
         only_reads = config.dry_run or (run.job == "validate" and not facts.get("repaired"))
         space = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
-        message: dict[str, Any] = {
+        about = {}
+        if len(parent := os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)) == 3:
+            of_run, of_job = {"runId": parent[2]}, {"namespace": parent[0], "name": parent[1]}
+            about["parent"] = _facet("ParentRunFacet", run=of_run, job=of_job)
+        if error is not None:
+            message = reason_without_values(error)
+            about["errorMessage"] = _facet("ErrorMessageRunFacet", message=message, programmingLanguage="python")
+        sent: dict[str, Any] = {
             **{"eventType": state, "eventTime": at, "producer": _PRODUCER},
             "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
-            "run": {"runId": str(uuid.UUID(run.run_id)), "facets": _run_facets(error)},
+            "run": {"runId": str(uuid.UUID(run.run_id)), "facets": about},
             "job": {"namespace": space, "name": f"icecdc.{run.job}.{config.index}"},
             **{"inputs": read, "outputs": [] if only_reads else [index]},
         }
         if not self._is_away:
-            self._is_away = not _post(message)
-
-
-def _run_facets(error: BaseException | None) -> dict[str, Any]:
-    facets = {}
-    if len(parent := os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)) == 3:
-        namespace, name, run_id = parent
-        facets["parent"] = _facet("ParentRunFacet", run={"runId": run_id}, job={"namespace": namespace, "name": name})
-    if error is not None:
-        message = reason_without_values(error)
-        facets["errorMessage"] = _facet("ErrorMessageRunFacet", message=message, programmingLanguage="python")
-    return facets
+            self._is_away = not _post(sent)
 
 
 def _facet(kind: str, **values: Any) -> dict[str, Any]:
     return {"_producer": _PRODUCER, "_schemaURL": f"{_SPEC}/facets/1-0-1/{kind}.json#/$defs/{kind}", **values}
 
 
-def _post(message: dict[str, Any]) -> bool:
+def _post(sent: dict[str, Any]) -> bool:
     """Send an event; return whether the server took it."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENLINEAGE_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
     try:
         url = f"{os.environ['OPENLINEAGE_URL'].rstrip('/')}/api/v1/lineage"
-        request = Request(url, json.dumps(message).encode(), headers)  # noqa: S310 (the user names the server)
+        request = Request(url, json.dumps(sent).encode(), headers)  # noqa: S310 (the user names the server)
         with urlopen(request, timeout=_ANSWER_SECONDS):  # noqa: S310
             return True
     except (OSError, HTTPException, ValueError) as error:

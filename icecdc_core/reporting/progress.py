@@ -1,4 +1,4 @@
-"""What runs are doing now: bars that count documents, with their rate and the time left; on a terminal also stages."""
+"""What runs are doing now: documents that are done, with their rate and the time left; on a terminal also stages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 SECONDS_BETWEEN_LOOKS = 0.5
-"""How often a bar looks at a counter, and is drawn."""
-_BAR_WIDTH = 20
+"""How often a counter is looked at, and the line drawn."""
 
 
 class Progress:
@@ -20,7 +20,7 @@ class Progress:
 
     def __init__(self, description: str, total: int = 0, done: int = 0, is_shown: bool = False) -> None:
         self.is_shown, self.thread = is_shown, threading.get_ident()
-        self._description, self._total, self._known, self.n = description, total, done, done
+        self._description, self.total, self._known, self.n = description, total, done, done
         self._done_before, self._began = done, time.monotonic()
         self._lock = threading.Lock()
 
@@ -28,12 +28,12 @@ class Progress:
         """Add documents that are done for certain."""
         with self._lock:
             self._known += documents
-            self.n = min(max(self.n, self._known), self._total)
+            self.n = min(max(self.n, self._known), self.total)
 
     def complete(self, documents: int) -> None:
         """End with the true number: the total includes rows that a row filter or a delete file leaves out."""
         with self._lock:
-            self._total = self._known = self.n = documents
+            self.total = self._known = self.n = documents
 
     @contextmanager
     def watching(self, count: Callable[[], int]) -> Iterator[None]:
@@ -50,7 +50,7 @@ class Progress:
                     counted = known + count() - first
                     with self._lock:
                         if not ended.is_set():
-                            self.n = min(max(self.n, counted), self._total)
+                            self.n = min(max(self.n, counted), self.total)
 
         threading.Thread(target=look, name="icecdc-progress", daemon=True).start()
         try:
@@ -60,30 +60,15 @@ class Progress:
             with self._lock:
                 ended.set()
 
-    @property
-    def has_bar(self) -> bool:
-        """Whether it counts documents."""
-        return self._total > 0
-
-    def text(self, width: int = 0) -> str:
-        """The line that shows it; one that is wider than the terminal has no bar."""
+    def text(self) -> str:
+        """The line that shows it."""
         seconds = time.monotonic() - self._began
-        if not self.has_bar:
-            return f"{self._description} ({_clock(seconds)})"
+        if not self.total:
+            return f"{self._description} ({timedelta(seconds=int(seconds))})"
         rate = (self.n - self._done_before) / max(seconds, 0.001)
-        left = _clock((self._total - self.n) / rate) if rate else "??:??"
-        bar = f"|{'█' * (_BAR_WIDTH * self.n // self._total):{_BAR_WIDTH}}| "
-        start, end = (
-            f"{self._description}: {100 * self.n // self._total:3}% ",
-            f"{self.n:,} of {self._total:,} documents",
-        )
-        end += f" [{_clock(seconds)}<{left}, {rate:,.0f}/s]"
-        return f"{start}{bar}{end}" if not width or len(start + bar + end) <= width else f"{start}{end}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes:02}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+        left = timedelta(seconds=int((self.total - self.n) / rate)) if rate else "?"
+        done = f"{100 * self.n // self.total}%, {self.n:,} of {self.total:,} documents"
+        return f"{self._description}: {done} [{rate:,.0f}/s, {left} left]"
 
 
 class _Line:
@@ -114,8 +99,8 @@ class _Line:
         with self._lock:
             self.erase()
             self._shown.remove(progress)
-            if progress.has_bar:
-                self._write(f"{progress.text(self._width())}\n")
+            if progress.total:
+                self._write(f"{progress.text()}\n")
             if self._shown:
                 self._draw()
                 return
@@ -133,9 +118,11 @@ class _Line:
             self._drawn = 0
 
     def _draw(self) -> None:
+        width = 1000
+        with suppress(Exception):  # some terminals say that they have no width
+            width = (os.get_terminal_size(self._output.fileno()).columns or 80) - 1
         current = {progress.thread: progress for progress in self._shown}
-        width = self._width()
-        text = " · ".join(progress.text(width // len(current)) for progress in current.values())[:width]
+        text = " · ".join(progress.text() for progress in current.values())[:width]
         self._write(f"\r{text:{self._drawn}}")
         self._drawn = len(text)
 
@@ -144,11 +131,6 @@ class _Line:
             with self._lock:
                 if not ended.is_set():
                     self._draw()
-
-    def _width(self) -> int:
-        with suppress(Exception):
-            return (os.get_terminal_size(self._output.fileno()).columns or 80) - 1  # some say that they have none
-        return 1000
 
     def _write(self, text: str) -> None:
         # The terminal or the notebook may be gone, which is no reason to end the run.
@@ -163,7 +145,7 @@ _hidden = threading.Event()
 
 @contextmanager
 def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
-    """Show a progress bar: in a notebook and on a terminal, not in a log file, and not if there is nothing to do."""
+    """Count documents: shown in a notebook and on a terminal, not in a log file, nor if there is nothing to do."""
     with _shown(description, person_output() if total else None, total, done) as bar:
         yield bar
 

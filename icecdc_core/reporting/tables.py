@@ -37,21 +37,8 @@ class Heading(str):
 class NotebookFrame(pd.DataFrame):
     """A frame that shows itself in a notebook, without the numbers of its rows; it behaves like any other."""
 
-    _metadata = ("empty_text",)
-    empty_text: str = ""
-
-    @classmethod
-    def of(cls, frame: pd.DataFrame, empty: str = "") -> NotebookFrame:
-        """Return a frame with the text that it shows if it is empty."""
-        shown = cls(frame)
-        shown.empty_text = empty
-        return shown
-
     def _repr_html_(self) -> str:
-        return as_html([self.empty_text] if self.empty else [self])
-
-    def __repr__(self) -> str:
-        return self.empty_text if self.empty else super().__repr__()
+        return as_html(["There is nothing to show."] if self.empty else [self])
 
 
 def as_html(parts: Iterable[str | pd.DataFrame]) -> str:

@@ -14,18 +14,8 @@ from typing import Any
 
 from icecdc_core.dependencies import installed_version
 from icecdc_core.logs import set_fields
-from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.metrics import RunMetrics
-
-_SNAPSHOTS = ("from_snapshot_id", "to_snapshot_id", "snapshot_id", "position_snapshot_id")
-_FACTS = (
-    *("state", "strategy", "seconds", "dry_run", "stopped", "epoch", "lag_snapshots", "lag_seconds"),
-    *COUNTERS,
-    *("source_rows", "index_documents", "missing", "extra", "stale", "repaired"),
-    *("batches", "records", "rows_written", "dead_letters", "files", "tables_behind"),
-)
-"""The fields of a report that a span has: names and counts."""
 
 
 def is_loaded() -> bool:
@@ -61,10 +51,11 @@ def span(
             facts.setdefault("state", state_of(error))
             raise
         finally:
-            opened.set_attributes({f"icecdc.{each}": facts[each] for each in _FACTS if facts.get(each) is not None})
-            # As texts: most tools that show traces lose the last digits of a number this long.
-            ids = {f"icecdc.{each}": str(facts[each]) for each in _SNAPSHOTS if facts.get(each) is not None}
-            opened.set_attributes(ids)
+            for each, value in facts.items():
+                if each in ("state", "strategy") or isinstance(value, int | float):
+                    # As a text: most tools that show traces lose the last digits of a number this long.
+                    shown = str(value) if each.endswith("snapshot_id") else value
+                    opened.set_attribute(f"icecdc.{each}", shown)
             if facts.get("state", "ok") != "ok":
                 opened.set_status(trace.Status(trace.StatusCode.ERROR, facts["state"]))
 

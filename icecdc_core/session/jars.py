@@ -55,13 +55,13 @@ class Jar:
 
 def kafka_jars(part: str) -> list[Path]:
     """The jars of one part of Kafka in the cache folder; they are downloaded if they are missing."""
-    return jars_in_cache(read_manifest("icecdc_core.session", "kafka_jars.json")[part], f"kafka-{part}")
+    return jars_in_cache(listed_jars("icecdc_core.session", "kafka_jars.json", part), f"kafka-{part}")
 
 
-def read_manifest(package: str, name: str) -> dict[str, list[Jar]]:
-    """The jars of each version or part, as a manifest in a package lists them."""
-    manifest = json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
-    return {part: [Jar(**entry) for entry in entries] for part, entries in manifest.items()}
+def listed_jars(package: str, manifest: str, part: str) -> list[Jar]:
+    """The jars of a version or part, as a manifest in a package lists them."""
+    listed = json.loads(resources.files(package).joinpath(manifest).read_text(encoding="utf-8"))
+    return [Jar(**entry) for entry in listed[part]]
 
 
 def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
@@ -184,20 +184,6 @@ def iceberg_packages(pyspark_version: str, bundles: Sequence[str] = ()) -> list[
 def avro_package(pyspark_version: str) -> str:
     """Return the Maven coordinate of Spark's Avro reader, which the Avro formats of the ingest need."""
     return f"org.apache.spark:spark-avro_{SCALA_VERSION}:{AVRO_VERSIONS[spark_line(pyspark_version)]}"
-
-
-def merge_packages(needed: Sequence[str], given: str | None) -> str:
-    """Return the value of ``spark.jars.packages``: the needed packages and those of the user."""
-    if given is None or not given.strip():
-        return ",".join(needed) if given is None else ""
-    own = [coordinate.strip() for coordinate in given.split(",") if coordinate.strip()]
-    replaced = {_artifact(coordinate) for coordinate in own}
-    return ",".join([*(each for each in needed if _artifact(each) not in replaced), *own])
-
-
-def _artifact(coordinate: str) -> str:
-    # The runtime for another Spark line counts as another version of the same jar.
-    return re.sub(r"(iceberg-spark-runtime)-[^:]*", r"\1", coordinate.rpartition(":")[0])
 
 
 def spark_line(pyspark_version: str) -> str:

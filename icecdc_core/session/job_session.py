@@ -49,7 +49,14 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
     """Yield the active session in which a job works for the caller's session; a session for jobs is its own."""
     try:
         require_supported(spark)
-        own, before = _session_for(spark), SparkSession._activeSession
+        before = SparkSession._activeSession
+        if spark in _own:
+            own = spark
+        else:
+            settings = _taken_over(spark)
+            if spark not in _by_caller or _by_caller[spark][0] != settings:
+                _by_caller[spark] = settings, _open(spark, settings)
+            own = _by_caller[spark][1]
     except SPARK_HAS_ENDED as error:
         if not has_ended(spark):
             raise
@@ -76,16 +83,6 @@ def with_job_session(function: Callable[Concatenate[SparkSession, P], R]) -> Cal
 def new_job_session(spark: SparkSession) -> SparkSession:
     """Return another session for jobs, which nobody else uses: runs at the same time change SQL settings."""
     return _open(spark, _taken_over(spark))
-
-
-def _session_for(spark: SparkSession) -> SparkSession:
-    if spark in _own:
-        return spark
-    settings = _taken_over(spark)
-    known = _by_caller.get(spark)
-    if known is None or known[0] != settings:
-        known = _by_caller[spark] = settings, _open(spark, settings)
-    return known[1]
 
 
 def _taken_over(spark: SparkSession) -> dict[str, str]:

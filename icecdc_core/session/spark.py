@@ -29,7 +29,6 @@ from icecdc_core.session.jars import (
     avro_package,
     iceberg_packages,
     kafka_jars,
-    merge_packages,
     needed_bundles,
     one_process_at_a_time,
     spark_line,
@@ -120,14 +119,15 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     of_catalogs = {key: value for each in catalogs.values() for key, value in each.items()}
     needed = iceberg_packages(pyspark.__version__, needed_bundles(of_catalogs))
     needed += [avro_package(pyspark.__version__)] if config.reads_kafka else []
-    packages = merge_packages(needed, given.pop("spark.jars.packages", None))
+    others = given.pop("spark.jars.packages", None)
+    packages = [] if others == "" else [*needed, *([others] if others else [])]
     # Tables that are not Iceberg's: Spark forgets them at exit.
     warehouse = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
     atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "icecdc",
-        "spark.jars.packages": packages,
+        "spark.jars.packages": ",".join(packages),
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": warehouse,

@@ -103,7 +103,8 @@ class DescribeATableAndItsIndex:
         sql("INSERT INTO {t} VALUES (70, 'seventy', 'e', 'north')")
         sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
         sql("UPDATE {t} SET name = 'x' WHERE id = 70")
-        line, _, differences, _, _, _ = shown(spark, explore(config))
+        view = open_view(spark, explore(config))
+        line, differences = show_time_line(view), find_differences(view)
         assert (newer, "the index, rolled back") in [(each["snapshot_id"], each["what"]) for each in line.entries]
         assert (differences.inserts, differences.updates, differences.deletes) == (1, 0, 1)
         back = find_differences(open_view(spark, explore(config, from_snapshot="current", to_snapshot=str(newer))))
@@ -284,13 +285,3 @@ class DescribeWhatIsMissing:
         assert differences.updates == 1
         assert changes_of(document) == ["update"]
         assert document.searched.startswith("1 snapshots were searched. What happened before them is not known")
-
-    def it_goes_on_after_a_sync(self, spark, sql, make_config):
-        create(sql)
-        config = make_config()
-        export_table(spark, config)
-        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
-        sync_changes(spark, config)
-        line, sync, differences, document, _, _ = shown(spark, explore(config))
-        assert sync.report.card().word == "nothing to do"
-        assert (differences.updates, document.agrees, line.entries[0]["what"]) == (1, True, "main, the index")

@@ -22,8 +22,8 @@ from icecdc_core.errors import ConfigError, DiskFullError, DownloadError, PortIn
 from icecdc_core.local import running_opensearch, server, start_opensearch
 from icecdc_core.local.__main__ import main
 from icecdc_core.local.opensearch import background
-from icecdc_core.local.server import answers, end_process
-from icecdc_core.session.jars import kafka_jars, read_manifest
+from icecdc_core.local.server import answers, end
+from icecdc_core.session.jars import kafka_jars, listed_jars
 from tests.waiting import is_true_within
 
 _HEAP = "384m"
@@ -161,7 +161,7 @@ class DescribeStartOpensearch:
         program = "import signal; signal.signal(15, signal.SIG_IGN); print('x', flush=True); input()"
         deaf = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         deaf.stdout.readline()
-        end_process(deaf.pid, seconds=0.5)
+        end(psutil.Process(deaf.pid), seconds=0.5)
         assert not psutil.pid_exists(deaf.pid)
 
 
@@ -171,7 +171,7 @@ class DescribeJarsInTheCache:
     @pytest.fixture
     def mirror(self, tmp_path, monkeypatch):
         """A Maven repository with the right jars, and a cache that is empty."""
-        for jar in read_manifest("icecdc_core.session", "kafka_jars.json")[self.part]:
+        for jar in listed_jars("icecdc_core.session", "kafka_jars.json", self.part):
             place = tmp_path / jar.url.partition("/maven2/")[2]
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(kafka_jars(self.part)[0].parent / jar.file_name)

@@ -36,8 +36,7 @@ class DescribeCellText:
 
 class DescribeNotebookFrame:
     def it_escapes_what_it_shows(self):
-        assert "<delete>" not in NotebookFrame.of(CHANGES)._repr_html_()
+        assert "<delete>" not in NotebookFrame(CHANGES)._repr_html_()
 
     def it_is_a_sentence_if_it_is_empty(self):
-        frame = NotebookFrame.of(CHANGES.iloc[:0], empty="Up to date.")
-        assert (frame._repr_html_(), repr(frame)) == ("<p>Up to date.</p>", "Up to date.")
+        assert NotebookFrame(CHANGES.iloc[:0])._repr_html_() == "<p>There is nothing to show.</p>"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 
 from icecdc_core.config import SyncConfig
@@ -13,32 +10,10 @@ from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics, write_metrics
 from icecdc_core.reporting.reports import make_folder
 from tests.metric_samples import samples, text_of
+from tests.monitoring_receivers import receiver
 
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
 LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
-
-
-@pytest.fixture
-def gateway():
-    """A server on loopback that takes what is pushed; yields its URL and what it got."""
-    got = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *arguments):
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", got
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 class DescribeTheFile:
@@ -58,15 +33,16 @@ class DescribeTheFile:
 
 
 @pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])
-def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tmp_path, gateway, dry_run, succeeded):
-    url, got = gateway
+def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tmp_path, dry_run, succeeded):
     write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path))
-    config = SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), metrics_url=url, dry_run=dry_run)
     metrics = RunMetrics(FACTS, 200.0)
-    publish_run_metrics(metrics, config)
+    with receiver() as gateway:
+        config = SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), metrics_url=gateway.url, dry_run=dry_run)
+        publish_run_metrics(metrics, config)
     found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
-    pushed = [] if dry_run else [("/metrics/job/icecdc/icecdc_job/sync/index/t", text_of(metrics))]
-    assert (found["icecdc_success_timestamp_seconds", ""], got) == (succeeded, pushed)
+    pushed = [("/metrics/job/icecdc/icecdc_job/sync/index/t", text_of(metrics))][dry_run:]
+    assert found["icecdc_success_timestamp_seconds", ""] == succeeded
+    assert [(path, body.decode()) for path, _, body in gateway.posts] == pushed
 
 
 def it_is_a_warning_in_the_log_if_neither_can_be_reached(tmp_path, caplog):

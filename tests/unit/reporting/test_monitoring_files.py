@@ -52,36 +52,28 @@ def selectors(expression: str) -> list[tuple[str, list[tuple[str, str, str]]]]:
     return [(name, re.findall(r'(\w+)\s*(=~|!=|!~|=)\s*"([^"]*)"', matchers)) for name, matchers in found]
 
 
-class DescribeExpressions:
-    @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS, ids=[title for title, _ in EXPRESSIONS])
-    def it_uses_metrics_and_labels_that_runs_leave(self, title, expression):
-        used = selectors(expression)
-        unknown = [name for name, _ in used if name not in METRICS]
-        labels = [(name, label) for name, matchers in used for label, _, _ in matchers if label not in METRICS[name]]
-        grouped = re.findall(r"(?:by|on|ignoring|without)\s*\(([^)]*)\)", expression)
-        known = {label for labels in METRICS.values() for label in labels}
-        others = {label.strip() for group in grouped for label in group.split(",")} - known
-        assert (bool(used), unknown, labels, others) == (True, [], [], set())
-
-    @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS, ids=[title for title, _ in EXPRESSIONS])
-    def it_matches_values_that_a_label_can_have(self, title, expression):
-        possible = {"state": set(EXIT_STATES), "icecdc_job": {"export", "sync", "validate", "replay", "ingest"}}
-        wrong = [
-            (label, value)
-            for name, matchers in selectors(expression)
-            for label, _, values in matchers
-            for value in values.split("|")
-            if value != "$index" and value not in possible.get(label, METRICS[name][label])
-        ]
-        assert wrong == []
+@pytest.mark.parametrize(("title", "expression"), EXPRESSIONS, ids=[title for title, _ in EXPRESSIONS])
+def it_uses_metrics_and_labels_that_runs_leave_with_values_that_they_can_have(title, expression):
+    used = selectors(expression)
+    unknown = [name for name, _ in used if name not in METRICS]
+    labels = [(name, label) for name, matchers in used for label, _, _ in matchers if label not in METRICS[name]]
+    grouped = re.findall(r"(?:by|on|ignoring|without)\s*\(([^)]*)\)", expression)
+    known = {label for labels in METRICS.values() for label in labels}
+    others = {label.strip() for group in grouped for label in group.split(",")} - known
+    assert (bool(used), unknown, labels, others) == (True, [], [], set())
+    possible = {"state": set(EXIT_STATES), "icecdc_job": {"export", "sync", "validate", "replay", "ingest"}}
+    wrong = [
+        (label, value)
+        for name, matchers in used
+        for label, _, values in matchers
+        for value in values.split("|")
+        if value != "$index" and value not in possible.get(label, METRICS[name][label])
+    ]
+    assert wrong == []
 
 
-class DescribeTheAlerts:
-    def it_tests_that_each_fires_and_that_it_does_not(self):
-        checks = [check for test in TESTS for check in test["alert_rule_test"]]
-        fires = {check["alertname"] for check in checks if check.get("exp_alerts")}
-        silent = {check["alertname"] for check in checks if not check.get("exp_alerts")}
-        assert fires == silent == {rule["alert"] for rule in RULES}
-
-    def it_says_what_to_do(self):
-        assert all(rule["annotations"]["action"] and rule["labels"]["severity"] for rule in RULES)
+def it_tests_of_each_alert_that_it_fires_and_that_it_does_not():
+    checks = [check for test in TESTS for check in test["alert_rule_test"]]
+    fires = {check["alertname"] for check in checks if check.get("exp_alerts")}
+    silent = {check["alertname"] for check in checks if not check.get("exp_alerts")}
+    assert fires == silent == {rule["alert"] for rule in RULES}

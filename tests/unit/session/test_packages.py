@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import DependencyError
-from icecdc_core.session.jars import avro_package, iceberg_packages, merge_packages, needed_bundles
-
-RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
-SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
+from icecdc_core.session.jars import avro_package, iceberg_packages, needed_bundles
 
 
 class DescribeIcebergPackages:
@@ -48,22 +45,3 @@ class DescribeBundles:
     )
     def it_is_known_by_the_properties_what_a_store_needs(self, properties, bundles):
         assert needed_bundles(properties) == bundles
-
-
-class DescribeMergePackages:
-    @pytest.mark.parametrize(
-        ("given", "expected"),
-        [
-            (None, f"{RUNTIME},{SQLITE}"),
-            ("org.postgresql:postgresql:42.7.7", f"{RUNTIME},{SQLITE},org.postgresql:postgresql:42.7.7"),
-            ("org.xerial:sqlite-jdbc:3.50.0.0 , a:b:1", f"{RUNTIME},org.xerial:sqlite-jdbc:3.50.0.0,a:b:1"),
-            (
-                "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
-                f"{SQLITE},org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
-            ),
-            ("", ""),
-        ],
-        ids=["none", "another", "another-version", "another-runtime", "nothing"],
-    )
-    def it_adds_what_the_user_names(self, given, expected):
-        assert merge_packages([RUNTIME, SQLITE], given) == expected
