@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import warnings
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -148,10 +147,7 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
                 dbutils.widgets.text(name, widget_text(values[name]), name)
             with suppress(Exception):  # there is none of that name, and not every runtime can list them
                 values[name] = str(dbutils.widgets.get(name))
-        listed = {*(getattr(dbutils.widgets, "getAll", None) or dict)()}
-        names |= listed
-        if ignored := sorted(name for name in listed if name not in known and not _near(name, known)):
-            warnings.warn(f"Ignored, because they are no parameters here: {', '.join(ignored)}", stacklevel=3)
+        names |= {*(getattr(dbutils.widgets, "getAll", None) or dict)()}
     given = {name: values[name] for name in known if values.get(name) not in ("", None)}
     try:
         given = {**cast("dict[str, Any]", parse_json_object(given.pop(OPTIONS, {}))), **given}

@@ -88,11 +88,10 @@ class DescribeReadParametersOnDatabricks:
         dbutils = Dbutils(widgets, table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
         assert read_parameters(_namespace(CELL, dbutils=dbutils)).bulk_connections == 4
 
-    def it_warns_of_names_that_a_job_passes_to_others(self):
+    def it_ignores_names_that_a_job_passes_to_others(self):
         given = {"env": "prod", "run_date": "2026-11-23", "warehouse_id": "w", "timeout_seconds": "9", "topics": "t"}
         dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **given)
-        with pytest.warns(UserWarning, match="env, run_date, timeout_seconds, topics, warehouse_id"):
-            assert read_parameters(_namespace(CELL, dbutils=dbutils)).table == "a.b.c"
+        assert read_parameters(_namespace(CELL, dbutils=dbutils)).table == "a.b.c"
 
     @pytest.mark.parametrize(
         "name", ["tables", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config", "indx", "brnch"]

@@ -10,7 +10,7 @@ import pytest
 
 from icecdc_core.errors import JavaNotFoundError
 from icecdc_core.session import java
-from icecdc_core.session.java import JavaHome, candidate_homes, find_java, find_spark_java, read_java_home
+from icecdc_core.session.java import JavaHome, candidate_homes, find_java, read_java_home
 
 
 def install(home, release):
@@ -74,12 +74,6 @@ class DescribeFindJava:
             find_java(17, 22, modules=["jdk.localedata"], purpose="Spark")
         found = f"found Java 8 in {old}, Java 17 in {trimmed} (without jdk.localedata)"
         assert caught.value.message == f"No suitable Java for Spark: need Java 17 to 22, {found}"
-
-    def it_ignores_a_java_home_that_spark_cannot_use(self, homes, tmp_path, monkeypatch):
-        too_new, good = (install(tmp_path / number, f'JAVA_VERSION="{number}"') for number in ("25", "17"))
-        monkeypatch.setenv("JAVA_HOME", str(too_new))
-        monkeypatch.setenv("PATH", str(good / "bin"))
-        assert find_spark_java() == JavaHome(good, 17)
 
 
 class DescribeTheOutputOfAJvm:
