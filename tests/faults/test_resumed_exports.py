@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core import export_table
+from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import DuplicateIdentifierError, IcecdcError
+from icecdc_core.errors import DuplicateIdentifierError, IcecdcError, IndexNotFoundError
 from tests.faults.tables import CREATE
 from tests.loopback_proxy import Act, loopback_proxy
 
@@ -73,6 +73,14 @@ class DescribeABegunExport:
         logged = [entry["level"] for entry in entries if "starts over" in entry["message"]]
         assert (found, logged) == ((True, True, GROUPS * ROWS), ["warning"])
 
+    def it_starts_over_when_its_index_was_created_again(self, spark, config, begun, opensearch, indexed):
+        entry = opensearch.indices.get(index=begun.physical_index)[begun.physical_index]
+        opensearch.indices.delete(index=begun.physical_index)
+        body = {"mappings": entry["mappings"], "aliases": entry["aliases"]}
+        opensearch.indices.create(index=begun.physical_index, body=body)
+        report = sync_changes(spark, config)
+        assert (started_over(report, "created again"), len(indexed())) == (True, GROUPS * ROWS)
+
     def it_leaves_the_index_that_readers_see(self, spark, config, begun, opensearch, indexed):
         # As if the run had died between moving the readers' alias and the commit.
         opensearch.indices.put_alias(index=begun.physical_index, name=config.index)
@@ -86,3 +94,29 @@ class DescribeABegunExport:
             export_table(spark, config.replace(opensearch_url=proxy.url, on_duplicate_identifier="last"))
         left = physical_indexes(opensearch, config)
         assert (set(seen), len(left), begun.physical_index in left, len(indexed())) == ({True}, 1, False, GROUPS * ROWS)
+
+
+class DescribeAnExportWhoseIndexIsReplaced:
+    def it_is_not_published(self, spark, sql, config, opensearch, opensearch_url, indexed):
+        sql(CREATE)
+        sql(f"INSERT INTO {{t}} SELECT id, 'n' FROM range({ROWS})")
+        written = []
+
+        def trouble(method, path, body):
+            """When all documents are in, the index is deleted and created again."""
+            if "_bulk" in path:
+                written.append(path)
+            elif method == "GET" and written and f"{config.index}--" in path:
+                written.clear()
+                (physical,) = physical_indexes(opensearch, config)
+                opensearch.indices.delete(index=physical)
+                opensearch.indices.create(index=physical, body={"aliases": {f"{physical}--write": {}}})
+
+        with (
+            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            pytest.raises(IndexNotFoundError, match="created again"),
+        ):
+            export_table(spark, config.replace(opensearch_url=proxy.url))
+        published = opensearch.indices.exists_alias(name=config.index)
+        export_table(spark, config)
+        assert (published, len(indexed())) == (False, ROWS)

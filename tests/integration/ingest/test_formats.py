@@ -156,18 +156,18 @@ class DescribeJson:
         assert decode("json", [("7", None)], identifier_columns=["a", "b"]) == [(None, "delete", problem)]
 
 
-AVRO_ORDER = {
-    "type": "record",
-    "name": "Order",
-    "namespace": "shop",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "note", "type": ["null", "string"]},
-    ],
-}
+def avro_record(name, **fields):
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields.items()]}
+
+
+AVRO_ORDER = avro_record(
+    "shop.Order",
+    id="long",
+    amount={"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2},
+    at={"type": "long", "logicalType": "timestamp-micros"},
+    day={"type": "int", "logicalType": "date"},
+    note=["null", "string"],
+)
 
 
 def avro_order(number, amount=1999, micros=1_700_000_000_123_456, day=19_000, note=None):
@@ -191,9 +191,8 @@ class DescribeAvro:
         assert actual == expected
 
     def it_uses_the_types_of_the_writers_schemas(self, spark, registry):
-        older = {"type": "record", "name": "Growing", "fields": [{"name": "id", "type": "int"}]}
-        newer = {**older, "fields": [{"name": "id", "type": "long"}, {"name": "tag", "type": ["null", "string"]}]}
-        numbers = [registry.register(schema, f"growing{place}") for place, schema in enumerate([older, newer])]
+        schemas = avro_record("Growing", id="int"), avro_record("Growing", id="long", tag=["null", "string"])
+        numbers = [registry.register(schema, f"growing{place}") for place, schema in enumerate(schemas)]
         source = [(None, framed(numbers[0], zigzag(1))), (None, framed(numbers[1], zigzag(1 << 40) + NULL))]
         chosen = settings(format="avro", schema_registry_url=registry.url)
         seen = infer_schema(decode_records(records(spark, source), chosen))
@@ -203,9 +202,8 @@ class DescribeAvro:
         ]
 
     def it_makes_no_column_of_a_field_of_the_type_null(self, spark, registry, make_ingest, static):
-        fields = [{"name": "id", "type": "long"}, {"name": "nothing", "type": "null"}]
-        void = registry.register({"type": "record", "name": "Void", "fields": fields}, "void")
-        good = registry.register({"type": "record", "name": "Good", "fields": fields[:1]}, "good")
+        void = registry.register(avro_record("Void", id="long", nothing="null"), "void")
+        good = registry.register(avro_record("Good", id="long"), "good")
         config = make_ingest(format="avro", schema_registry_url=registry.url, auto_create=True)
         topic = static(config)
         entries = [topic.send(bytes(framed(schema, zigzag(n)))) for schema, n in [(void, 1), (good, 2), (void, 3)]]
@@ -213,19 +211,8 @@ class DescribeAvro:
         assert [entry.dead_letters for entry in entries] == [0, 0, 0]
 
     def it_follows_references(self, registry, rows):
-        address = {
-            "type": "record",
-            "name": "Address",
-            "namespace": "shop",
-            "fields": [{"name": "city", "type": "string"}],
-        }
-        registry.register(address, "address")
-        customer = {
-            "type": "record",
-            "name": "Customer",
-            "namespace": "shop",
-            "fields": [{"name": "home", "type": "Address"}, {"name": "work", "type": ["null", "shop.Address"]}],
-        }
+        registry.register(avro_record("shop.Address", city="string"), "address")
+        customer = avro_record("shop.Customer", home="Address", work=["null", "shop.Address"])
         reference = {"name": "shop.Address", "subject": "address", "version": 1}
         number = registry.register(customer, "customer", references=[reference])
         source = [(None, framed(number, text("Ulm") + SOME + text("Bonn")))]
@@ -255,8 +242,8 @@ class DescribeAvro:
         assert actual == expected
 
     def it_deletes_by_keys_of_every_form(self, registry, decode):
-        record = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
-        numbers = [registry.register(schema, f"key{place}") for place, schema in enumerate([record, "long"])]
+        schemas = avro_record("Key", id="long"), "long"
+        numbers = [registry.register(schema, f"key{place}") for place, schema in enumerate(schemas)]
         source = [(framed(number, zigzag(5)), None) for number in numbers] + [("6", None)]
         actual = decode("avro", source, schema_registry_url=registry.url, identifier_columns=["id"])
         assert actual == [('{"id":5}', "delete", None), ('{"id":5}', "delete", None), ('{"id":"6"}', "delete", None)]
@@ -460,30 +447,18 @@ NOT_UNDERSTOOD_CONNECT = {
 }
 
 
-def avro_record(*fields):
-    return {"type": "record", "name": "R", "fields": list(fields)}
-
-
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 NOT_UNDERSTOOD_AVRO = {
-    "recursive": avro_record({"name": "value", "type": "long"}, {"name": "next", "type": ["null", "R"]}),
-    "unknown type": avro_record({"name": "a", "type": "int46"}),
-    "unknown name": avro_record({"name": "a", "type": "shop.Nobody"}),
-    "duplicate field": avro_record({"name": "a", "type": "int"}, {"name": "a", "type": "int"}),
-    "case": avro_record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}),
+    "recursive": avro_record("R", value="long", next=["null", "R"]),
+    "unknown type": avro_record("R", a="int46"),
+    "unknown name": avro_record("R", a="shop.Nobody"),
+    "duplicate field": {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}] * 2},
+    "case": avro_record("R", a="int", A="int"),
     "fields null": {"type": "record", "name": "R", "fields": None},
     "empty": {},
     "null": None,
     "number": 5,
-    "scale": avro_record(
-        {
-            "name": "a",
-            "type": {
-                "type": "bytes",
-                "connect.name": "org.apache.kafka.connect.data.Decimal",
-                "connect.parameters": {"scale": "x"},
-            },
-        }
-    ),
+    "scale": avro_record("R", a={"type": "bytes", "connect.name": DECIMAL, "connect.parameters": {"scale": "x"}}),
 }
 
 
@@ -512,7 +487,8 @@ class DescribeSchemasThatCannotBeUnderstood:
         known = {number: RegisteredSchema("AVRO", text) for number, text in enumerate(schemas)}
         good = len(known)
         # Writers do not check defaults.
-        known[good] = RegisteredSchema("AVRO", json.dumps(avro_record({"name": "id", "type": "int", "default": ""})))
+        fields = [{"name": "id", "type": "int", "default": ""}]
+        known[good] = RegisteredSchema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}))
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", identifier_columns=["id"])
         bodies = [framed(number, zigzag(7)) for number in known]
         source = records(spark, [(None, body) for body in bodies] + [(body, None) for body in bodies])
@@ -544,8 +520,8 @@ class DescribeSchemasThatCannotBeUnderstood:
         expected = [("upsert", (1,), None), ("delete", (2,), None), ("upsert", None, "not one JSON object: 'no json'")]
         assert rows("debezium_json", source, "id int") == expected * 2
         avro = {"type": "string", "connect.name": "io.debezium.data.Json"}
-        names = [{"name": name, "type": ["null", avro]} for name in ("before", "after")]
-        known = {1: RegisteredSchema("AVRO", json.dumps(avro_record(*names, {"name": "op", "type": "string"})))}
+        schema = avro_record("R", before=["null", avro], after=["null", avro], op="string")
+        known = {1: RegisteredSchema("AVRO", json.dumps(schema))}
         chosen = settings(format="debezium_avro", schema_registry_url="http://127.0.0.1:9")
         body = framed(1, NULL + SOME + text('{"id": 1}') + text("c"))
         [row] = decode_records(records(spark, [(None, body)]), chosen, known).collect()
@@ -558,29 +534,11 @@ def it_rejects_a_record_with_a_longer_text_than_the_parser_reads(rows):
     assert (row, bool(problem)) == (None, True)
 
 
-AVRO_ROW = {
-    "type": "record",
-    "name": "Value",
-    "fields": [
-        {"name": "id", "type": "int"},
-        {
-            "name": "at",
-            "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}],
-        },
-    ],
-}
-
-
+AVRO_TIME = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
+AVRO_ROW = avro_record("Value", id="int", at=["null", AVRO_TIME])
 AVRO_ENVELOPE = {
-    "type": "record",
-    "name": "Envelope",
-    "namespace": "server.t",
+    **avro_record("server.t.Envelope", before=["null", AVRO_ROW], after=["null", "Value"], op="string"),
     "connect.name": "server.t.Envelope",
-    "fields": [
-        {"name": "before", "type": ["null", AVRO_ROW]},
-        {"name": "after", "type": ["null", "Value"]},
-        {"name": "op", "type": "string"},
-    ],
 }
 
 

@@ -106,20 +106,3 @@ class DescribeTargetLag:
         assert set(tracker.getJobIdsForGroup()) == before
         assert (report.strategy, report.worst_lag_seconds, report.lag_kept) == ("none", None, None)
         assert min(pauses) > TARGET_LAG / 10
-
-
-class DescribeASingleSync:
-    def it_measures_the_lag_of_the_oldest_commit_without_a_verdict(self, spark, sql, exported):
-        begin = time.monotonic()
-        sql("INSERT INTO {t} VALUES (1, 'n1')")
-        time.sleep(1)
-        sql("INSERT INTO {t} VALUES (2, 'n2')")
-        report = follow_changes(spark, exported.replace(max_polls=1))
-        assert 1 < report.worst_lag_seconds <= time.monotonic() - begin
-        assert (report.target_lag_seconds, report.lag_kept) == (TARGET_LAG, None)
-
-    def it_measures_nothing_in_a_dry_run_or_when_nothing_is_new(self, spark, sql, exported):
-        idle = sync_changes(spark, exported)
-        sql("INSERT INTO {t} VALUES (1, 'n1')")
-        dry = sync_changes(spark, exported.replace(dry_run=True))
-        assert (idle.worst_lag_seconds, dry.worst_lag_seconds, dry.lag_snapshots) == (None, None, 1)

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
-from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, JavaNotFoundError
+from icecdc_core.errors import DependencyError, HiddenHistoryError, JavaNotFoundError
 from icecdc_core.session.jars import bundle_package
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
@@ -161,12 +161,11 @@ class DescribeHiddenHistory:
                 shown,
             )
 
-    @pytest.mark.parametrize("job", [export_table, sync_changes])
-    def it_is_named_before_anything_is_written(self, hiding, opensearch, name, job):
+    def it_is_named_before_anything_is_written(self, hiding, opensearch, name):
         with pytest.raises(
             HiddenHistoryError, match=r"metadata file has more.*catalog_properties\]\. Remedy: .*reexport"
         ):
-            job(get_spark(hiding[0]), hiding[0])
+            export_table(get_spark(hiding[0]), hiding[0])
         assert list(opensearch.indices.get(index=f"*{name}*")) == []
 
     def it_is_named_when_the_table_was_exported_before_it_grew(self, hiding):
@@ -276,11 +275,3 @@ class DescribeWhatIsMissing:
             "spark.jars.packages",
         )
         assert [part for part in wanted if part not in str(caught.value)] == []
-
-    def it_says_that_a_token_is_refused(self, spark, config_for, rest, monkeypatch):
-        monkeypatch.setenv("LAKE_TOKEN", "wrong")
-        refusal = {"error": {"message": "Not yours", "type": "NotAuthorizedException", "code": 401}}
-        with loopback_proxy(rest, trouble=lambda *_: (401, refusal)) as proxy:
-            config = config_for({"type": "rest", "uri": proxy.url, "token": "env:LAKE_TOKEN"})
-            with pytest.raises(CatalogError, match=r"Not yours.*catalog_properties.*address and credentials"):
-                export_table(get_spark(config), config)
