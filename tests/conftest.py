@@ -89,21 +89,8 @@ def compiled_plans(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def opensearch_url(opensearch_server: str) -> Iterator[str]:
-    """The address of the real OpenSearch; with ICECDC_TRACES, a recorder in front of it that writes to that folder."""
-    folder = os.environ.get("ICECDC_TRACES", "")
-    if not folder:
-        yield opensearch_server
-        return
-    from tests.model.recorder import recording
-
-    with recording(opensearch_server, Path(folder)) as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def opensearch_server() -> Iterator[str]:
-    """A real OpenSearch: the one named by ICECDC_OPENSEARCH_URL, or an embedded one."""
+def opensearch_url() -> Iterator[str]:
+    """The address of a real OpenSearch: the one named by ICECDC_OPENSEARCH_URL, or an embedded one."""
     with server("ICECDC_OPENSEARCH_URL") as url:
         yield url
 

@@ -1,12 +1,11 @@
 """Random lives of an index, recorded: whatever its runs did is a behaviour of the protocol, see docs/proof.md.
 
-Runs are cut off at a request, or stall at one and go on when another run has finished. `make test SUITE=traces` asks
-for many with ICECDC_LIVES, and for others with ICECDC_SEED.
+Runs are cut off at a request, or stall at one and go on when another run has finished. ICECDC_LIVES says how many,
+ICECDC_SEED which; a failure names the event that the protocol does not allow.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import threading
@@ -110,22 +109,23 @@ class Life:
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(LIVES))
 class DescribeARecordedLife:
-    def it_is_a_behaviour_of_the_protocol(self, spark, sql, make_config, opensearch_url, indexed, tmp_path, number):
+    def it_is_a_behaviour_of_the_protocol(self, spark, sql, make_config, opensearch_url, indexed, number):
         rng = random.Random(f"{SEED} {number}")
         config = make_config(export_group_bytes=rng.choice((1, 10**9)), retry_timeout_seconds=0)
         sql(CREATE)
         sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(12)")
         sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(12, 24)")
-        with recording(opensearch_url, tmp_path) as url:
-            export_table(spark, config.replace(opensearch_url=url))
-            life = Life(spark, sql, config, OpenSearch(url), url, rng)
+        with recording(opensearch_url, config.index) as recorder:
+            through = config.replace(opensearch_url=recorder.url)
+            export_table(spark, through)
+            life = Life(spark, sql, config, OpenSearch(recorder.url), recorder.url, rng)
             for _ in range(3):
                 life.change()
                 rng.choice((life.cut_off, life.stalled))()
-            sync_changes(spark, config.replace(opensearch_url=url))
-            repaired = validate_table(spark, config.replace(opensearch_url=url, repair=True))
+            sync_changes(spark, through)
+            repaired = validate_table(spark, through.replace(repair=True))
             life.opensearch.close()
-        (recorded,) = (json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.json"))
-        (verdict,) = validate([translate(recorded)])
+        (verdict,) = validate([translate({"test": f"life {number}", "events": recorder.events})])
+        print(f"{verdict}; {verdict.trace.runs} runs")
         equal = indexed() == rows_as_documents(spark, config.table)
         assert (verdict.refused, repaired.ok, equal) == (None, True, True), str(verdict)

@@ -34,14 +34,11 @@ class Trace:
     epochs: int = 0
     ids: int = 0
     runs: int = 0
-    end: str = ""
-    commits: int = 0
 
 
 def translate(recorded: Mapping[str, Any]) -> Trace:
-    """Translate a recorded trace, up to the first event of which the specification does not speak."""
-    events, end = comparable(recorded["events"])
-    return _Translation(recorded["test"], events, end).trace
+    """Translate a recorded trace."""
+    return _Translation(recorded["test"], recorded["events"]).trace
 
 
 def _number(physical: str) -> int:
@@ -49,9 +46,9 @@ def _number(physical: str) -> int:
 
 
 class _Translation:
-    def __init__(self, name: str, events: list[Event], end: str) -> None:
-        self.trace = Trace(name, end=end)
-        self.rows = {event["id"]: event["rows"] for event in events if event["event"] == "snapshot" and "rows" in event}
+    def __init__(self, name: str, events: list[Event]) -> None:
+        self.trace = Trace(name)
+        self.rows = {event["id"]: event["rows"] for event in events if event["event"] == "snapshot"}
         positions = [event for event in events if event["event"] == "position"]
         batches = [event["position"]["batch"] for event in positions if event["position"]["batch"]]
         epochs = {batch["epoch"] for batch in batches}
@@ -110,7 +107,6 @@ class _Translation:
                     self._name(snapshot)
             if batch and batch["epoch"] != self.batch.get("epoch"):
                 self._name(batch["to_snapshot_id"])
-            self.trace.commits += bool(self.batch and not batch)
             if batch and batch["kind"] != "export":
                 origin = self.snapshots.get(batch["from_snapshot_id"], _UNKNOWN)
             self.batch, self.owner = batch, owner
@@ -162,8 +158,6 @@ class _Translation:
         seen: set[tuple[Any, ...]] = set()
         for op, identity, version, status, value in event["items"]:
             if status in BUSY:
-                continue
-            if identity not in self.ids:
                 continue
             number = self.ids[identity]
             item = (op, number, version, status, self.values.get((identity, value)))
@@ -265,63 +259,6 @@ def identifiers(events: list[Event], rows: Mapping[Any, Mapping[str, str]]) -> t
     ids = {identity: classes.setdefault(tuple(life), len(classes) + 1) for identity, life in lives.items()}
     values = {(identity, value): name for identity, names in named.items() for value, name in names.items()}
     return ids, values
-
-
-class NotInModelError(Exception):
-    """From here on something happened that the specification does not speak of."""
-
-
-def comparable(events: list[Event]) -> tuple[list[Event], str]:
-    """Return the events until something happens that the specification excludes, and what that is."""
-    kept: list[Event] = []
-    snapshots = {event["id"]: event for event in events if event["event"] == "snapshot"}
-    last: Event = {}
-    beginner: str | None = None
-    for number, event in enumerate(events):
-        try:
-            _require_known(event, snapshots, last)
-            beginner = _beginner(event, last, beginner)
-        except NotInModelError as reason:
-            goes_on = any(later["event"] in ("position", "bulk") for later in events[number + 1 :])
-            return kept, str(reason) if goes_on else ""
-        if event["event"] == "position" and event["accepted"]:
-            last = event
-        if not event.get("foreign"):
-            kept.append(event)
-    return kept, ""
-
-
-def _require_known(event: Event, snapshots: Mapping[Any, Event], last: Event) -> None:
-    if event["event"] == "end":
-        raise NotInModelError(event["reason"])
-    if event["event"] == "position":
-        if event.get("foreign") and _essence(event) != _essence(last):
-            raise NotInModelError("somebody else changed the position")
-        for name in named_snapshots(event["position"]):
-            if name is not None and "rows" not in snapshots.get(name, {}):
-                raise NotInModelError(f"a snapshot is unknown: {snapshots.get(name, {}).get('unknown')}")
-    if event["event"] == "bulk":
-        for _, _, version, status, _ in event["items"]:
-            if version is None:
-                raise NotInModelError("somebody else wrote documents")
-            if status not in EXECUTED and status not in BUSY:
-                raise NotInModelError("OpenSearch rejected a document")
-
-
-def _beginner(event: Event, last: Event, beginner: str | None) -> str | None:
-    """Return the run that began the batch of the position."""
-    if event["event"] != "position" or not event["accepted"]:
-        return beginner
-    batch, before = event["position"]["batch"], last["position"]["batch"] if last else None
-    if not batch or (before and batch["epoch"] == before["epoch"]):
-        return beginner
-    if before and before["kind"] == "export" and event["owner"] == beginner:
-        raise NotInModelError("a run starts its own export over, because the snapshot expired")
-    return str(event["owner"])
-
-
-def _essence(event: Event) -> tuple[Any, Any]:
-    return event.get("owner"), event.get("position")
 
 
 def named_snapshots(position: Mapping[str, Any]) -> list[Any]:
