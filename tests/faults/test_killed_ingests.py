@@ -1,6 +1,6 @@
 """Ingests killed at random moments, and brokers that restart: afterwards every table equals what was produced.
 
-One kill by default; `make test SUITE=faults` sets more with ICECDC_FAULTS. ICECDC_SEED chooses other moments.
+One kill in SUITE=long; `make test SUITE=faults` sets more with ICECDC_FAULTS. ICECDC_SEED chooses other moments.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class World:
         return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trial", range(KILLS))
 def it_ends_with_every_record_once_after_every_kill(spark, make_ingest, kafka, name, tmp_path, trial):
     rng, kind = random.Random(f"{SEED} {trial}"), list(KINDS)[trial % len(KINDS)]

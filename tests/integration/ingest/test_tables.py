@@ -66,15 +66,6 @@ def tables(spark, name):
 
 
 class DescribeRouting:
-    def it_names_the_table_by_a_field_and_keeps_what_has_none(self, spark, make_ingest, static):
-        config = make_ingest(route_by="field", route_field="to.table", auto_create=True)
-        named = [{"id": 1, "to": {"table": "a"}}, {"id": 2, "to": {"table": "b"}}]
-        entry = static(config).send(*named, {"id": 3}, {"id": 4, "to": {"table": "x`.y"}}, b"no json")
-        assert (ids(spark, f"{config.namespace}.a"), ids(spark, f"{config.namespace}.b")) == ([1], [2])
-        missing = "no table: the field to.table is missing"
-        assert reasons(spark, config) == [(2, missing), (3, "no table: the field to.table has x`.y"), (4, missing)]
-        assert entry.dead_letters == 3
-
     def it_gives_a_record_to_every_table_whose_expression_matches(self, spark, make_ingest, static, name):
         routes = {f"lake.{name}.early": "[ab]", f"lake.{name}.late": "[bc]"}
         config = make_ingest(route_by="regex", route_field="kind", routes=routes, auto_create=True)
@@ -91,19 +82,22 @@ class DescribeRouting:
         assert ids(spark, f"{config.namespace}.{topic.name}") == [1]
         assert ids(spark, f"{config.namespace}.{topic.name}_more") == [2]
 
-    def it_gives_each_table_its_records_whatever_schemas_they_have(self, spark, make_ingest, static, tables):
-        config = make_ingest(route_by="field", route_field="kind", auto_create=True)
-        tables("ab", "id BIGINT, kind STRING")
+    def it_gives_each_table_its_records_and_keeps_what_has_none(self, spark, make_ingest, static, tables):
+        config = make_ingest(route_by="field", route_field="to.table", auto_create=True)
+        tables("ab")
         tables(["other"], "id STRING")
+        odd = [("no number", "a"), ("x", "other"), (11, "new"), (13, "x`.y")]
         entry = static(config).send(
-            *({"id": number, "kind": "ab"[number % 2]} for number in range(10)),
-            *({"id": "no number", "kind": "a"}, {"id": "x", "kind": "other"}, {"id": 11, "kind": "new"}, {"id": 12}),
-            b"no json",
+            *({"id": number, "to": {"table": "ab"[number % 2]}} for number in range(10)),
+            *({"id": identifier, "to": {"table": table}} for identifier, table in odd),
+            *({"id": 12}, b"no json"),
         )
         actual = {table: ids(spark, f"{config.namespace}.{table}") for table in ("a", "b", "other", "new")}
         assert actual == {"a": [0, 2, 4, 6, 8], "b": [1, 3, 5, 7, 9], "other": ["x"], "new": [11]}
-        assert [offset for offset, _ in reasons(spark, config)] == [10, 13, 14]
-        assert (sum(table.rows for table in entry.tables), entry.dead_letters) == (12, 3)
+        (offset, _), *nowhere = reasons(spark, config)
+        missing = "no table: the field to.table is missing"
+        assert nowhere == [(13, "no table: the field to.table has x`.y"), (14, missing), (15, missing)]
+        assert (offset, sum(table.rows for table in entry.tables), entry.dead_letters) == (10, 12, 4)
 
     def it_parses_tables_of_one_schema_together_until_a_record_is_no_row_of_them(
         self, spark, make_ingest, static, tables

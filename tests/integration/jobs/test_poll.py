@@ -71,6 +71,7 @@ def warnings(config):
 
 @pytest.mark.timeout(300)
 class DescribeTargetLag:
+    @pytest.mark.long
     def it_makes_every_commit_searchable_in_time_with_few_polls(self, spark, sql, exported, indexed):
         searchable: dict[str, float] = {}
         began: list[float] = []

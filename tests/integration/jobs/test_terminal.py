@@ -72,6 +72,7 @@ def run_on_terminal(*arguments):
     return os.waitstatus_to_exitcode(status), parts, shown, [line for line in stays if line]
 
 
+@pytest.mark.long
 class DescribeATerminal:
     def it_shows_what_a_sync_does_from_the_first_second_and_how_long_it_took(self, changed):
         code, parts, shown, stays = run_on_terminal("sync", "--file", str(changed))
