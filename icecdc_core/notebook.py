@@ -90,11 +90,10 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
 
 
 def list_indexes(namespace: Mapping[str, Any]) -> None:
-    """Give the names of all indexes in `index_file` to a Databricks job, for the tasks that run for each of them.
+    """With `list_only`, give the names of all indexes in `index_file` to a Databricks job, and end the notebook.
 
-    They are the task value `indexes`, after their parameters were checked. With `list_only`, or if the file has several
-    indexes and `index` names none, the notebook ends here, before any table is read. Without Databricks nothing is
-    done, nor without `list_only` if there is no `index_file`, or `index` is given.
+    They are the task value `indexes`, for the tasks that run for each of them. Their parameters are checked, but no
+    table is read. Without `list_only` or Databricks nothing is done.
 
     Args:
         namespace: The notebook's `globals()`.
@@ -102,28 +101,20 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: A parameter of the file or of an index is wrong; all problems are reported together.
     """
-    dbutils = namespace.get("dbutils")
-    if dbutils is None:
-        return
     given, problems = _given(namespace, SyncConfig)
-    path, index = str(given.pop(INDEX_FILE, "")).strip(), given.pop("index", "")
-    list_only = str(given.pop(LIST_ONLY, "")).lower() == "true"
-    if list_only and (not path or index):
-        raise ConfigError(
-            "A list of indexes needs index_file and no index",
-            subject=LIST_ONLY,
-            value=True,
-            remedy="set index_file and leave index empty; for one index run its notebook, not the job",
-        )
-    if not path or index:
+    dbutils, list_only = namespace.get("dbutils"), str(given.pop(LIST_ONLY, "")).lower() == "true"
+    if dbutils is None or not list_only:
         return
+    path, index = str(given.pop(INDEX_FILE, "")).strip(), given.pop("index", "")
+    if not path or index:
+        problems.append(
+            "list_only: needs index_file and no index. Remedy: for one index run its notebook, not the job."
+        )
     if problems:
         raise problems_error(problems)
     names = list(SyncConfig.load_all(path, **given))
     dbutils.jobs.taskValues.set(key="indexes", value=names)
-    if list_only or len(names) > 1:
-        print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201
-        dbutils.notebook.exit(json.dumps(names))
+    dbutils.notebook.exit(json.dumps(names))
 
 
 def widget_text(value: object) -> str:

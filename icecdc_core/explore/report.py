@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.sync import sync_changes
-from icecdc_core.reporting.card import report_html
-from icecdc_core.reporting.exit_states import failure_of, failure_report, reason_without_values, utc_now
+from icecdc_core.reporting.exit_states import reason_without_values, state_of, utc_now
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.nested import heads
 
@@ -24,16 +22,16 @@ _OF_CHANGES = ("from_snapshot_id", "to_snapshot_id", "inserts", "updates", "dele
 def explore_report(
     view: View,
     snapshots: TimeLine,
-    next_sync: NextSync,
+    next_sync: RunReport | IcecdcError,
     differences: Differences,
     document: DocumentView,
     query: QueryResult,
 ) -> dict[str, Any]:
     """Return what was shown in counts, and the id of one document, which is made of its identifier columns."""
-    if next_sync.report is None:
-        dry_run = {"state": next_sync.failure["state"], "problem": next_sync.reason}
+    if isinstance(next_sync, RunReport):
+        dry_run = {name: getattr(next_sync, name) for name in _OF_DRY_RUN}
     else:
-        dry_run = {name: getattr(next_sync.report, name) for name in _OF_DRY_RUN}
+        dry_run = {"state": state_of(next_sync), "problem": reason_without_values(next_sync)}
     return {
         "kind": "explore",
         "state": "ok",
@@ -59,26 +57,11 @@ def explore_report(
     }
 
 
-@dataclass(frozen=True, repr=False)
-class NextSync:
-    """The outcome of a dry run: its report, or that of its failure."""
-
-    report: RunReport | None
-    failure: dict[str, Any] = field(default_factory=dict)
-    reason: str = ""
-
-    def _repr_html_(self) -> str:
-        return report_html(self.report or self.failure)
-
-    def __repr__(self) -> str:
-        return self.report.text() if self.report else str(self.failure["message"])
-
-
-def dry_run_next_sync(view: View) -> NextSync:
-    """Count what the next sync would write; it reads the changed files as the sync would, and writes nothing."""
+def dry_run_next_sync(view: View) -> RunReport | IcecdcError:
+    """Return what the next sync would write, or its error; it reads as the sync would, and writes nothing."""
     # A dry run is no sync, so it leaves neither metrics nor a report of one.
     config = view.config.job_config(dry_run=True, metrics_folder="", metrics_url="", report_path="")
     try:
-        return NextSync(sync_changes(view.spark, config))
+        return sync_changes(view.spark, config)
     except IcecdcError as error:
-        return NextSync(None, failure_of(error) or failure_report(error, {}), reason_without_values(error))
+        return error.with_traceback(None)

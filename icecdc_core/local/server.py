@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import re
 import shutil
 import socket
@@ -25,8 +26,6 @@ from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
 from icecdc_core.local import watchdog
 from icecdc_core.session.processes import started_at
 
-SMALLEST_DISK_BYTES = 300 * 1024 * 1024
-"""The free room that a server needs at least."""
 _ATTEMPTS = 4
 _KILL_SECONDS = 5.0
 LOGGING = """\
@@ -103,18 +102,16 @@ def start(
 ) -> tuple[str, psutil.Popen, Path]:
     """Start a server and wait until it answers; one that is guarded cannot outlive this process."""
     log = folder / f"{service.name.lower()}.log"
-    guard = [sys.executable, watchdog.__file__, str(folder)] if guarded else []
+    guard = [sys.executable, watchdog.__file__, str(os.getpid()), str(folder)] if guarded else []
     for port in islice(free_ports(service.ports), _ATTEMPTS):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             data.mkdir(parents=True, exist_ok=True)
-            if shutil.disk_usage(data).free < SMALLEST_DISK_BYTES:
-                raise OSError(errno.ENOSPC, "too little room")
             command = service.prepare(folder, data, port)
             with log.open("wb") as output:
                 process = psutil.Popen(
                     [*guard, *command],
-                    stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     start_new_session=True,
@@ -159,8 +156,6 @@ def end(process: psutil.Process, seconds: float = 30.0) -> None:
         except psutil.TimeoutExpired:
             process.kill()
             process.wait(_KILL_SECONDS)
-    if isinstance(process, psutil.Popen) and process.stdin:
-        process.stdin.close()
 
 
 def free_ports(ports: Sequence[int]) -> Iterator[int]:

@@ -7,7 +7,6 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from urllib.request import Request, urlopen
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.logs import event
-from icecdc_core.reporting.exit_states import reason_without_values
+from icecdc_core.reporting.exit_states import reason_without_values, utc_now
 from icecdc_core.secrets import mask_secrets, shorten
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Lineage:
     """
 
     def __init__(self, run: JobRun[SyncConfig]) -> None:
-        self._run, self._started_at = run, _now()
+        self._run, self._started_at = run, utc_now()
         self._has_begun = self._is_away = False
 
     def begin(self) -> None:
@@ -76,7 +75,7 @@ class Lineage:
         if error is not None or self._has_begun or not self._run.config.polls:
             self.begin()
             failed = "FAIL" if isinstance(error, Exception) else "ABORT"
-            self._send("COMPLETE" if error is None else failed, _now(), facts, error)
+            self._send("COMPLETE" if error is None else failed, utc_now(), facts, error)
 
     def _send(self, state: str, at: str, facts: Mapping[str, Any], error: BaseException | None = None) -> None:
         run, config, source = self._run, self._run.config, self._run.opened_source
@@ -125,7 +124,3 @@ def _post(sent: dict[str, Any]) -> bool:
         reason = shorten(mask_secrets(f"{type(error).__name__}: {error}"), 300)
         event(f"cannot reach a monitoring system: OpenLineage: {reason}", logging.WARNING)
         return False
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -35,8 +35,10 @@ from icecdc_core.session.jvm import iceberg_class, java_class
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 AVRO_READER = "org.apache.spark.sql.avro.AvroDataToCatalyst"
-CONNECT = "a Spark Connect session (Spark Connect, Databricks Connect or Databricks serverless compute)"
-BLOCKED = "a cluster that blocks access to Spark's JVM (on Databricks: standard access mode, formerly shared)"
+NO_JVM = (
+    "a session without access to Spark's JVM (Spark Connect, Databricks Connect, Databricks serverless compute, or a "
+    "cluster in standard access mode, formerly shared)"
+)
 _supported: WeakSet[SparkSession] = WeakSet()
 
 
@@ -44,24 +46,18 @@ def require_supported(spark: SparkSession) -> None:
     """Refuse a session that icecdc cannot work in; one that passed is not checked again."""
     if spark in _supported:
         return
-    if found := _unsupported_session(spark):
-        raise unsupported_error(found)
-    _supported.add(spark)
-
-
-def _unsupported_session(spark: SparkSession) -> str:
-    if not isinstance(spark, SparkSession) or ".connect." in type(spark).__module__:
-        return CONNECT
     try:
-        version = str(spark.version)
         loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
         loader.loadClass("java.lang.Object")
+        version = str(spark.version)
     except Py4JNetworkError:
         raise
-    except (Py4JError, PySparkException, AttributeError, TypeError):  # what Databricks raises depends on the release
-        return BLOCKED
+    except (Py4JError, PySparkException, AttributeError, TypeError) as error:  # depends on Databricks' release
+        raise unsupported_error(NO_JVM) from error
     iceberg = str(iceberg_class(spark, "IcebergBuild").version()) if has_class(loader, SPARK_CATALOG) else ""
-    return unsupported_versions(version, iceberg)
+    if found := unsupported_versions(version, iceberg):
+        raise unsupported_error(found)
+    _supported.add(spark)
 
 
 def unsupported_versions(spark: str, iceberg: str) -> str:

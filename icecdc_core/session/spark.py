@@ -24,7 +24,7 @@ from pyspark.sql.utils import is_remote
 
 from icecdc_core.errors import DependencyError
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
-from icecdc_core.session.compat import CONNECT, require_kafka, require_supported, unsupported_error
+from icecdc_core.session.compat import NO_JVM, require_kafka, require_supported, unsupported_error
 from icecdc_core.session.jars import (
     avro_package,
     iceberg_packages,
@@ -73,7 +73,7 @@ def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = F
     running = running_session()
     if running is None:
         if is_remote():  # PySpark would start a session of Spark Connect
-            raise unsupported_error(CONNECT)
+            raise unsupported_error(NO_JVM)
         # Executors write their part of a log on the standard error to the output of the JVM.
         shown = verbose or any(each.log_path == "-" for each in (config, *others))
         with nullcontext() if shown else jvm_output_to_file() as log:

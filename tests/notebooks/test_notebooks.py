@@ -183,7 +183,7 @@ class DescribeTheDatabricksWay:
         config = make_config()
         _create(spark, config.table)
         path = _index_file(config, tmp_path, others=["other"])
-        lists = Dbutils(index_file=str(path), index="")
+        lists = Dbutils(index_file=str(path), index="", list_only="true")
         chosen = {"index_file": str(path), "index": config.index}
 
         names = _as_databricks_would("00_setup.ipynb", lists, spark)

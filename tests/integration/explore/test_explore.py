@@ -14,6 +14,7 @@ from icecdc_core.explore.differences import find_differences
 from icecdc_core.explore.documents import look_up_document, try_query
 from icecdc_core.explore.report import dry_run_next_sync, explore_report
 from icecdc_core.explore.view import open_view, show_time_line
+from icecdc_core.reporting.exit_states import state_of
 from tests.nested_shop import Shop
 
 KINDS = [("1", "copy-on-write"), ("3", "merge-on-read")]
@@ -78,7 +79,7 @@ class DescribeATableAndItsIndex:
         line, sync, differences, document, hits, _ = shown(spark, explore(config))
 
         assert [each["what"] for each in line.entries] == ["main", "", "", "", "the index"]
-        assert (sync.report.upserts, sync.report.deletes, sync.report.snapshots) == (2, 1, 4)
+        assert (sync.upserts, sync.deletes, sync.snapshots) == (2, 1, 4)
         assert (differences.inserts, differences.updates, differences.deletes) == (1, 1, 1)
         old, new = ({"id": 3, "name": name, "email": f"{SECRET}3", "region": "south"} for name in ("n3", "newer"))
         changes = {change.kind: (change.document_id, change.before, change.after) for change in differences.sample}
@@ -148,7 +149,7 @@ class DescribeADocument:
         assert (found.agrees, "is behind the table" in found.verdict) == (False, True)
         assert (found.indexed["language"]["name"], found.rows[0]["language"]["name"]) == ("English", "Anglais")
         assert "rows of 5 other tables, whose changes are not shown here" in found.searched
-        assert (sync.report.upserts, differences.inserts, changes_of(found)) == (3, 4, ["insert"])
+        assert (sync.upserts, differences.inserts, changes_of(found)) == (3, 4, ["insert"])
         (language,) = [each for each in line.nested if each["table"] == shop.table("language")]
         assert (len(line.nested), language["fields"], language["snapshots_behind"]) == (5, "language, original", 1)
         assert f">{language['position_snapshot_id']}<" in text
@@ -241,7 +242,7 @@ class DescribeWhatIsMissing:
         sql("DELETE FROM {t} WHERE id = 3")
         line, sync, differences, document, hits, _ = shown(spark, explore(make_config()))
         assert "nothing was exported" in line._repr_html_()
-        assert (sync.report.strategy, sync.report.upserts) == ("export", 19)
+        assert (sync.strategy, sync.upserts) == ("export", 19)
         assert (differences.deletes, changes_of(document)[0]) == (1, "delete")
         assert (document.agrees, hits.total) == (None, None)
 
@@ -250,7 +251,7 @@ class DescribeWhatIsMissing:
         config = explore(make_config(opensearch_url="http://127.0.0.1:9"))
         line, sync, differences, *_ = shown(spark, config)
         assert "Cannot connect to OpenSearch" in line._repr_html_()
-        assert (sync.failure["state"], differences.inserts) == ("retry", 20)
+        assert (state_of(sync), differences.inserts) == ("retry", 20)
 
     def it_is_said_of_a_table_without_identifier_columns(self, spark, sql, make_config):
         create(sql)
@@ -260,7 +261,7 @@ class DescribeWhatIsMissing:
         _, sync, differences, document, hits, text = shown(spark, explore(config))
         assert (differences.inserts, differences.updates, differences.deletes) == (1, 0, 1)
         assert "has no identifier columns" in document.verdict
-        assert sync.failure["message"].startswith("Table")
+        assert str(sync).startswith("Table")
         assert "never updates" in text
         assert hits.total is not None
 
@@ -269,7 +270,7 @@ class DescribeWhatIsMissing:
         line, sync, differences, document, hits, text = shown(spark, explore(make_config()))
         assert (line.entries, differences.changes, document.document_id, hits.total) == ((), 0, "", None)
         assert "The table has no snapshot yet" in text
-        assert sync.failure == {}
+        assert sync.state == "ok"
 
     def it_is_said_of_history_that_expired(self, spark, sql, make_config, name):
         create(sql)
@@ -283,7 +284,7 @@ class DescribeWhatIsMissing:
         )
         line, sync, differences, document, _, _ = shown(spark, explore(config, document_id="3"))
         assert "has expired" in line._repr_html_()
-        assert (sync.failure["state"], sync.failure["behind_since"] != "") == ("reexport", True)
+        assert (state_of(sync), "FAILED" in sync._repr_html_()) == ("reexport", True)
         assert differences.updates == 1
         assert changes_of(document) == ["update"]
         assert document.searched.startswith("1 snapshots were searched. What happened before them is not known")

@@ -69,5 +69,5 @@ def it_refuses_spark_connect_wherever_a_session_is_given():
     module, found = json.loads(ended.stdout.splitlines()[-1])
     assert module == "pyspark.sql.connect.session"
     assert {name: error for name, (error, _) in found.items() if error != "DependencyError"} == {}
-    assert {name for name, (_, text) in found.items() if "found a Spark Connect session" not in text} == set()
+    assert {name for name, (_, text) in found.items() if "Spark Connect" not in text} == set()
     assert {"export", "validate", "status", "setup", "changes"} <= {*found}

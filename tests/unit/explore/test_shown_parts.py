@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
 
-from icecdc_core.errors import DuplicateIdentifierError
-from icecdc_core.explore import report
-from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import Differences, RowChange, value_text
 from icecdc_core.explore.documents import DocumentView, QueryResult
 from icecdc_core.reporting.tables import Cell
@@ -60,18 +56,6 @@ class DescribeDifferences:
     @pytest.mark.parametrize(("sample", "expected"), [((UPDATE, INSERT), "1"), ((RowChange("", {}, {}), INSERT), "2")])
     def it_has_a_changed_document_with_an_id_as_the_example(self, sample, expected):
         assert (Differences(sample=sample).example_id, Differences().example_id) == (expected, "")
-
-
-class DescribeTheNextSync:
-    def it_has_no_value_of_a_row_in_the_report(self, monkeypatch):
-        def fails(*_):
-            raise DuplicateIdentifierError("2 rows share jane", remedy="remove one")
-
-        monkeypatch.setattr(report, "sync_changes", fails)
-        config = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
-        found = report.dry_run_next_sync(SimpleNamespace(spark=None, config=config))
-        assert ("jane" in found._repr_html_(), "FAILED" in found._repr_html_()) == (True, True)
-        assert (found.failure["state"], "jane" in found.reason) == ("data", False)
 
 
 class DescribeADocument:

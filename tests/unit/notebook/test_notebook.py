@@ -190,28 +190,17 @@ class DescribeReadParametersWithAnIndexFile:
 
 
 class DescribeListIndexes:
-    def it_gives_the_names_to_the_job_and_ends_the_notebook(self, index_file, capsys):
-        dbutils = Dbutils(index_file=index_file, index="")
+    def it_gives_the_names_to_the_job_and_ends_the_notebook(self, index_file):
+        dbutils = Dbutils(index_file=index_file, index="", list_only="true")
         with pytest.raises(NotebookExit) as caught:
             list_indexes(_namespace(CELL, dbutils=dbutils))
         assert json.loads(str(caught.value)) == ["films", "orders"]
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films", "orders"]'}
-        assert "has the indexes films, orders; set index" in capsys.readouterr().out
-
-    def it_goes_on_with_the_only_index_unless_a_job_asks_for_the_list(self, index_file):
-        Path(index_file).write_text("indexes: {films: {table: lake.shop.film, opensearch_url: 'https://s:1'}}")
-        dbutils = Dbutils(index_file=index_file)
-        namespace = _namespace(CELL, dbutils=dbutils)
-        list_indexes(namespace)
-        assert dbutils.jobs.taskValues.texts == {"indexes": '["films"]'}
-        assert read_parameters(namespace).index == "films"
-        with pytest.raises(NotebookExit, match="films"):
-            list_indexes(_namespace(CELL, dbutils=Dbutils(index_file=index_file, index="", list_only="true")))
 
     @pytest.mark.parametrize("passed", [{"index": "films"}, {"index_file": ""}])
     def it_refuses_a_list_that_it_cannot_give(self, index_file, passed):
         dbutils = Dbutils(**{"index_file": index_file, "list_only": "true", **passed})
-        with pytest.raises(ConfigError, match=r"needs index_file and no index \[list_only="):
+        with pytest.raises(ConfigError, match=r"list_only: needs index_file and no index"):
             list_indexes(_namespace(CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
 
@@ -225,10 +214,11 @@ class DescribeListIndexes:
     def it_checks_all_indexes_with_what_the_job_passes(self, index_file):
         text = "defaults: {opensearch_password: env:P}\nindexes: {a: {table: l.n.a}, b: {table: l.n.b}}"
         Path(index_file).write_text(text)
+        given = {"index_file": index_file, "list_only": "true"}
         with pytest.raises(ConfigError, match="opensearch_username: missing"):
-            list_indexes(_namespace(CELL, dbutils=Dbutils(index_file=index_file)))
+            list_indexes(_namespace(CELL, dbutils=Dbutils(**given)))
         with pytest.raises(NotebookExit):
-            list_indexes(_namespace(CELL, dbutils=Dbutils(index_file=index_file, opensearch_username="u")))
+            list_indexes(_namespace(CELL, dbutils=Dbutils(**given, opensearch_username="u")))
 
 
 class DescribeWidgetText:

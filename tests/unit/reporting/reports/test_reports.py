@@ -12,35 +12,10 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.counts import COUNTERS, Counts
 from icecdc_core.reporting.reports import RunReport, ValidationReport, write_report
 
-SYNC = RunReport(
-    kind="sync",
-    table="lake.demo.flights",
-    index="flights",
-    from_snapshot_id=3051729675574597004,
-    to_snapshot_id=8924558786060583479,
-    strategy="file diff",
-    upserts=5200,
-    deletes=8255,
-    carryovers_removed=890_000,
-    seconds=12.34,
-    snapshots=6,
-    stage_seconds={"plan": 0.4, "read": 6.0, "write": 4.1},
-)
-DIFFERENT = ValidationReport(
-    ok=False,
-    source_rows=10,
-    index_documents=9,
-    missing=2,
-    extra=1,
-    stale=1,
-    missing_ids=["a", "b"],
-    extra_ids=["x"],
-    stale_ids=["c"],
-    table="lake.demo.flights",
-    index="flights",
-    snapshot_id=7,
-    stage_seconds={"compare": 1.5},
-)
+SYNC = RunReport("sync", "lake.demo.flights", "flights", 3051729675574597004, 8924558786060583479, seconds=12.34)
+SYNC = replace(SYNC, upserts=5200, carryovers_removed=890_000, stage_seconds={"plan": 0.4, "write": 4.1})
+IDS = {"missing": 2, "extra": 1, "stale": 1, "missing_ids": ["a", "b"], "extra_ids": ["x"], "stale_ids": ["c"]}
+DIFFERENT = ValidationReport(False, 10, 9, **IDS, table="lake.demo.flights", index="flights", snapshot_id=7)
 
 
 class DescribeReports:
