@@ -10,7 +10,6 @@ import icecdc_core.__main__ as command_line
 from icecdc_core import session
 from icecdc_core.cli import COMMANDS, parse
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.sync import StatusConfig
 from icecdc_core.errors import IcecdcError
 
 GIVEN = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
@@ -169,11 +168,6 @@ class DescribeOptions:
         assert command_line.main([], "icecdc") == 2
         lines = capsys.readouterr().out.splitlines()
         assert {*COMMANDS, "services"} <= {line.split()[0] for line in lines if line.startswith("  ")}
-
-    def it_needs_no_table_for_a_status(self):
-        config, named = StatusConfig(opensearch_url="http://127.0.0.1:9"), StatusConfig(table="pond.ns.t")
-        assert (config.catalog, config.subject) == ("lake", {"table": "", "index": ""})
-        assert (named.catalog, named.subject) == ("pond", {"table": "pond.ns.t", "index": "t"})
 
 
 class DescribeAFailure:

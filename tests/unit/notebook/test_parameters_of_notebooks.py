@@ -1,4 +1,4 @@
-"""Every parameter can be passed to the shipped notebooks, and their cell has the ones that matter."""
+"""Every parameter can be passed to the shipped notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.notebook import INDEX_FILE, OPTIONS, read_parameters
+from icecdc_core.notebook import read_parameters
 from tests.dbutils import Dbutils
 from tests.parameter_values import NEEDED, OTHER, WITH
 
@@ -46,13 +46,3 @@ class DescribeTheParametersOfANotebook:
             optional = read(parameterize_notebook(deepcopy(loaded), {"options": json.dumps(given)}), kind)
             assert {getattr(each, name) == expected for each in (passed, typed, optional)} == {True}
             assert expected != kind.model_fields[name].get_default(call_default_factory=True)
-
-    def it_has_a_cell_that_a_person_fills_in(self, notebook, kind):
-        from papermill.inspection import _infer_parameters
-        from papermill.iorw import load_notebook_node
-
-        node = load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
-        listed = {parameter.name: parameter for parameter in _infer_parameters(node)}
-        own = {OPTIONS} if kind is IngestConfig else {OPTIONS, INDEX_FILE}
-        assert (listed.keys() - own <= kind.model_fields.keys(), len(listed) <= 8) == (True, True)
-        assert {parameter.default for parameter in listed.values()} == {'""'}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -108,17 +106,3 @@ class DescribeMetrics:
             for sample in family.samples
         }
         assert (gauges_of(telemetry), len(expected) > 10) == (expected, True)
-
-
-class DescribeWithoutConfiguration:
-    def it_imports_nothing(self):
-        code = """
-import sys
-import icecdc_core, icecdc_core.jobs.sync, icecdc_core.ingest
-from tests.unit.reporting.monitoring.test_telemetry import run, without_spark
-without_spark(type("Patch", (), {"setattr": staticmethod(setattr)}))
-run()
-print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
-"""
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert result.stdout == "[]\n"
