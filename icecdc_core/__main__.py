@@ -23,7 +23,7 @@ from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError, IcecdcError
-from icecdc_core.reporting.exit_states import exit_code, failure_of, failure_report, state_of
+from icecdc_core.reporting.exit_states import EXIT_STATES, failure_of, failure_report, state_of
 from icecdc_core.reporting.progress import activity, hidden, print_line
 from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_page, write_report
 from icecdc_core.secrets import mask_secrets
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         print(f"icecdc {installed_version('icecdc')}" if listed == ["--version"] else help_text())  # noqa: T201
         if listed:
             raise SystemExit(0)
-        return exit_code("config")
+        return EXIT_STATES["config"].code
     as_json = program != _CONSOLE or "--json" in listed
     begin, request = time.monotonic(), Request()
     known = next((name for name in listed[:1] if name in COMMANDS), None)
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     if not as_json and sys.stderr and sys.stderr.isatty():
         start = f", {facts['spark_seconds']:.1f} s of them to start Spark" if "spark_seconds" in facts else ""
         print_line(f"{time.monotonic() - begin:.1f} s in all{start}", sys.stderr)
-    return exit_code(state)
+    return EXIT_STATES[state].code
 
 
 def _one(request: Request, facts: dict[str, Any]) -> Report:

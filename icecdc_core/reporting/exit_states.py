@@ -77,11 +77,6 @@ def state_of(error: BaseException | None) -> str:
     return next((_STATES[name] for name in names if name in _STATES), "failed")
 
 
-def exit_code(state: str) -> int:
-    """The exit code of a state."""
-    return EXIT_STATES[state].code
-
-
 def utc_now() -> str:
     """Return the time as ISO text in UTC, in seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -110,7 +105,7 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
     return {
         **known,
         "state": state,
-        "exit_code": exit_code(state),
+        "exit_code": EXIT_STATES[state].code,
         "error": type(error).__name__,
         "message": text,
         "remedy": remedy or "; ".join(remedies) or EXIT_STATES[state].action,

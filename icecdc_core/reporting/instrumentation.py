@@ -15,8 +15,8 @@ from icecdc_core.changes.steps import snapshots_between
 from icecdc_core.errors import CARD, ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.card import card_html, failure_card
-from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
-from icecdc_core.reporting.lineage import lineage_of
+from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of, utc_now
+from icecdc_core.reporting.lineage import send_lineage
 from icecdc_core.reporting.metrics import RunMetrics, push_metrics, write_metrics
 from icecdc_core.reporting.progress import activity
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, make_folder, write_report
@@ -73,12 +73,11 @@ class JobRun(Generic[C]):
         self._facts: dict[str, Any] = {**self._identity, "stage": "start"}
         self._finished: Report | None = None
         self._clock = clock
-        self._started_at = clock()
+        self._started_at, self.began_at = clock(), utc_now()
         self._resources = ExitStack()
         self.is_endless = getattr(config, "trigger", "") == "continuous"
         self._traced: dict[str, Any] = {}
         self._trace: Any = None
-        self._lineage = lineage_of(self)
 
     def __enter__(self) -> Self:
         self._resources.enter_context(logging_to(self.config.log_path))
@@ -114,8 +113,7 @@ class JobRun(Generic[C]):
             self._traced.update(self._facts)
             if error is not None or self._finished is not None:
                 publish_run_metrics(RunMetrics(self._facts, time.time()), self.config)
-            if self._lineage is not None:
-                self._lineage.ended(self._facts, error)
+            send_lineage(self, self._facts, error)
         finally:
             self._resources.__exit__(kind, error, trace)
 
@@ -152,8 +150,6 @@ class JobRun(Generic[C]):
         """Time a stage, and show on a terminal what it does; its seconds are added to earlier ones of that name."""
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
-        if self._lineage is not None and name != "check":
-            self._lineage.begin()
 
         def shown() -> str:
             what = doing() if callable(doing) else doing or _DOING.get(name, name)

@@ -47,63 +47,48 @@ def index_namespace(opensearch_url: str) -> str:
     return f"opensearch://{host}:{url.port or _DEFAULT_PORTS.get(url.scheme, 9200)}"
 
 
-def lineage_of(run: JobRun[Any]) -> Lineage | None:
-    """The lineage of a run from tables to an index, if the environment names a server for it."""
-    is_off = os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
-    is_wanted = os.environ.get("OPENLINEAGE_URL") and not is_off and isinstance(run.config, SyncConfig)
-    return Lineage(run) if is_wanted else None
-
-
-class Lineage:
-    """The events of one run: START once it works and its table is known, then COMPLETE, FAIL or ABORT.
+def send_lineage(run: JobRun[Any], facts: Mapping[str, Any], error: BaseException | None) -> None:
+    """Send the start and the end of a run from tables to an index, if the environment names a server.
 
     A poll that finds nothing sends nothing. A server that is away does not fail a run, nor delay it for long.
     """
+    is_off = os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
+    if not os.environ.get("OPENLINEAGE_URL") or is_off or not isinstance(run.config, SyncConfig):
+        return
+    if error is None and run.config.polls and not run.stage_seconds.keys() - {"check"}:
+        return
+    ended = "COMPLETE" if error is None else "FAIL" if isinstance(error, Exception) else "ABORT"
+    if _post(_event(run, run.config, "START", run.began_at, {}, None)):
+        _post(_event(run, run.config, ended, utc_now(), facts, error))
 
-    def __init__(self, run: JobRun[SyncConfig]) -> None:
-        self._run, self._started_at = run, utc_now()
-        self._has_begun = self._is_away = False
 
-    def begin(self) -> None:
-        """Send START, if it was not sent."""
-        if not self._has_begun:
-            self._has_begun = True
-            self._send("START", self._started_at, {})
-
-    def ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """Send how the run ended."""
-        if error is not None or self._has_begun or not self._run.config.polls:
-            self.begin()
-            failed = "FAIL" if isinstance(error, Exception) else "ABORT"
-            self._send("COMPLETE" if error is None else failed, utc_now(), facts, error)
-
-    def _send(self, state: str, at: str, facts: Mapping[str, Any], error: BaseException | None = None) -> None:
-        run, config, source = self._run, self._run.config, self._run.opened_source
-        index = {"namespace": index_namespace(config.opensearch_url), "name": config.index}
-        read: list[dict[str, Any]] = [index] if run.job == "validate" else []
-        if source is not None:
-            namespace, name = table_name(source.metadata.location)
-            version = facts.get("to_snapshot_id") or facts.get("snapshot_id") or source.head
-            facet = _facet("DatasetVersionDatasetFacet", datasetVersion=str(version))
-            read.insert(0, {"namespace": namespace, "name": name, "facets": {"version": facet} if version else {}})
-        only_reads = config.dry_run or (run.job == "validate" and not facts.get("repaired"))
-        space = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
-        about = {}
-        if len(parent := os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)) == 3:
-            of_run, of_job = {"runId": parent[2]}, {"namespace": parent[0], "name": parent[1]}
-            about["parent"] = _facet("ParentRunFacet", run=of_run, job=of_job)
-        if error is not None:
-            message = reason_without_values(error)
-            about["errorMessage"] = _facet("ErrorMessageRunFacet", message=message, programmingLanguage="python")
-        sent: dict[str, Any] = {
-            **{"eventType": state, "eventTime": at, "producer": _PRODUCER},
-            "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
-            "run": {"runId": str(uuid.UUID(run.run_id)), "facets": about},
-            "job": {"namespace": space, "name": f"icecdc.{run.job}.{config.index}"},
-            **{"inputs": read, "outputs": [] if only_reads else [index]},
-        }
-        if not self._is_away:
-            self._is_away = not _post(sent)
+def _event(
+    run: JobRun[Any], config: SyncConfig, state: str, at: str, facts: Mapping[str, Any], error: BaseException | None
+) -> dict[str, Any]:
+    source = run.opened_source
+    index = {"namespace": index_namespace(config.opensearch_url), "name": config.index}
+    read: list[dict[str, Any]] = [index] if run.job == "validate" else []
+    if source is not None:
+        namespace, name = table_name(source.metadata.location)
+        version = facts.get("to_snapshot_id") or facts.get("snapshot_id") or source.head
+        facet = _facet("DatasetVersionDatasetFacet", datasetVersion=str(version))
+        read.insert(0, {"namespace": namespace, "name": name, "facets": {"version": facet} if version else {}})
+    only_reads = config.dry_run or (run.job == "validate" and not facts.get("repaired"))
+    space = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
+    about = {}
+    if len(parent := os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)) == 3:
+        of_run, of_job = {"runId": parent[2]}, {"namespace": parent[0], "name": parent[1]}
+        about["parent"] = _facet("ParentRunFacet", run=of_run, job=of_job)
+    if error is not None:
+        message = reason_without_values(error)
+        about["errorMessage"] = _facet("ErrorMessageRunFacet", message=message, programmingLanguage="python")
+    return {
+        **{"eventType": state, "eventTime": at, "producer": _PRODUCER},
+        "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
+        "run": {"runId": str(uuid.UUID(run.run_id)), "facets": about},
+        "job": {"namespace": space, "name": f"icecdc.{run.job}.{config.index}"},
+        **{"inputs": read, "outputs": [] if only_reads else [index]},
+    }
 
 
 def _facet(kind: str, **values: Any) -> dict[str, Any]:

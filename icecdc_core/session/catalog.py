@@ -32,7 +32,7 @@ def catalog_settings(config: ParameterModel) -> dict[str, str]:
     properties = {"cache-enabled": "false", **properties}
     settings = {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
     given = config.resolved_spark_conf()
-    return settings | {key: value for key, value in given.items() if is_catalog_setting(config, key)}
+    return settings | {key: value for key, value in given.items() if f"{key}.".startswith(f"{prefix}.")}
 
 
 def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
@@ -74,11 +74,6 @@ def catalog_prefix(config: ParameterModel) -> str:
     return f"spark.sql.catalog.{config.catalog}"
 
 
-def is_catalog_setting(config: ParameterModel, key: str) -> bool:
-    """Whether a Spark setting belongs to the catalog."""
-    return key == catalog_prefix(config) or key.startswith(f"{catalog_prefix(config)}.")
-
-
 def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
     """Put the catalog into the session if it has none of that name; refuse another one, which Spark never replaces."""
     if spark.conf.get(catalog_prefix(config), None) is not None:
@@ -91,7 +86,7 @@ def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
 def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
     """Refuse a session whose catalog is not the one that the parameters describe; it may have further settings."""
     prefix = catalog_prefix(config)
-    compared = {key for key in config.spark_conf if is_catalog_setting(config, key)}
+    compared = {key for key in config.spark_conf if f"{key}.".startswith(f"{prefix}.")}
     if config.catalog_properties:
         compared |= {f"{prefix}.{key}" for key in ("type", "uri", "warehouse", "prefix", *config.catalog_properties)}
     elif config.warehouse:
