@@ -104,6 +104,5 @@ def _span(span: Any) -> SimpleNamespace:
         failed=span.status.status_code.name == "ERROR",
         status=span.status.description,
         events=len(span.events),
-        links=[f"{link.context.trace_id:032x}" for link in span.links],
         raw=span.to_json(),
     )

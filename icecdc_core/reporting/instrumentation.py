@@ -170,7 +170,8 @@ class JobRun(Generic[C]):
 
         In a run without a natural end it is a trace of its own.
         """
-        with span("batch", {"icecdc.batch": number}, self._trace, own_trace=self.is_endless) as facts:
+        attributes = {"icecdc.batch": number, "icecdc.run_id": self.run_id}
+        with span("batch", attributes, None if self.is_endless else self._trace) as facts:
             yield facts
 
     def _failed(self, error: BaseException) -> None:

@@ -24,23 +24,19 @@ def is_loaded() -> bool:
 
 
 @contextmanager
-def span(
-    name: str, attributes: Mapping[str, Any] | None = None, parent: Any = None, own_trace: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Open a span; yields a mapping for what is known when it ends. With ``own_trace`` it only links to its parent."""
+def span(name: str, attributes: Mapping[str, Any] | None = None, parent: Any = None) -> Iterator[dict[str, Any]]:
+    """Open a span; yields a mapping for what is known when it ends."""
     facts: dict[str, Any] = {}
     if not is_loaded():
         yield facts
         return
     from opentelemetry import trace
-    from opentelemetry.context import Context
 
     tracer = trace.get_tracer_provider().get_tracer("icecdc", installed_version("icecdc"))
     with tracer.start_as_current_span(
         name,
-        Context() if own_trace else parent,
+        parent,
         attributes=dict(attributes or {}),
-        links=[trace.Link(trace.get_current_span(parent).get_span_context())] if own_trace else None,
         record_exception=False,
         set_status_on_exception=False,
     ) as opened:
