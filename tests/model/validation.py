@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tests.model.tlc import default_constants, run_module
 from tests.model.translation import NONE, Trace
 
-# Traces of one start of TLC: Java needs a second to start, and TLC takes no trace that is too long to read.
-_TOGETHER = 50
 _MANY = 1_000_000
 _NEXT = re.compile(r'^<<"next", (\d+), (\d+)>>', re.MULTILINE)
 
@@ -29,17 +27,7 @@ class Verdict:
 
 
 def validate(traces: Sequence[Trace]) -> list[Verdict]:
-    """Return the verdict on each trace."""
-    verdicts: dict[int, Verdict] = {}
-    ordered = sorted(range(len(traces)), key=lambda number: traces[number].ids)
-    for begin in range(0, len(ordered), _TOGETHER):
-        numbers = ordered[begin : begin + _TOGETHER]
-        for number, verdict in zip(numbers, _validate([traces[number] for number in numbers]), strict=True):
-            verdicts[number] = verdict
-    return [verdicts[number] for number in range(len(traces))]
-
-
-def _validate(traces: Sequence[Trace]) -> list[Verdict]:
+    """Return the verdict on each trace, of one start of TLC."""
     output = run_module("Trace", _configuration(traces), is_short=True, TraceData=_data(traces))
     if "No error has been found" not in output:
         raise RuntimeError(f"TLC gave no verdict on the traces:\n{_NEXT.sub('', output).strip()}")

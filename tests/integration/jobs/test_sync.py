@@ -10,24 +10,15 @@ from icecdc_core.errors import IdentifierColumnsError
 
 pytestmark = pytest.mark.usefixtures("sql", "compiled_plans")
 
-CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, amount DECIMAL(10, 2), region STRING) USING iceberg
+CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, amount DOUBLE, region STRING) USING iceberg
 PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write')"""
-FILL = """INSERT INTO {t} SELECT id, concat('n', id), CAST(id * 1.5 AS DECIMAL(10, 2)),
+FILL = """INSERT INTO {t} SELECT id, concat('n', id), id * 1.5D,
 element_at(array('north', 'south', 'west'), CAST(id % 3 AS INT) + 1) FROM range(100)"""
 
 
-def table_rows(sql, order="id"):
+def table_rows(sql):
     """The table as documents, made in Python from collected rows."""
-    rows = sql(f"SELECT * FROM {{t}} ORDER BY {order}").collect()
-    return {
-        str(row["id"]): {
-            "id": row["id"],
-            "name": row["name"],
-            "amount": None if row["amount"] is None else str(row["amount"]),
-            "region": row["region"],
-        }
-        for row in rows
-    }
+    return {str(row["id"]): row.asDict() for row in sql("SELECT * FROM {t}").collect()}
 
 
 class DescribeExportTable:

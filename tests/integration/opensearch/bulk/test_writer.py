@@ -8,10 +8,9 @@ import pytest
 
 from icecdc_core.errors import (
     IndexNotFoundError,
-    OpenSearchRequestError,
     OpenSearchUnreachableError,
 )
-from icecdc_core.opensearch.bulk import BulkWriter, write_actions
+from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.exit_states import state_of
 from tests.bulk_writes import write
@@ -58,31 +57,15 @@ def settings(opensearch_url, alias):
     return build
 
 
-def good_answer(*items):
-    return json.dumps({"errors": False, "items": list(items)}, separators=(",", ":"))
-
-
-WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
 # Unusable answers to one index and one delete operation; the unit tests have more.
 NO_ANSWERS = {
-    "too few items": Page(good_answer(WRITTEN)),
+    "too few items": Page('{"errors":false,"items":[{"index":{"status":201}}]}'),
     "another object": Page('{"message":"ok"}'),
     "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
 }
 
 
 class DescribeCounts:
-    def it_counts_a_replay_as_already_applied(self, settings, indexed):
-        write(settings(), index_action(3))
-        actions = [index_action(1), index_action(2), delete_action(3, epoch=2), delete_action(4)]
-        counts, before = [], {}
-        for _ in range(2):
-            result = write(settings(), *actions)
-            counts.append((result.counts.upserts, result.counts.deletes, result.counts.already_applied))
-            before = before or indexed()
-        # The delete of an id that was never seen counts as already applied.
-        assert (counts, indexed(), result.failure) == ([(2, 1, 1), (0, 0, 4)], before, None)
-
     def it_lets_an_upsert_beat_a_delete_of_the_same_batch_in_either_order(self, settings, indexed):
         write(settings(), index_action(1), delete_action(1), delete_action(2), index_action(2))
         assert indexed() == {"1": {"n": 1}, "2": {"n": 2}}
@@ -91,24 +74,6 @@ class DescribeCounts:
         write(settings(), index_action(1, epoch=2, value=20), delete_action(2, epoch=2))
         result = write(settings(), index_action(1, epoch=1, value=10), index_action(2, epoch=1))
         assert (result.counts.already_applied, indexed()) == (2, {"1": {"n": 20}})
-
-    def it_adds_the_counts_of_all_partitions_up(self, spark, settings):
-        actions = spark.createDataFrame([(index_action(n),) for n in range(40)], "action string").repartition(4)
-        result = write_actions(actions, settings(bulk_bytes=200))
-        assert (result.counts.upserts, result.counts.requests > 4, result.counts.bytes) == (
-            40,
-            True,
-            sum(len(index_action(n)) for n in range(40)),
-        )
-
-
-def it_writes_the_other_documents_when_rejections_are_allowed(settings, indexed):
-    result = write(settings(max_rejected_documents=1), index_action(7, value="seven"), index_action(8))
-    assert (result.counts.rejected, [sample["id"] for sample in result.rejected_samples], list(indexed())) == (
-        1,
-        ["7"],
-        ["8"],
-    )
 
 
 class DescribeTrouble:
@@ -148,15 +113,6 @@ class DescribeTrouble:
         with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
         assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
-
-    def it_does_not_retry_a_wrong_request(self, opensearch_url, settings):
-        def wrong(method, path, body):
-            return 400, {"error": {"type": "illegal_argument_exception", "reason": "made by the test"}}
-
-        with loopback_proxy(opensearch_url, trouble=wrong) as proxy:
-            failure = write(settings(proxy.url), index_action(1)).failure
-        assert (type(failure), len(proxy.bulks)) == (OpenSearchRequestError, 1)
-        assert "illegal_argument_exception: made by the test" in str(failure)
 
 
 class DescribeAnUnusableAnswer:
