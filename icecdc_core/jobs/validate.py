@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.jobs.repair import repair_differences, require_repairable
-from icecdc_core.opensearch.checksums import (
-    index_checksums,
-    index_text_checksums,
-    source_checksums,
-    source_text_checksums,
-    texts_are_comparable,
-)
+from icecdc_core.opensearch.checksums import index_checksums, source_checksums, texts_are_comparable
 from icecdc_core.opensearch.index_pages import index_parts
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes
@@ -146,25 +141,23 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
         for name in (position.physical_index, *(name for name, created in position.every_index.items() if created)):
             shards, pit = len(run.client.search_shards(index=name)["shards"]), run.point_in_time(name)
             parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
-            indexes.append((name, name.removeprefix(position.physical_index).removeprefix("-"), pit, parts))
-        by_content = not source.identifier_columns
+            indexes.append((pit, parts, name, name.removeprefix(position.physical_index).removeprefix("-")))
+
+        def compared(schema: StructType | None = None) -> _Comparison:
+            found = (index_checksums(spark, run.config, *index, schema) for index in indexes)
+            sides = source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
+            return _compared(*sides, by_content=not source.identifier_columns)
+
         # The documents of a pipeline have other texts than their rows.
         if not run.config.pipeline_fields and all(
-            texts_are_comparable(run.client, pit, source.schema) for _, _, pit, _ in indexes
+            texts_are_comparable(run.client, pit, source.schema) for pit, *_ in indexes
         ):
-            texts = [
-                index_text_checksums(spark, run.config, pit, parts, name, suffix)
-                for name, suffix, pit, parts in indexes
-            ]
-            found = _compared(source_text_checksums(documents), reduce(DataFrame.unionAll, texts), by_content)
-            if found.all_equal:
-                return found
+            comparison = compared()
+            if comparison.all_equal:
+                return comparison
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
-            found.close()
-        contents = [
-            index_checksums(spark, run.config, source.schema, pit, parts, suffix) for _, suffix, pit, parts in indexes
-        ]
-        return _compared(source_checksums(documents, source.schema), reduce(DataFrame.unionAll, contents), by_content)
+            comparison.close()
+        return compared(source.schema)
 
 
 def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:

@@ -49,11 +49,11 @@ def as_numbers(digests: DataFrame) -> DataFrame:
     )
 
 
-def source_text_checksums(documents: DataFrame) -> DataFrame:
-    return as_numbers(documents.withColumn("digest", F.sha2("doc", 256)).drop("doc"))
+def source_checksums(documents: DataFrame, schema: StructType | None = None) -> DataFrame:
+    """Return the checksums of the table's rows: of their texts, or with a schema of their contents."""
+    if schema is None:
+        return as_numbers(documents.withColumn("digest", F.sha2("doc", 256)).drop("doc"))
 
-
-def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
     def digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_archive_caches()
         digest_of = content_digests(schema)
@@ -73,21 +73,35 @@ def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bo
     return all(list(hit["_source"]) == names for hit in hits)
 
 
-def index_text_checksums(
+def index_checksums(
     spark: SparkSession,
     config: SyncConfig,
     pit: str,
     parts: list[IndexPart],
     index: str,
     suffix: str = "",
+    schema: StructType | None = None,
 ) -> DataFrame:
-    def page(answer: Any) -> Page:
+    """Return the checksums of documents: of their texts, or with a schema of their contents without pipeline fields."""
+
+    def text_page(answer: Any) -> Page:
         if not isinstance(answer, str):
             raise unusable_answer_error("the answer does not end with its hits", answer)
         hits = split_hits(answer, index)
         return [(key, digest, None, place) for key, digest, _, place in hits], hits and orjson.loads(hits[-1][2])
 
-    return as_numbers(read_index(spark, config, pit, parts, page, False, suffix))
+    if schema is None:
+        return as_numbers(read_index(spark, config, pit, parts, text_page, False, suffix))
+    pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
+
+    def content_page(answer: Any) -> Page:
+        hits, rows = answer["hits"]["hits"], []
+        for hit in hits:
+            digest = digest_of(without_fields(hit["_source"], pipeline_fields, schema))
+            rows.append((hit["_id"], digest, hit["_version"], hit.get("_routing")))
+        return rows, hits and hits[-1]["sort"]
+
+    return as_numbers(read_index(spark, config, pit, parts, content_page, True, suffix))
 
 
 def split_hits(answer: str, index: str) -> list[tuple[str, str, str, str | None]]:
@@ -112,33 +126,6 @@ def _unescaped(text: str) -> str:
         return str(orjson.loads(f'"{text}"'))
     except orjson.JSONDecodeError:
         return text  # a hit that was split in the wrong place
-
-
-def index_checksums(
-    spark: SparkSession,
-    config: SyncConfig,
-    schema: StructType,
-    pit: str,
-    parts: list[IndexPart],
-    suffix: str = "",
-) -> DataFrame:
-    """Return the checksums of the contents of an index, without the fields that an ingest pipeline makes."""
-    pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
-
-    def page(answer: Any) -> Page:
-        hits = answer["hits"]["hits"]
-        rows = [
-            (
-                hit["_id"],
-                digest_of(without_fields(hit["_source"], pipeline_fields, schema)),
-                hit["_version"],
-                hit.get("_routing"),
-            )
-            for hit in hits
-        ]
-        return rows, hits and hits[-1]["sort"]
-
-    return as_numbers(read_index(spark, config, pit, parts, page, True, suffix))
 
 
 def content_digests(schema: StructType) -> Callable[[dict[str, Any]], str]:

@@ -8,9 +8,8 @@ from pyspark.sql.types import StructType
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import OpenSearchUnreachableError, TableLockedError
-from icecdc_core.jobs import validate
-from icecdc_core.opensearch import index_pages
-from icecdc_core.opensearch.checksums import index_checksums, index_text_checksums
+from icecdc_core.opensearch import checksums, index_pages
+from icecdc_core.opensearch.checksums import index_checksums
 from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 
@@ -37,7 +36,7 @@ def it_parses_no_document_where_all_texts_are_equal_and_takes_another_way_of_wri
     spark, exported, opensearch, name, monkeypatch
 ):
     with monkeypatch.context() as patched:
-        patched.setattr(validate, "index_checksums", lambda *_: pytest.fail("parses documents"))
+        patched.setattr(checksums, "content_digests", lambda *_: pytest.fail("parses documents"))
         report = validate_table(spark, exported)
     assert (report.ok, report.source_rows, report.index_documents) == (True, 500, 500)
     document = opensearch.get(index=name, id="8")["_source"]
@@ -86,9 +85,8 @@ def it_reads_every_document_in_one_part_of_the_index(
     pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
     parts = index_pages.index_parts(opensearch, pit, shards, parallelism)
     (physical,) = opensearch.indices.get_alias(name=config.index)
-    contents = index_checksums(spark, config, StructType([]), pit, parts)
-    texts = index_text_checksums(spark, config, pit, parts, physical)
-    ids = [sorted(int(row.id) for row in frame.collect()) for frame in (contents, texts)]
+    frames = [index_checksums(spark, config, pit, parts, physical, schema=each) for each in (StructType([]), None)]
+    ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]
     opensearch.delete_pit(body={"pit_id": [pit]})
     assert (ids, len(parts) >= 8) == ([list(range(500))] * 2, True)
 
