@@ -61,14 +61,9 @@ def snapshots_text(snapshot_id: int | None, nested: Mapping[str, int | None]) ->
 
 
 _SAFE = (
-    "No. The table is only read, and the position of the index moves after the last document of a batch is written: "
-    "the next run repeats or resumes what this one began, without loss and without duplicates."
+    "No. What is read stays as it is. Positions and offsets move after what they stand for is written: the next run "
+    "repeats or resumes what this one began, without loss and without duplicates."
 )
-_SAFE_INGEST = (
-    "No. Offsets are committed with the rows of the records below them: the next run reads the other records again, "
-    "and writes each of them once."
-)
-_SAFE_OF = {"ingest": _SAFE_INGEST, "init": "No. The tables are only read."}
 _LOST = (
     "What icecdc wrote is safe. But the topic or the table no longer has everything that was in it, so find out why "
     "before you go on."
@@ -89,7 +84,7 @@ def failure_card(report: Mapping[str, Any]) -> Card:
     facts = [
         ("Failed", when + stage),
         ("Since", f"the index lacks commits since {since}" if since else f"the last run, see {log}"),
-        ("Data at risk", _LOST if state == "lost" else _SAFE_OF.get(job, _SAFE)),
+        ("Data at risk", _LOST if state == "lost" else _SAFE),
         ("What to do", str(report["remedy"])),
         ("Shows more", f"{log}; {report['error']} on the page Errors of the documentation"),
         ("Run id", str(report.get("run_id") or "")),
@@ -98,7 +93,7 @@ def failure_card(report: Mapping[str, Any]) -> Card:
     if message.count("Remedy: ") == 1:  # which stands below
         message = message.partition(" Remedy: ")[0]
     what = f"{report['error']}: {message} (exit code {report['exit_code']}: {EXIT_STATES[state].meaning})"
-    next_job = job if job in _SAFE_OF else _NEXT.get(state, job)
+    next_job = job if job in ("ingest", "init") else _NEXT.get(state, job)
     word = NOTHING if state == "locked" else FAILED
     return Card(word, f"{job} of {index or table or '?'}", what, facts, command_for(next_job, table, index))
 

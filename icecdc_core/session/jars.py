@@ -5,7 +5,6 @@ In: the Spark line and the catalog properties. Out: coordinates for Spark, or pa
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -24,7 +23,7 @@ from importlib import resources
 from pathlib import Path
 
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import DependencyError, DiskFullError, DownloadError
+from icecdc_core.errors import DependencyError, DownloadError
 
 MAVEN_VARIABLE = "ICECDC_MAVEN_URL"
 _MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
@@ -74,18 +73,11 @@ def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
                 _fetch(jars, folder)
             _check(jars, folder)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(
-                "No room left for the jars of the embedded service (about 120 MB while fetching)",
-                subject="folder",
-                value=str(cache),
-                remedy="free some space, or set XDG_CACHE_HOME to a folder on another disk",
-            ) from error
         raise DownloadError(
             f"The cache folder cannot be used: {error}",
             subject="folder",
             value=str(cache),
-            remedy="make it writable, or set XDG_CACHE_HOME to a folder that is",
+            remedy="free some space and make it writable, or set XDG_CACHE_HOME to another folder",
         ) from error
     return [folder / jar.file_name for jar in jars]
 
