@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core import sync_changes
 from icecdc_core.errors import DuplicateIdentifierError
 from tests.exported_tables import exported_table
 from tests.monitoring_receivers import events_of, gauges_of, receiver, set_up_telemetry, spans_of
@@ -87,23 +87,6 @@ class DescribeTraces:
         assert message.startswith("DuplicateIdentifierError: rows or documents cannot be indexed")
         assert not any(b"secret@" in body or b"sharing" in body for _, _, body in watched.posts)
         assert not any("secret@" in span.raw or "sharing" in span.raw for span in spans_of(watched.telemetry))
-
-    def it_covers_export_validation_repair_and_replay(self, spark, sql, opensearch, exported, watched):
-        export_table(spark, exported)
-        opensearch.delete(index=exported.index, id="2", params={"refresh": "true"})
-        validate_table(spark, exported)
-        validate_table(spark, exported.replace(repair=True))
-        replay_dead_letters(spark, exported)
-        runs = [span for span in spans_of(watched.telemetry) if not span.parent]
-        found = [(span.name, span.attributes["icecdc.state"], span.failed) for span in runs]
-        assert found == [
-            ("icecdc export", "ok", False),
-            ("icecdc validate", "differs", True),
-            ("icecdc validate", "ok", False),
-            ("icecdc replay", "ok", False),
-        ]
-        assert runs[2].attributes["icecdc.repaired"] == 1
-        spark.sql("DROP TABLE IF EXISTS lake.ns.icecdc_dead_letters")
 
 
 class DescribeLineage:
