@@ -23,32 +23,19 @@ Text = Annotated[str, BeforeValidator(_as_text)]
 class ExploreConfig(SyncConfig):
     """The parameters of an index, and what to look at; nothing is written, whatever they say."""
 
-    from_snapshot: Text = Field(
-        default="",
-        description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first) or -1, "
-        "-2 and so on to count back from current. Default: position; if that is current, before the newest change.",
-    )
-    to_snapshot: Text = Field(
-        default="",
-        description="Snapshot with the changes: as from_snapshot, or current. Default: current.",
-    )
-    document_id: Text = Field(
-        default="",
-        description="The _id of the document to look up. Default: one that changed.",
-    )
-    query: Text = Field(
-        default="",
-        description="Query to try: a query string, or an OpenSearch query as JSON. Default: all documents.",
-    )
-    sample_rows: int = Field(
-        default=20, ge=1, le=1000, description="Changes and documents to show at most (1 to 1000)."
-    )
-    max_snapshots: int = Field(
-        default=25,
-        ge=1,
-        le=500,
-        description="Newest snapshots to show, and to search for a document's history (1 to 500).",
-    )
+    from_snapshot: Text = ""
+    """Snapshot before the changes: an id, a branch or tag, position, earliest (before the first) or -1, -2 and so on to
+    count back from current. Default: position; if that is current, before the newest change."""
+    to_snapshot: Text = ""
+    """Snapshot with the changes: as from_snapshot, or current. Default: current."""
+    document_id: Text = ""
+    """The _id of the document to look up. Default: one that changed."""
+    query: Text = ""
+    """Query to try: a query string, or an OpenSearch query as JSON. Default: all documents."""
+    sample_rows: Annotated[int, Field(ge=1, le=1000)] = 20
+    """Changes and documents to show at most (1 to 1000)."""
+    max_snapshots: Annotated[int, Field(ge=1, le=500)] = 25
+    """Newest snapshots to show, and to search for a document's history (1 to 500)."""
 
     def job_config(self, **changes: Any) -> SyncConfig:
         """The parameters of a job on this index."""
