@@ -78,12 +78,12 @@ class DescribeATerminal:
         code, parts, shown, stays = run_on_terminal("sync", "--file", str(changed))
         assert code == 0, shown
         first = parts[0][1]
-        assert "starting Spark (00:00)" in first
+        assert "starting Spark (0:00:00)" in first
         found = [text for text in ("reading 2 snapshots", "comparing 599 rows", "of 41 documents") if text in shown]
         assert (len(found), NOISE.findall(shown)) == (3, []), shown
-        # What it did is gone in the end; the bar, the poll, the report and the time stay.
+        # What it did is gone in the end; the count, the poll, the report and the time stay.
         assert [bool(re.search("reading|comparing|starting", line)) for line in stays[:-1]] == [False] * len(stays[:-1])
-        assert any(re.fullmatch(r"Syncing .*100% .*41 of 41 documents .*/s\]", line) for line in stays), stays
+        assert any(re.fullmatch(r"Syncing .*100%, 41 of 41 documents .*left\]", line) for line in stays), stays
         assert re.fullmatch(r"[\d.]+ s in all, [\d.]+ s of them to start Spark", stays[-1])
 
 
