@@ -77,7 +77,7 @@ def metrics_page() -> str:
         for sample in family.samples:
             for name in set(sample.labels) - {"icecdc_job", "job", "table", "index"}:
                 labels[family.name].add(f'{name}="{"..." if name == "stage" else sample.labels[name]}"')
-    rows = [(f"`{name}`", text, _codes(labels[name])) for name, text in METRICS.items()]
+    rows = [(f"`{name}`", text, _codes(labels[name])) for name, (_, text) in METRICS.items()]
     lines = ["# Metrics", ""]
     lines += ["All metrics are gauges of the last run, with the labels `table`, `index`, `job` and `icecdc_job`.", ""]
     return _text([*lines, *_table(("Metric", "What it says", "More labels"), rows)])

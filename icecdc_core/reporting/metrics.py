@@ -16,33 +16,33 @@ from prometheus_client.parser import text_string_to_metric_families
 from icecdc_core.reporting.exit_states import EXIT_STATES
 
 METRICS = {
-    "icecdc_run_timestamp_seconds": "When the last run ended.",
-    "icecdc_success_timestamp_seconds": "When a run last succeeded.",
-    "icecdc_run_success": "Whether the last run succeeded.",
-    "icecdc_run_state": "How the last run ended. A run that found the index locked publishes only this metric.",
-    "icecdc_run_seconds": "How long the last run took.",
-    "icecdc_stage_seconds": "How long each stage of the last run took.",
-    "icecdc_lag_snapshots": "Snapshots the index was behind, at the start and at the end of the run.",
-    "icecdc_lag_seconds": "Age of the oldest commit that the index lacked, at the start and at the end of the run.",
-    "icecdc_target_lag_seconds": "The target lag of a polling run.",
-    "icecdc_lag_achieved_seconds": "Longest time from a commit until it was searchable, in the last poll with commits.",
-    "icecdc_target_lag_kept_seconds": "How long the polling run has kept its target lag.",
-    "icecdc_target_lag_missed_seconds": "How long the polling run has missed its target lag.",
-    "icecdc_documents": "Documents by result: upserts, deletes, already_applied, rejected.",
-    "icecdc_carryovers": "Unchanged rows of rewritten files that were found and not sent.",
-    "icecdc_snapshots": "Snapshots in the range that was read.",
-    "icecdc_bulk_requests": "Bulk requests sent.",
-    "icecdc_bulk_retries": "Bulk requests that were retried.",
-    "icecdc_bulk_bytes": "Bytes of the bulk requests, without retries.",
-    "icecdc_rows_compared": "Rows of the table that a validation compared.",
-    "icecdc_differences": "Differences found by a validation: missing, extra, stale.",
-    "icecdc_ingest_records": "Records that an ingest read.",
-    "icecdc_ingest_rows": "Rows that an ingest wrote.",
-    "icecdc_ingest_dead_letters": "Records that an ingest could not route or parse.",
-    "icecdc_ingest_tables_behind": "Tables that an ingest could not write.",
-    "icecdc_ingest_complete_through_timestamp_seconds": "Time up to which the tables of an ingest are complete.",
+    "icecdc_run_timestamp_seconds": ("", "When the last run ended."),
+    "icecdc_success_timestamp_seconds": ("", "When a run last succeeded."),
+    "icecdc_run_success": ("", "Whether the last run succeeded."),
+    "icecdc_run_state": ("", "How the last run ended. A run that found the index locked publishes only this metric."),
+    "icecdc_run_seconds": ("seconds", "How long the last run took."),
+    "icecdc_stage_seconds": ("", "How long each stage of the last run took."),
+    "icecdc_lag_snapshots": ("", "Snapshots the index was behind, at the start and at the end of the run."),
+    "icecdc_lag_seconds": ("", "Age of the oldest commit that the index lacked, at the start and end of the run."),
+    "icecdc_target_lag_seconds": ("target_lag", "The target lag of a polling run."),
+    "icecdc_lag_achieved_seconds": ("lag_achieved", "Longest time until a commit was searchable, in the last poll."),
+    "icecdc_target_lag_kept_seconds": ("target_lag_kept", "How long the polling run has kept its target lag."),
+    "icecdc_target_lag_missed_seconds": ("target_lag_missed", "How long the polling run has missed its target lag."),
+    "icecdc_documents": ("", "Documents by result: upserts, deletes, already_applied, rejected."),
+    "icecdc_carryovers": ("carryovers_removed", "Unchanged rows of rewritten files that were found and not sent."),
+    "icecdc_snapshots": ("snapshots", "Snapshots in the range that was read."),
+    "icecdc_bulk_requests": ("requests", "Bulk requests sent."),
+    "icecdc_bulk_retries": ("retries", "Bulk requests that were retried."),
+    "icecdc_bulk_bytes": ("bytes", "Bytes of the bulk requests, without retries."),
+    "icecdc_rows_compared": ("source_rows", "Rows of the table that a validation compared."),
+    "icecdc_differences": ("", "Differences found by a validation: missing, extra, stale."),
+    "icecdc_ingest_records": ("records", "Records that an ingest read."),
+    "icecdc_ingest_rows": ("rows_written", "Rows that an ingest wrote."),
+    "icecdc_ingest_dead_letters": ("dead_letters", "Records that an ingest could not route or parse."),
+    "icecdc_ingest_tables_behind": ("tables_behind", "Tables that an ingest could not write."),
+    "icecdc_ingest_complete_through_timestamp_seconds": ("complete_through", "Time up to which tables are complete."),
 }
-"""Every metric; all are gauges of the last run, labelled with table, index and job.
+"""The fact and the meaning of every metric; all are gauges of the last run, labelled with table, index and job.
 
 Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
 """
@@ -50,24 +50,6 @@ Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job ha
 _PUSH_SECONDS = 10.0
 _RESULTS = ("upserts", "deletes", "already_applied", "rejected")
 _VERDICTS = ("missing", "extra", "stale")
-_PLAIN = {
-    "seconds": "icecdc_run_seconds",
-    "carryovers_removed": "icecdc_carryovers",
-    "snapshots": "icecdc_snapshots",
-    "requests": "icecdc_bulk_requests",
-    "retries": "icecdc_bulk_retries",
-    "bytes": "icecdc_bulk_bytes",
-    "source_rows": "icecdc_rows_compared",
-    "records": "icecdc_ingest_records",
-    "rows_written": "icecdc_ingest_rows",
-    "dead_letters": "icecdc_ingest_dead_letters",
-    "tables_behind": "icecdc_ingest_tables_behind",
-    "target_lag": "icecdc_target_lag_seconds",
-    "lag_achieved": "icecdc_lag_achieved_seconds",
-    "target_lag_kept": "icecdc_target_lag_kept_seconds",
-    "target_lag_missed": "icecdc_target_lag_missed_seconds",
-    "complete_through": "icecdc_ingest_complete_through_timestamp_seconds",
-}
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 """The samples of each metric: its own labels and the value."""
@@ -83,7 +65,7 @@ class RunMetrics:
     def collect(self) -> Iterable[Family]:
         """Return a family for each metric that the run has."""
         labels = {**self.labels, "icecdc_job": self.labels["job"]}
-        for name, text in METRICS.items():
+        for name, (_, text) in METRICS.items():
             samples = self._samples.get(name)
             if samples:
                 family = GaugeMetricFamily(name, text, labels=[*labels, *samples[0][0]])
@@ -93,7 +75,9 @@ class RunMetrics:
 
 
 def _samples(facts: Mapping[str, Any], now: float) -> Samples:
-    plain: Samples = {metric: [({}, facts[name])] for name, metric in _PLAIN.items() if facts.get(name) is not None}
+    plain: Samples = {
+        metric: [({}, facts[fact])] for metric, (fact, _) in METRICS.items() if facts.get(fact) is not None
+    }
     if "state" not in facts:
         return plain
     succeeded = facts["state"] == "ok"
