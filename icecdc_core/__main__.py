@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     if listed[:1] == [SERVICES]:
         from icecdc_core.local.__main__ import main as services  # development only: no job needs it
 
-        return services(listed[1:], f"{program} {SERVICES}", activity)
+        return services(listed[1:], f"{program} {SERVICES}")
     if listed[:1] in (["--help"], ["-h"], ["--version"]) or (not listed and program == _CONSOLE):
         print(f"icecdc {installed_version('icecdc')}" if listed == ["--version"] else help_text())  # noqa: T201
         if listed:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.local import kafka, opensearch
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    program: str = "python -m icecdc_core.local",
-    activity: Callable[[str], AbstractContextManager[object]] = nullcontext,
-) -> int:
-    """Run `up`, `down` or `status` and return the exit code; ``activity`` shows what takes long."""
+def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:
+    """Run `up`, `down` or `status` and return the exit code."""
     parser = argparse.ArgumentParser(
         prog=program,
         description=f"OpenSearch and Kafka on loopback. Example: {program} up --kafka",
@@ -31,11 +26,10 @@ def main(
     given = parser.parse_args(arguments)
     try:
         if given.command == "up":
-            with activity("starting OpenSearch; the first time it is downloaded"):
-                opensearch.start_opensearch(port=given.port)
+            sys.stderr.write("starting; the first time, the servers are downloaded\n")
+            opensearch.start_opensearch(port=given.port)
             if given.kafka:
-                with activity("starting Kafka; the first time it is downloaded"):
-                    kafka.start_kafka()
+                kafka.start_kafka()
         elif given.command == "down":
             stopped = [each.background.stop(remove_data=given.remove_data) for each in (opensearch, kafka)]
             sys.stdout.write("stopped\n" if any(stopped) else "nothing to stop\n")
