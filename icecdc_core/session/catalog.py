@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, unwritable_error
 from icecdc_core.secrets import REDACTED, is_reference, redact
 from icecdc_core.session.compat import SPARK_CATALOG
 
@@ -45,12 +45,7 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"The folder of the embedded catalog cannot be created: {error.strerror or error}",
-            subject="warehouse",
-            value=warehouse,
-            remedy="give a folder that you may write to, or describe another catalog in catalog_properties",
-        ) from error
+        raise unwritable_error("warehouse", warehouse, error) from error
     return {
         "type": "jdbc",
         "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
