@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import socket
+import re
 import ssl
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.http_server import Answer, Request, http_server
 
 
 class Act(Enum):
@@ -47,6 +47,26 @@ Spoil = Callable[[str, bytes, dict[str, Any]], dict[str, Any]]
 Record = Callable[[str, str, bytes, int, bytes], None]
 
 
+def at_first(kind: str, act: Callable[[], Any]) -> Trouble:
+    """Do something at the first request, "METHOD path", that a pattern finds, before the server sees it."""
+    acts = [act]
+    return lambda method, path, body: acts.pop()() if re.search(kind, f"{method} {path}") and acts else None
+
+
+def cut_off(number: int, after: bool = False, kind: str = "") -> Trouble:
+    """Let no request through from the n-th of a kind on; the n-th is done if `after`, but its answer is lost."""
+    seen: list[str] = []
+
+    def trouble(method: str, path: str, body: bytes) -> Act | None:
+        if re.search(kind, f"{method} {path}") or len(seen) >= number:
+            seen.append(path)
+        if len(seen) < number:
+            return None
+        return Act.RESET_AFTER if after and len(seen) == number else Act.RESET
+
+    return trouble
+
+
 @dataclass
 class Proxy:
     """A running proxy: its address, the (method, path, bytes) of every request it let in, and what these authorised."""
@@ -76,92 +96,51 @@ def loopback_proxy(
     wanted = f"Basic {base64.b64encode(credentials.encode()).decode()}"
     lock, ended, one_write = threading.Lock(), threading.Event(), threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def forward(request: Request) -> tuple[int, bytes]:
+        upstream = http.client.HTTPConnection(host, timeout=60)
+        try:
+            kept = {"Content-Type": request.headers.get("Content-Type") or "application/json"}
+            upstream.request(request.method, request.path, request.body or None, kept)
+            answer = upstream.getresponse()
+            return answer.status, answer.read()
+        finally:
+            upstream.close()
 
-        def handle_one(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if credentials and self.headers.get("Authorization") != wanted:
-                self.reply(401, b'{"error": "Unauthorized"}')
-                return
-            refused = gate(self.command, self.path, self.headers, body) if gate else None
-            if refused is not None:
-                self.reply(refused[0], json.dumps(refused[1]).encode())
-                return
+    def answer(request: Request) -> Answer:
+        method, path, body = request.method, request.path, request.body
+        if credentials and request.headers.get("Authorization") != wanted:
+            return 401, {"error": "Unauthorized"}
+        if gate and (refused := gate(method, path, request.headers, body)) is not None:
+            return refused
+        with lock:
+            proxy.seen.append((method, path, len(body)))
+            proxy.authorizations.add(request.headers.get("Authorization") or "")
+            made = trouble(method, path, body) if trouble else None
+        if made is Act.STALL:
+            ended.wait(60)
+        if made in (Act.STALL, Act.RESET):
+            return None
+        if made is Act.SLOW:
+            ended.wait(0.3)
+        if isinstance(made, Page):
+            return made.status, made.text.encode(), made.content_type
+        if isinstance(made, tuple):
+            return made
+        with one_write if record and method in ("PUT", "POST", "DELETE") else nullcontext():
+            status, content = forward(request)
+            if record:
+                record(method, path, body, status, content)
+        if made is Act.RESET_AFTER:
+            return None
+        if spoil and content:
             with lock:
-                proxy.seen.append((self.command, self.path, len(body)))
-                proxy.authorizations.add(self.headers.get("Authorization") or "")
-                made = trouble(self.command, self.path, body) if trouble else None
-            if made is Act.STALL:
-                ended.wait(60)
-            if made in (Act.STALL, Act.RESET):
-                self.hang_up()
-                return
-            if made is Act.SLOW:
-                ended.wait(0.3)
-            if isinstance(made, Page):
-                self.reply(made.status, made.text.encode(), made.content_type)
-                return
-            if isinstance(made, tuple):
-                self.reply(made[0], json.dumps(made[1]).encode())
-                return
-            kept = {"Content-Type": self.headers.get("Content-Type") or "application/json"}
-            with one_write if record and self.command in ("PUT", "POST", "DELETE") else nullcontext():
-                status, content = self.forward(body, kept)
-                if record:
-                    record(self.command, self.path, body, status, content)
-            if made is Act.RESET_AFTER:
-                self.hang_up()
-                return
-            if spoil and content:
-                with lock:
-                    spoilt = spoil(self.path, body, json.loads(content))
-                    # Without spaces, as the server itself writes it.
-                    content = json.dumps(spoilt, separators=(",", ":")).encode()
-            self.reply(status, content)
+                # Without spaces, as the server itself writes it.
+                content = json.dumps(spoil(path, body, json.loads(content)), separators=(",", ":")).encode()
+        return status, content
 
-        def forward(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-            upstream = http.client.HTTPConnection(host, timeout=60)
-            try:
-                upstream.request(self.command, self.path, body or None, headers)
-                answer = upstream.getresponse()
-                return answer.status, answer.read()
-            finally:
-                upstream.close()
-
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_one  # noqa: N815
-
-        def hang_up(self) -> None:
-            # A reset, not an orderly end: what a dying load balancer does.
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.close_connection = True
-            self.connection.close()
-
-        def reply(self, status: int, content: bytes, content_type: str = "application/json") -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that went away is part of the game."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    proxy = Proxy(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield proxy
-    finally:
-        ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http_server(answer, tls) as url:
+        proxy = Proxy(url)
+        try:
+            yield proxy
+        finally:
+            ended.set()

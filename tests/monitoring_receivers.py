@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
+
+from tests.http_server import Answer, Request, http_server
 
 Post = tuple[str, dict[str, str], bytes]
 
@@ -19,27 +19,13 @@ def receiver(delay: float = 0.0, status: int = 200) -> Iterator[SimpleNamespace]
     """Run a server that keeps each POST; yields its `url` and the `posts`."""
     posts: list[Post] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            posts.append((self.path, dict(self.headers), body))
-            time.sleep(delay)
-            self.send_response(status)
-            self.end_headers()
+    def answer(request: Request) -> Answer:
+        posts.append((request.path, dict(request.headers), request.body))
+        time.sleep(delay)
+        return status, b""
 
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.block_on_close = True, False
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_address[1]}", posts=posts)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http_server(answer) as url:
+        yield SimpleNamespace(url=url, posts=posts)
 
 
 def set_up_telemetry(monkeypatch: Any) -> SimpleNamespace:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import tarfile
-import threading
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 from icecdc_core.session.jars import Jar, jars_in_cache
 from icecdc_core.session.java import find_spark_java
 from tests.catalog_servers import running_java
+from tests.http_server import Answer, Request, http_server
 
 _VERSION = "2.5.11.Final"
 _APICURIO = Jar(
@@ -91,20 +90,9 @@ NULL, SOME = zigzag(0), zigzag(1)
 def registry_of(schemas: Mapping[int, dict[str, Any]]) -> Iterator[str]:
     """Serve these answers by schema ID, and say that all else does not exist; yields the URL."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = schemas.get(int(self.path.rpartition("/")[2])) if "/ids/" in self.path else None
-            self.send_response(200 if answer else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer or {"error_code": 40403}).encode())
+    def answer(request: Request) -> Answer:
+        found = schemas.get(int(request.path.rpartition("/")[2])) if "/ids/" in request.path else None
+        return (200, found) if found else (404, {"error_code": 40403})
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with http_server(answer) as url:
+        yield url

@@ -9,10 +9,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tests.http_server import Request, http_server
 from tests.simulation.simulated_opensearch import Answer, Document, SimulatedOpenSearch, error
 
 __all__ = ["TinyOpenSearch", "error", "tiny_opensearch"]
@@ -45,38 +45,8 @@ def tiny_opensearch() -> Iterator[TinyOpenSearch]:
     """Run one for the block."""
     server = TinyOpenSearch()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(request: Request) -> Answer:
+        return server.request(request.method, request.path, json.loads(request.body) if request.body else None)
 
-        def handle_one(self) -> None:
-            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, answer = server.request(self.command, self.path, json.loads(text) if text else None)
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_one  # noqa: N815
-
-        def log_message(self, *arguments: Any) -> None:
-            """Log nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Ignore a client that does not wait for its answer."""
-
-    listening = Server(("127.0.0.1", 0), Handler)
-    server.url = f"http://127.0.0.1:{listening.server_address[1]}"
-    thread = threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with http_server(answer) as server.url:
         yield server
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import random
-
-import pytest
+from collections import Counter
+from itertools import chain
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
 from tests.faults.tables import CREATE, SEED, change, rows_as_documents
-from tests.loopback_proxy import Act, loopback_proxy
+from tests.loopback_proxy import cut_off, loopback_proxy
 
 EVERY = bool(os.environ.get("ICECDC_FAULTS"))
 JOBS = {
@@ -28,24 +28,21 @@ REQUESTS = {"export": 29, "sync": 13, "repair": 18}
 
 
 def points(job):
-    """Around which requests the run is cut off."""
-    every = [(number, after) for number in range(2, REQUESTS[job] + 1) for after in (False, True)]
+    """The job and around which requests its runs are cut off."""
+    every = [(job, number, after) for number in range(2, REQUESTS[job] + 1) for after in (False, True)]
     return every if EVERY else [random.Random(f"{SEED}{job}").choice(every)]
 
 
 class DescribeARunThatIsCutOff:
-    @pytest.mark.parametrize("job", JOBS)
-    def it_leaves_what_the_next_run_ends_equal_with(
-        self, spark, sql, make_config, indexed, opensearch, opensearch_url, job
-    ):
+    def it_leaves_what_the_next_run_ends_equal_with(self, spark, sql, make_config, indexed, opensearch, opensearch_url):
         config = make_config(export_group_bytes=4000, retry_timeout_seconds=0)
         sql(CREATE)
         sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30)")
         sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30, 60)")
         export_table(spark, config)
         outcomes = []
-        for number, after in points(job):
-            sql(f"INSERT INTO {{t}} VALUES ({1000 + 2 * number + after}, 'new')")
+        for new, (job, number, after) in enumerate(chain(*map(points, JOBS)), 1000):
+            sql(f"INSERT INTO {{t}} VALUES ({new}, 'new')")
             change(sql)
             if job == "repair":
                 sync_changes(spark, config)
@@ -54,24 +51,15 @@ class DescribeARunThatIsCutOff:
             sync_changes(spark, config)
             if job == "repair":
                 validate_table(spark, config.replace(repair=True))
-            outcomes.append((number, after, cut, indexed() == rows_as_documents(spark, config.table)))
-        reached = [outcome for outcome in outcomes if outcome[2]]
-        print(f"{job}: cut off {len(reached)} times, {sum(outcome[3] for outcome in reached)} ended equal")
-        assert [outcome for outcome in outcomes if not outcome[3]] == []
+            outcomes.append((job, number, after, cut, indexed() == rows_as_documents(spark, config.table)))
+        print(*Counter((job, "cut off" if cut else "ended") for job, _, _, cut, _ in outcomes).items(), sep="\n")
+        assert [outcome for outcome in outcomes if not outcome[-1]] == []
 
     def cut_off(self, spark, config, job, number, after, url):
-        """Run until the n-th request; returns which one that was, empty when the run ended before."""
-        seen = []
-
-        def trouble(method, path, body):
-            seen.append(f"{method} {path.partition('?')[0]}")
-            if len(seen) < number:
-                return None
-            return Act.RESET_AFTER if after and len(seen) == number else Act.RESET
-
-        with loopback_proxy(url, trouble=trouble) as proxy:
+        """Run until the n-th request; returns which one that was, nothing when the run ended before."""
+        with loopback_proxy(url, trouble=cut_off(number, after)) as proxy:
             try:
                 JOBS[job](spark, config.replace(opensearch_url=proxy.url))
             except IcecdcError:
-                return seen[number - 1]
-        return ""
+                return proxy.seen[number - 1][:2]
+        return ()

@@ -22,7 +22,7 @@ from icecdc_core.runs.run import Look, Run
 from tests.broken_runs import move_elsewhere
 from tests.bulk_writes import write
 from tests.faults.processes import ROOT
-from tests.loopback_proxy import Act, loopback_proxy
+from tests.loopback_proxy import Act, at_first, loopback_proxy
 from tests.waiting import await_true
 
 HOLDER = """
@@ -122,17 +122,11 @@ class DescribeALateWriter:
 
 class DescribeALostAnswer:
     def it_recognizes_its_own_earlier_write(self, spark, exported, equal, opensearch_url):
-        left = [3]
-
-        def trouble(method, path, body):
-            if "_doc/position" in path and method == "PUT" and left:
-                left.pop()
-                return Act.RESET_AFTER
-            return None
-
+        lost = []
+        trouble = at_first("PUT .*_doc/position", lambda: lost.append(1) or Act.RESET_AFTER)
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
             sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        assert (left, equal(exported)) == ([], True)
+        assert (lost, equal(exported)) == ([1], True)
 
 
 class DescribeAStoppedProcess:

@@ -22,7 +22,7 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
 )
 from tests.faults.tables import CREATE, FILL, SEED, change
-from tests.loopback_proxy import Act, Page, loopback_proxy
+from tests.loopback_proxy import Act, Page, at_first, cut_off, loopback_proxy
 
 BUSY = {"error": {"type": "es_rejected_execution_exception", "reason": "made by the test"}}
 FAULTS = (
@@ -52,19 +52,6 @@ def physical(opensearch, exported):
     return found
 
 
-def at_the_first_bulk(act):
-    """Do something once, just before the first bulk request reaches the server."""
-    left = [1]
-
-    def trouble(method, path, body):
-        if "_bulk" in path and left:
-            left.pop()
-            return act()
-        return None
-
-    return trouble
-
-
 class DescribeOneFault:
     @pytest.mark.parametrize("number", range(ROUNDS))
     def it_ends_in_sync_although_every_kind_of_request_meets_it_once(
@@ -92,17 +79,11 @@ class DescribeOneFault:
 
     def it_moves_the_alias_once_although_the_answer_is_lost(self, spark, exported, equal, opensearch, opensearch_url):
         (before,) = opensearch.indices.get_alias(name=exported.index)
-        moves = []
-
-        def trouble(method, path, body):
-            if path.startswith("/_aliases"):
-                moves.append(path)
-            return Act.RESET_AFTER if moves == [path] else None
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+        with loopback_proxy(opensearch_url, trouble=at_first("/_aliases", lambda: Act.RESET_AFTER)) as proxy:
             report = export_table(spark, exported.replace(opensearch_url=proxy.url))
         (after,) = opensearch.indices.get_alias(name=exported.index)
-        assert (report.state, len(moves), after != before, equal(exported)) == ("ok", 2, True, True)
+        moves = sum(path.startswith("/_aliases") for _, path, _ in proxy.seen)
+        assert (report.state, moves, after != before, equal(exported)) == ("ok", 2, True, True)
 
 
 class DescribeAStorm:
@@ -134,16 +115,9 @@ class DescribeAStorm:
 
 class DescribeWaiting:
     def it_is_bounded_and_visible(self, spark, exported, equal, opensearch_url):
-        gone = threading.Event()
-
-        def trouble(method, path, body):
-            if "_bulk" in path:
-                gone.set()
-            return Act.RESET if gone.is_set() else None
-
         begin = time.monotonic()
         with (
-            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            loopback_proxy(opensearch_url, trouble=cut_off(1, kind="_bulk")) as proxy,
             pytest.raises(OpenSearchUnreachableError, match="Remedy"),
         ):
             sync_changes(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=1))
@@ -183,7 +157,7 @@ class DescribeABlockedOrMissingIndex:
             opensearch.indices.delete(index=physical)
 
         with (
-            loopback_proxy(opensearch_url, trouble=at_the_first_bulk(delete)) as proxy,
+            loopback_proxy(opensearch_url, trouble=at_first("_bulk", delete)) as proxy,
             pytest.raises(IndexNotFoundError, match="run the export again"),
         ):
             sync_changes(spark, exported.replace(opensearch_url=proxy.url))
@@ -215,7 +189,7 @@ class DescribeAServerThatIsKilled:
             sql(FILL)
             export_table(spark, own)
             change(sql)
-            with loopback_proxy(url, trouble=at_the_first_bulk(kill)) as proxy:
+            with loopback_proxy(url, trouble=at_first("_bulk", kill)) as proxy:
                 sync_changes(spark, own.replace(opensearch_url=proxy.url))
             start_again.join()
             valid.append(validate_table(spark, own).ok)

@@ -9,7 +9,7 @@ from icecdc_core.commits.position import FORMAT
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexNotFoundError, PositionError
 from icecdc_core.jobs.status import status
-from tests.loopback_proxy import loopback_proxy
+from tests.loopback_proxy import at_first, loopback_proxy
 
 
 @pytest.fixture
@@ -18,24 +18,14 @@ def config(make_config):
     return make_config()
 
 
-def at_first(opensearch, act, kind):
-    """Do something once, just before the first request of a kind reaches the server."""
-    left = [1]
-
-    def trouble(method, path, body):
-        if kind in path and method in ("PUT", "POST") and left:
-            left.pop()
-            act()
-
-    return trouble
-
-
 class DescribeAPositionsIndexThatIsDeletedUnderARun:
     @pytest.mark.parametrize("kind", ["_bulk", "_doc/commit"])
     def it_is_a_typed_error_and_stays_deleted(self, spark, exported, opensearch, opensearch_url, equal, kind):
-        trouble = at_first(opensearch, lambda: opensearch.indices.delete(index=exported.positions_index), kind)
+        def delete():
+            opensearch.indices.delete(index=exported.positions_index)
+
         with (
-            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            loopback_proxy(opensearch_url, trouble=at_first(kind, delete)) as proxy,
             pytest.raises(IndexNotFoundError, match="deleted under the run"),
         ):
             sync_changes(spark, exported.replace(opensearch_url=proxy.url))

@@ -11,7 +11,7 @@ from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import DuplicateIdentifierError, IcecdcError, IndexNotFoundError
 from tests.faults.tables import CREATE
-from tests.loopback_proxy import Act, loopback_proxy
+from tests.loopback_proxy import cut_off, loopback_proxy
 
 GROUPS, ROWS = 5, 20
 
@@ -30,14 +30,7 @@ def begun(request, spark, sql, config, opensearch, opensearch_url):
         sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id, 'n' FROM range({number * ROWS}, {(number + 1) * ROWS})")
     for statement in getattr(request, "param", ()):
         sql(statement)
-    bulks = []
-
-    def trouble(method, path, body):
-        if "_bulk" in path:
-            bulks.append(path)
-        return Act.RESET if len(bulks) > 2 else None
-
-    with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(IcecdcError):
+    with loopback_proxy(opensearch_url, trouble=cut_off(3, kind="_bulk")) as proxy, pytest.raises(IcecdcError):
         export_table(spark, config.replace(opensearch_url=proxy.url))
     batch = PositionStore(opensearch, config).read().batch
     assert batch.groups_done == 2

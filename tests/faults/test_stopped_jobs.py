@@ -10,7 +10,7 @@ import pytest
 from icecdc_core import sync_changes
 from icecdc_core.ingest import ingest
 from tests.faults.processes import Job
-from tests.loopback_proxy import loopback_proxy
+from tests.loopback_proxy import at_first, loopback_proxy
 
 pytestmark = pytest.mark.long
 
@@ -68,15 +68,8 @@ class DescribeAJavaProcessThatIsKilled:
     TO_BE_RUN_AGAIN = (5, "retry", "SparkJobError")
 
     def it_ends_a_sync_in_mid_batch_that_is_to_be_run_again(self, spark, exported, equal, opensearch_url, start):
-        jobs = []
-
-        def trouble(method, path, body):
-            if "_bulk" in path and jobs:
-                jobs.pop().kill_java()
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+        with loopback_proxy(opensearch_url, trouble=at_first("_bulk", lambda: job.kill_java())) as proxy:
             job = start("sync", exported.replace(opensearch_url=proxy.url))
-            jobs.append(job)
             code, report = job.ended()
         assert (code, report["state"], report["error"]) == self.TO_BE_RUN_AGAIN
         sync_changes(spark, exported)

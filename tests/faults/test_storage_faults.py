@@ -18,8 +18,7 @@ from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.source import Source
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.tables import CREATE, FILL, change
-from tests.faults.test_opensearch_faults import at_the_first_bulk
-from tests.loopback_proxy import loopback_proxy
+from tests.loopback_proxy import at_first, loopback_proxy
 
 pytestmark = pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
 
@@ -96,7 +95,7 @@ class DescribeTheTableUnderARun:
         def commit():
             sql("DELETE FROM {t} WHERE id % 4 = 1")
 
-        with loopback_proxy(opensearch_url, trouble=at_the_first_bulk(commit)) as proxy:
+        with loopback_proxy(opensearch_url, trouble=at_first("_bulk", commit)) as proxy:
             first = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
         second = sync_changes(spark, exported)
         assert (first.to_snapshot_id == second.from_snapshot_id, second.deletes > 0, equal(exported)) == (

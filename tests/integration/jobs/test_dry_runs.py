@@ -9,7 +9,7 @@ import pytest
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, SchemaChangeError
-from tests.loopback_proxy import Act, loopback_proxy
+from tests.loopback_proxy import cut_off, loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
 'write.update.mode' = 'copy-on-write', 'write.delete.mode' = 'copy-on-write')"""
@@ -31,16 +31,11 @@ def foreseen_and_done(spark, config, job=sync_changes):
 
 
 @pytest.fixture
-def cut_off(spark, opensearch, opensearch_url):
+def dying(spark, opensearch, opensearch_url):
     """Run a job that dies at a bulk request; return the batch that it began."""
 
     def run(job, config, requests=0):
-        seen = []
-
-        def trouble(method, path, body):
-            seen.extend(["_bulk"] * ("_bulk" in path))
-            return Act.RESET if len(seen) > requests else None
-
+        trouble = cut_off(requests + 1, kind="_bulk")
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(IcecdcError):
             job(spark, config.replace(opensearch_url=proxy.url, retry_timeout_seconds=0))
         return PositionStore(opensearch, config).read().batch
@@ -82,13 +77,13 @@ class DescribeTheDryRunOfALaterSync:
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, done["strategy"]) == (done, "none")
 
-    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, make_config, cut_off):
+    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, make_config, dying):
         sql(CREATE)
         sql(FILL)
         config = make_config()
         export_table(spark, config)
         sql("UPDATE {t} SET v = 'w' WHERE id = 4")
-        assert cut_off(sync_changes, config).kind == "sync"
+        assert dying(sync_changes, config).kind == "sync"
         sql("UPDATE {t} SET v = 'x' WHERE id = 4")
         sql("DELETE FROM {t} WHERE id < 2")
         foreseen, done = foreseen_and_done(spark, config)
@@ -107,12 +102,12 @@ class DescribeTheDryRunOfALaterSync:
 
 
 class DescribeTheDryRunAfterABegunExport:
-    def it_goes_on_with_it_and_what_came_since_as_the_run_does(self, spark, sql, make_config, cut_off):
+    def it_goes_on_with_it_and_what_came_since_as_the_run_does(self, spark, sql, make_config, dying):
         sql(CREATE)
         for _ in range(3):
             sql(FILL.replace("id AS INT", "6 * (SELECT count(*) FROM {t}) / 6 + id AS INT"))
         config = make_config(export_group_bytes=1)
-        assert cut_off(export_table, config, requests=1).groups_done == 1
+        assert dying(export_table, config, requests=1).groups_done == 1
         sql("DELETE FROM {t} WHERE id < 2")
         foreseen, done = foreseen_and_done(spark, config.replace(start_from="latest"))
         assert (foreseen, done["kind"], done["upserts"], done["deletes"]) == (done, "export", 12, 2)

@@ -14,7 +14,7 @@ from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.exit_states import state_of
 from tests.bulk_writes import write
-from tests.loopback_proxy import Page, loopback_proxy
+from tests.loopback_proxy import Page, at_first, loopback_proxy
 
 
 def index_action(number, epoch=1, value=None):
@@ -118,21 +118,11 @@ class DescribeTrouble:
 class DescribeAnUnusableAnswer:
     @pytest.mark.parametrize("kind", NO_ANSWERS)
     def it_counts_as_a_failing_server_and_the_operations_are_retried(self, opensearch_url, settings, indexed, kind):
-        left = [1]
         write(settings(), index_action(2))
-
-        def trouble(method, path, body):
-            return NO_ANSWERS[kind] if "_bulk" in path and left and not left.clear() else None
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+        with loopback_proxy(opensearch_url, trouble=at_first("_bulk", lambda: NO_ANSWERS[kind])) as proxy:
             result = write(settings(proxy.url), index_action(1), delete_action(2, epoch=2))
-        assert (result.counts.upserts, result.counts.deletes, result.counts.retries, result.failure, indexed()) == (
-            1,
-            1,
-            1,
-            None,
-            {"1": {"n": 1}},
-        )
+        counts = result.counts.upserts, result.counts.deletes, result.counts.retries
+        assert (counts, result.failure, indexed()) == ((1, 1, 1), None, {"1": {"n": 1}})
 
     def it_ends_the_run_with_the_state_retry_when_it_persists(self, opensearch_url, settings, indexed):
         with loopback_proxy(opensearch_url, trouble=lambda *request: NO_ANSWERS["another object"]) as proxy:

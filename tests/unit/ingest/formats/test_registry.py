@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from icecdc_core.errors import SchemaRegistryError
 from icecdc_core.ingest.formats.schemas import RegisteredSchema, SchemaRegistry
 from icecdc_core.ingest.formats.schemas import json_schema_struct as spark_struct
+from tests.http_server import Answer, Request, http_server
 
 
 @contextmanager
@@ -20,24 +19,12 @@ def registry_server(*answers: tuple[int, object]) -> Iterator[tuple[str, list[tu
     """Run a server that gives these answers in turn; yields its URL and the requests that it got."""
     left, asked = list(answers), []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append((self.path, self.headers.get("Authorization")))
-            status, body = left.pop(0)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+    def answer(request: Request) -> Answer:
+        asked.append((request.path, request.headers.get("Authorization")))
+        return left.pop(0)
 
-        def log_message(self, *_):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/api/", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with http_server(answer) as url:
+        yield f"{url}/api/", asked
 
 
 class DescribeSchemaRegistry:
