@@ -22,7 +22,7 @@ SCHEMA = ROOT / "icecdc_core" / "config" / "indexes.schema.json"
 BLOCKS = all_blocks()
 CONSOLES = [block for block in BLOCKS if block.language == "console" and not block.mark]
 INDEX_FILES = [block for block in BLOCKS if block.language == "yaml" and not block.mark]
-CATALOGS = [block.text for block in BLOCKS if block.page == "docs/catalogs.md" and block.language == "json"]
+CATALOGS = [block.text for block in BLOCKS if block.page == "docs/databricks.md" and block.language == "json"]
 
 
 @pytest.mark.parametrize("block", CONSOLES, ids=lambda block: block.id)
