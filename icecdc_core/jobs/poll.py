@@ -24,6 +24,8 @@ from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
 
 _REMEMBERED_SYNCS = 5
+_KEPT = 100
+"""The last steps and refused documents that the report of a run has, which may poll for months."""
 _MARGIN = 1.25
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _REPEATED_STATES = ("retry", "locked")
@@ -166,19 +168,19 @@ def follow_changes(
 
 def combine(total: RunReport, report: RunReport) -> RunReport:
     """Add a later run of the same table to the report on earlier ones: counts and times are added up."""
-    both = (total, report)
+    both, then = (total, report), total.then(report)
     lags = [each.worst_lag_seconds for each in both if each.worst_lag_seconds is not None]
     kept = [each.lag_kept for each in both if each.lag_kept is not None]
     strategies = [name for each in both if each.upserts or each.deletes for name in each.strategy.split(", ")]
-    stages = dict(total.stage_seconds)
-    for stage, seconds in report.stage_seconds.items():
-        stages[stage] = stages.get(stage, 0.0) + seconds
+    stages = {**total.stage_seconds, **report.stage_seconds}
     return replace(
-        total.then(report),
+        then,
         kind=total.kind,
         strategy=", ".join(dict.fromkeys(strategies)) or report.strategy,
+        steps=then.steps[-_KEPT:],
+        rejected_samples=then.rejected_samples[-_KEPT:],
         seconds=total.seconds + report.seconds,
-        stage_seconds=stages,
+        stage_seconds={name: sum(each.stage_seconds.get(name, 0.0) for each in both) for name in stages},
         lag_snapshots=total.lag_snapshots,
         lag_seconds=total.lag_seconds,
         worst_lag_seconds=max(lags, default=None),

@@ -224,6 +224,11 @@ class DescribeCombine:
         expected = [0, 3, 30, 3, 1.5, {"write": 0.75}, "appends"]
         assert [getattr(actual, name) for name in names] == expected
 
+    def it_does_not_grow_with_every_poll(self):
+        each = RunReport("sync", "lake.ns.t", "t", steps=[{"ordinal": 0}], rejected_samples=[{"id": "1"}])
+        actual = reduce(combine, [each] * 1000)
+        assert (len(actual.steps), len(actual.rejected_samples)) == (100, 100)
+
 
 class DescribeFollowChanges:
     def it_writes_the_report_after_every_poll(self, tmp_path: Path, capsys):
