@@ -148,7 +148,11 @@ class Topics:
     def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
         self._config = config
         self._spark = spark
-        self._package = _package(spark)
+        self._package = _PACKAGE
+        loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+        with suppress(Py4JJavaError):  # Databricks ships the classes in another package
+            loader.loadClass(f"kafkashaded.{_PACKAGE}.clients.consumer.KafkaConsumer")
+            self._package = f"kafkashaded.{_PACKAGE}"
         given = config.client_properties
         # Kafka refuses a request timeout that is longer than the API timeout.
         timeout = given.get("request.timeout.ms", "20000")
@@ -261,16 +265,6 @@ def typed_error(
             remedy="check address, network and security.protocol; nothing was lost, run again",
         )
     return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers)
-
-
-def _package(spark: SparkSession) -> str:
-    """The package of Kafka's classes; Databricks ships them in another one."""
-    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-    try:
-        loader.loadClass(f"kafkashaded.{_PACKAGE}.clients.consumer.KafkaConsumer")
-        return f"kafkashaded.{_PACKAGE}"
-    except Py4JJavaError:
-        return _PACKAGE
 
 
 _LOST = "OffsetOutOfRangeException"

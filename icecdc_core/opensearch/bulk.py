@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 
 def bulk_requests(actions: pa.Array, bulk_bytes: int) -> Iterator[pa.Array]:
-    if isinstance(actions, pa.ChunkedArray):
-        actions = actions.combine_chunks()
     offsets = _offsets(actions)
     start = 0
     while start < len(actions):

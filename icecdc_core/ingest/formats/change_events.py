@@ -75,25 +75,25 @@ def _decode_change(
     """The decode result of a Debezium event; docs/kafka-formats.md ("Operations") says which operation does what."""
     if settings.mode == "append":  # only a merge needs the row before an update
         before = F.when(F.lower(op).isin(*DELETES), before)
-    rows = F.struct(op.alias("op"), before.alias("before"), after.alias("after"))
-    return evaluate_once(rows, lambda rows: _decode_rows(rows["op"], rows["before"], rows["after"], payload_type))
 
+    def decode(rows: Column) -> Column:
+        op, before, after = rows["op"], rows["before"], rows["after"]
+        row_op, unknown = parse_operation(op, "the operation of the change event (op)")
+        unavailable = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
+        deletes = row_op == "delete"
+        problem = (
+            F.when(op == "m", F.lit(None).cast("string"))
+            .when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
+            .when(unknown.isNotNull(), unknown)
+            .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before to name the row"))
+            .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
+            .when(~deletes & unavailable, F.lit(f"a value is {UNAVAILABLE[0]}: unchanged, and not in the source's log"))
+        )
+        row = F.when(deletes, before).otherwise(after)
+        row_op = F.when(op == "m", F.lit(IGNORED)).otherwise(row_op)
+        return decode_result(row, payload_type, row_op, problem, F.when(row_op == "upsert", before))
 
-def _decode_rows(op: Column, before: Column, after: Column, payload_type: str | None) -> Column:
-    row_op, unknown = parse_operation(op, "the operation of the change event (op)")
-    unavailable = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
-    deletes = row_op == "delete"
-    problem = (
-        F.when(op == "m", F.lit(None).cast("string"))
-        .when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
-        .when(unknown.isNotNull(), unknown)
-        .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before to name the row"))
-        .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
-        .when(~deletes & unavailable, F.lit(f"a value is {UNAVAILABLE[0]}: unchanged, and not in the source's log"))
-    )
-    row = F.when(deletes, before).otherwise(after)
-    row_op = F.when(op == "m", F.lit(IGNORED)).otherwise(row_op)
-    return decode_result(row, payload_type, row_op, problem, F.when(row_op == "upsert", before))
+    return evaluate_once(F.struct(op.alias("op"), before.alias("before"), after.alias("after")), decode)
 
 
 def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: IngestConfig) -> Column:

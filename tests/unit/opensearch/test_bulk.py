@@ -55,9 +55,8 @@ class DescribeRequests:
         column = texts(3, 4, 5, 6, 7)
         assert cut(column[begin:], 9) == cut(pa.array(column[begin:].to_pylist(), pa.string()), 9)
 
-    def it_cuts_a_slice_that_ends_early_several_chunks_and_bytes_instead_of_characters(self):
+    def it_cuts_a_slice_that_ends_early_and_bytes_instead_of_characters(self):
         assert cut(texts(3, 4, 5, 6)[1:3], 100) == ["bbbbccccc"]
-        assert cut(pa.chunked_array([texts(3), texts(3)]), 4) == ["aaa", "aaa"]
         assert cut(pa.array(["éé", "éé"]), 6) == ["éé", "éé"]
 
     def it_shares_the_memory_of_the_column(self):
