@@ -98,6 +98,8 @@ class Tree:
     identifier_columns: tuple[str, ...]
     used: Mapping[str, UsedColumns]
     """By table: the columns that any expression reads."""
+    links: Mapping[str, frozenset[str]]
+    """By table: the columns that say which documents a row belongs to."""
     plain: Mapping[tuple[str, str], str]
     """By table and key expression: the column that it is, perhaps cast."""
 
@@ -117,6 +119,9 @@ class States(Protocol):
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
         """Return the rows that a place shows, or those of them whose keys are wanted; a key may be there repeatedly."""
 
+    def computed(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of a frame that is used more than once; of equal rows one is enough."""
+
 
 @dataclass(frozen=True)
 class Frames:
@@ -129,6 +134,10 @@ class Frames:
         """Return the rows of a place, see `States`."""
         rows = place.matching(self.frames[place.table])
         return rows if wanted is None else matching_keys(place, rows, texts, wanted)
+
+    def computed(self, frame: DataFrame) -> DataFrame:
+        """Return the frame, see `States`."""
+        return frame
 
 
 def matching_keys(place: Place, rows: DataFrame, texts: Sequence[str], wanted: DataFrame) -> DataFrame:
@@ -166,13 +175,14 @@ def open_tree(
     place = Place(config.table, config.alias or config.table_name, config.row_filter)
     texts = config.select or [*map(quoted, config.columns)] or ["*"]
     schema = schemas[config.table]
-    opening = _Opening(spark, schemas, unreadable or {}, {}, {})
+    opening = _Opening(spark, schemas, unreadable or {}, {}, {}, {})
     unknown = opening.unreadable.get(config.table, {})
     projection = open_projection(spark, schema, texts, place.alias, identifier_columns, unknown)
     beside = {*identifier_columns, *([config.routing] if config.routing else [])}
-    opening.note(config.table, UsedColumns(projection.used_columns | beside, projection.computed_from))
+    opening.note(config.table, UsedColumns(projection.used_columns, projection.computed_from))
+    opening.note(config.table, UsedColumns(frozenset(beside)), links=True)
     if config.row_filter:
-        opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias))
+        opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias), links=True)
     texts = _qualified(place, identifier_columns)
     opening.plain.update({(config.table, text): name for text, name in zip(texts, identifier_columns, strict=True)})
     root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))
@@ -184,7 +194,7 @@ def open_tree(
         raise _refused(
             ", ".join(config.entries), problem, "look at on and order_by: their values must be comparable"
         ) from error
-    return Tree(root, documents.schema, tuple(identifier_columns), opening.used, opening.plain)
+    return Tree(root, documents.schema, tuple(identifier_columns), opening.used, opening.links, opening.plain)
 
 
 @dataclass(frozen=True)
@@ -193,11 +203,14 @@ class _Opening:
     schemas: Mapping[str, StructType]
     unreadable: Mapping[str, Mapping[str, str]]
     used: dict[str, UsedColumns]
+    links: dict[str, frozenset[str]]
     plain: dict[tuple[str, str], str]
 
-    def note(self, table: str, used: UsedColumns) -> None:
+    def note(self, table: str, used: UsedColumns, links: bool = False) -> None:
         known = self.used.get(table, UsedColumns())
         self.used[table] = UsedColumns(known.names | used.names, known.computed_from | used.computed_from)
+        if links:
+            self.links[table] = self.links.get(table, frozenset()) | used.names
 
     def inner(
         self, prefix: str, projection: Projection, entries: Mapping[str, Nested], above: Place
@@ -222,13 +235,13 @@ class _Opening:
             raise _refused(path, f"has the name '{place.alias}', as the table around it", "give it another alias")
         if link.row_filter:
             with _naming(path):
-                self.note(
-                    link.table, condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
-                )
+                filtered = condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
+            self.note(link.table, filtered, links=True)
         pairs = self.equalities(path, link.on, place, above)
         place = replace(place, keys=tuple(own for own, _ in pairs), keys_above=tuple(other for _, other in pairs))
         for each, texts in ((place, place.keys), (above, place.keys_above)):
             found = self.expressions(path, each, [f"{text} AS {KEY}{n}" for n, text in enumerate(texts)])
+            self.note(each.table, UsedColumns(found.used_columns), links=True)
             columns = zip(texts, key_names(texts), strict=True)
             self.plain.update(
                 {(each.table, text): found.repeated[key] for text, key in columns if key in found.repeated}
@@ -362,26 +375,36 @@ class TreeProjection(Projection):
 
 def _documents(node: Node, rows: DataFrame, states: States) -> DataFrame:
     """The fields of rows, the columns beside those of the table, and the entries nested in them."""
+    links: list[str] = []
     for number, inner in enumerate(node.inner):
-        rows = _with_entries(rows, node.place, inner, number, states)
+        first, names = _link(inner, number)
+        rows, links = node.place.with_keys(rows, first.keys_above, f"{_LINK}{number}_"), [*links, *names]
+    wanted = None if states.whole or not links else states.computed(rows.select(*links))
+    for number, inner in enumerate(node.inner):
+        rows = _with_entries(rows, inner, number, states, wanted)
     documents = node.projection.apply(rows)
     return documents.withColumnsRenamed({f"{_ENTRY}{number}": inner.name for number, inner in enumerate(node.inner)})
 
 
-def _with_entries(rows: DataFrame, outer: Place, node: Node, number: int, states: States) -> DataFrame:
+def _link(node: Node, number: int) -> tuple[Place, list[str]]:
+    """The place that is linked to the rows around a nested table, and the columns with the values of the link."""
+    first = node.place.above if node.entry and node.entry.through else node.place
+    assert first is not None
+    return first, key_names(first.keys, f"{_LINK}{number}_")
+
+
+def _with_entries(rows: DataFrame, node: Node, number: int, states: States, wanted: DataFrame | None) -> DataFrame:
     """Add what of a nested table belongs to each row: an object or null, or an array."""
     place, entry = node.place, node.entry
     assert entry is not None
-    assert place.above is not None
-    first = place.above if entry.through else place  # the place that is linked to these rows
-    links = key_names(first.keys, f"{_LINK}{number}_")
-    rows = outer.with_keys(rows, first.keys_above, f"{_LINK}{number}_")
-    wanted = None if states.whole else rows.select(*links).toDF(*key_names(first.keys))
+    first, links = _link(node, number)
+    if wanted is not None:
+        wanted = wanted.select(*links).toDF(*key_names(first.keys))
     if entry.through:
         through = first.with_keys(states.rows(first, first.keys, wanted), first.keys, f"{_LINK}{number}_")
         keys = key_names(place.keys)
         through = first.with_keys(through, place.keys_above).select(*links, *keys)
-        wanted = None if states.whole else through.select(*keys)
+        wanted = None if wanted is None else through.select(*keys)
         found = through.join(_entries(node, states.rows(place, place.keys, wanted), states), keys)
     else:
         found = _entries(node, states.rows(place, place.keys, wanted), states)

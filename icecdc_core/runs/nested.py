@@ -35,7 +35,8 @@ from icecdc_core.documents.nest import (
     used_changes,
 )
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.jvm import unpersist
+from icecdc_core.session.jvm import java_class, unpersist
+from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
@@ -52,8 +53,10 @@ Vector = Mapping[str, int | None]
 NESTED = "nested"
 """The strategy of a batch of several tables."""
 
-# Rows that are kept in the driver; Iceberg compares fewer values with the bounds of a file.
-_FEW, _FEW_VALUES = 1000, 200
+# Rows of links that are kept in the driver; Iceberg compares fewer values with the bounds of a file.
+_FEW, _FEW_VALUES = 20_000, 200
+# Spark would read one file first, then four, and so on.
+_AT_ONCE = {"spark.sql.limit.initialNumPartitions": str(_FEW)}
 
 _BOUNDED = ({IntegerType(), LongType()}, {StringType()})
 
@@ -71,29 +74,35 @@ class TableStates:
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
         """Return the rows of a place, see ``documents.nest.States``."""
         table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
-        values: dict[str, list[Any]] = {}
+        values: dict[str, Sequence[Any]] = {}
         if wanted is not None:
-            wanted, count = self.computed(wanted, distinct=True)
-            if not count:
-                snapshot_id = None
-            elif count <= _FEW_VALUES:
+            wanted, count = self.counted(wanted)
+            if count:
                 values = self._values(place, texts, wanted)
+            else:
+                snapshot_id = None
         files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
         rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
-        return rows if wanted is None else self.computed(matching_keys(place, rows, texts, wanted))[0]
+        return rows if wanted is None else matching_keys(place, rows, texts, wanted)
 
-    def computed(self, frame: DataFrame, distinct: bool = False) -> tuple[DataFrame, int]:
-        """Return the rows of a frame and their number: few in the driver, where joins cost little; many in a cache.
+    def computed(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of a frame, see ``documents.nest.States``."""
+        return self.counted(frame)[0]
 
-        Of ``distinct`` rows, few may be there repeatedly.
+    def counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
+        """Return the rows of a frame, of equal ones few, and their number.
+
+        A small frame is in the driver, where joins cost little, a large one in a cache.
         """
         spark = frame.sparkSession
-        few = frame.limit(_FEW + 1)._jdf.collectAsList()
+        with settings_unless_set(spark, _AT_ONCE):
+            few = frame.limit(_FEW + 1)._jdf.collectAsList()
         # The driver has no texts that are not UTF-8.
         if few.size() > _FEW or "\ufffd" in few.toString():
-            frame = (frame.distinct() if distinct else frame).persist()
+            frame = frame.distinct().persist()
             self.cached.append(frame)
             return frame, frame.count()
+        few = java_class(spark, "java.util.ArrayList")(java_class(spark, "java.util.LinkedHashSet")(few))
         schema = frame._jdf.schema()
         return DataFrame(spark._jsparkSession.createDataFrame(few, schema), spark), few.size()
 
@@ -102,17 +111,23 @@ class TableStates:
         for frame in self.cached:
             unpersist(frame)
 
-    def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame) -> dict[str, list[Any]]:
-        """The values of plain columns that prune data files."""
+    def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame) -> dict[str, Sequence[Any]]:
+        """The values of plain columns that prune data files, see ``IcebergTable.plan``."""
         schema = self._sources[place.table].table.schema()
         columns = {}
         for name, text in zip(key_names(texts), texts, strict=True):
             column = self._tree.plain.get((place.table, text))
             if column and any({wanted.schema[name].dataType, schema[column].dataType} <= kinds for kinds in _BOUNDED):
                 columns[name] = column
+        if wanted.is_cached:
+            ends = [f"{end}({quoted(name)})" for name in columns for end in ("min", "max")]
+            row = wanted.selectExpr(*ends).collect()[0] if ends else ()
+            return {column: tuple(row[2 * n : 2 * n + 2]) for n, column in enumerate(columns.values())}
         rows = wanted.select(*columns).collect() if columns else []
+        found = {column: {row[name] for row in rows} - {None} for name, column in columns.items()}
         return {
-            column: sorted({row[name] for row in rows if row[name] is not None}) for name, column in columns.items()
+            column: sorted(values) if len(values) <= _FEW_VALUES else (min(values), max(values))
+            for column, values in found.items()
         }
 
     @property
@@ -211,12 +226,14 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         ]:
             if scans:
                 changes = changes_frame(each.table, scans, Selection(tuple(sorted(tree.used[name].names))))
-                images[name], _ = states.computed(used_changes(tree, name, changes))
+                rows = used_changes(tree, name, changes)
+                links = [each for each in rows.columns if each in (*tree.links[name], CHANGE_TYPE)]
+                images[name] = states.computed(rows.select(*map(quoted, links)))
         ids = [private_identifier(name) for name in source.identifier_columns]
         reached = find_affected_roots(tree, images, states, own=False)
         found = [images[root].selectExpr(*map(quoted, source.identifier_columns))] if root in images else []
         if reached is not None:
-            reached, count = states.computed(reached.distinct())
+            reached, count = states.counted(reached.distinct())
             found.append(reached)
             if count > config.max_fan_out and not config.dry_run:
                 raise ConfigError(
@@ -226,7 +243,7 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
                     remedy="run the export, which builds the index anew and is faster for so many, or raise "
                     "max_fan_out",
                 )
-        roots, _ = states.computed(reduce(DataFrame.unionAll, found).distinct().toDF(*ids))
+        roots = states.computed(reduce(DataFrame.unionAll, found).distinct().toDF(*ids))
         rows = states.rows(tree.root.place, tree.identifiers, roots.toDF(*key_names(tree.identifiers)))
         change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
         documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)

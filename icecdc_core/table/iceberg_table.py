@@ -178,14 +178,22 @@ class IcebergTable:
         snapshot_id: int,
         locations: Collection[str] | None = None,
         deletes: bool = False,
-        values: Mapping[str, list[Any]] | None = None,
+        values: Mapping[str, Sequence[Any]] | None = None,
     ) -> FileTasks:
-        """Plan a snapshot: all, these data files (and those with deletes), or those that may have one of the values."""
+        """Plan a snapshot: all, these data files (and those with deletes), or those that may have wanted rows.
+
+        ``values`` are lists of the wanted values of columns, or tuples of the least and the greatest.
+        """
         self.read_snapshots.add(snapshot_id)
         scan = self._table.newScan().useSnapshot(snapshot_id)
         expressions = iceberg_class(self.spark, "expressions.Expressions")
         for name, several in (values or {}).items():
-            scan = scan.filter(getattr(expressions, "in")(name, several))
+            if isinstance(several, tuple):
+                low, high = several
+                scan = scan.filter(expressions.greaterThanOrEqual(name, low))
+                scan = scan.filter(expressions.lessThanOrEqual(name, high))
+            else:
+                scan = scan.filter(getattr(expressions, "in")(name, several))
         return FileTasks(self._lists.planned(scan, None if locations is None else _join(locations), deletes))
 
     def no_tasks(self) -> FileTasks:
