@@ -199,8 +199,6 @@ class SyncConfig(ParameterModel):
             )
         if columns and given.get("select"):
             problems.append("select: given together with columns. Remedy: name the columns in select.")
-        if given.get("index_column") and given.get("nest"):
-            problems.append("index_column: given together with nest. Remedy: leave one of them out.")
         for name, needed in (
             ("opensearch_username", "opensearch_password"),
             ("opensearch_password", "opensearch_username"),

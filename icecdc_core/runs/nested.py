@@ -8,6 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType
 
 from icecdc_core.changes.net_changes import NetChanges, PlannedRange
@@ -20,12 +21,15 @@ from icecdc_core.columns import (
     DELETE,
     INSERT,
     IS_INSERT,
+    OWN_PREFIX,
+    PLACE,
     private_identifier,
     quoted,
 )
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.documents.nest import (
     Place,
+    Tree,
     TreeProjection,
     find_affected_roots,
     key_names,
@@ -40,7 +44,7 @@ from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
-from icecdc_core.table.source import Selection, Source, place_expression
+from icecdc_core.table.source import Selection, Source
 from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
@@ -226,9 +230,11 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         ]:
             if scans:
                 changes = changes_frame(each.table, scans, Selection(tuple(sorted(tree.used[name].names))))
-                rows = used_changes(tree, name, changes)
-                links = [each for each in rows.columns if each in (*tree.links[name], CHANGE_TYPE)]
-                images[name] = states.computed(rows.select(*map(quoted, links)))
+                changes = used_changes(tree, name, changes)
+                links = [column for column in changes.columns if column in (*tree.links[name], CHANGE_TYPE)]
+                if name == root and source.selection.has_places:
+                    changes, links = _with_places(source, tree, changes, links), [*links, PLACE]
+                images[name] = states.computed(changes.select(*map(quoted, links)))
         ids = [private_identifier(name) for name in source.identifier_columns]
         reached = find_affected_roots(tree, images, states, own=False)
         found = [images[root].selectExpr(*map(quoted, source.identifier_columns))] if root in images else []
@@ -254,13 +260,25 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
             .transform(merge_updates, ids, config.on_duplicate_identifier)
         )
         merged = merged.select(*map(quoted, documents.columns))
-        if source.routing:
+        if source.selection.has_places:
             keys = [f"{quoted(name)} AS {quoted(private_identifier(name))}" for name in source.identifier_columns]
-            placed = [rows, *(each.where(f"NOT ({IS_INSERT})") for name, each in images.items() if name == root)]
-            placed = [each.selectExpr(*keys, place_expression(source.routing)) for each in placed]
-            merged = look_up_old_places(merged, placed, roots, ids)
+            gone = [each.where(f"NOT ({IS_INSERT})") for name, each in images.items() if name == root]
+            placed = [_with_places(source, tree, rows, source.identifier_columns), *gone]
+            merged = look_up_old_places(merged, [each.selectExpr(*keys, PLACE) for each in placed], roots, ids)
         net = NetChanges.from_rows(merged, planned, NESTED)
     except BaseException:
         states.close()
         raise
     return replace(net, cached=(*net.cached, *states.cached))
+
+
+def _with_places(source: Source, tree: Tree, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return columns of rows of the root, and the place of each row's document."""
+    # The expressions of a document take all columns of the table; those that they do not use are not read.
+    unread = [each for each in tree.root.projection.columns if each not in rows.columns]
+    table = source.table.schema()
+    rows = rows.withColumns({each: F.lit(None).cast(table[each].dataType) for each in unread})
+    kept = [f"{OWN_PREFIX}kept_{n}" for n in range(len(names))]
+    selection = replace(source.selection, projection=tree.root.projection, row_filter="")
+    texts = [f"{quoted(name)} AS {each}" for name, each in zip(names, kept, strict=True)]
+    return selection.select(rows, *texts).select(*kept, PLACE).toDF(*names, PLACE)

@@ -79,7 +79,8 @@ class Selection:
             position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else place
             selected.append(f"{position} AS {ROW_POSITION}")
         if self.routing:
-            selected.append(place_expression(self.routing))
+            # A row without a place is refused.
+            selected.append(f"nullif(make_valid_utf8(cast({quoted(self.routing)} AS string)), '') AS {PLACE}")
         rows = rows.selectExpr(*selected, *more)
         documents = rows if self.projection is None else self.projection.apply(rows)
         if not self.index_column:
@@ -101,11 +102,6 @@ class Selection:
         blank = {*columns} - {*self.delete_columns}
         texts = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in blank}
         return selected.selectExpr(*(texts.get(name, quoted(name)) for name in selected.columns))
-
-
-def place_expression(routing: str) -> str:
-    """SQL text of the column `PLACE`, which is null for a row without a place."""
-    return f"nullif(make_valid_utf8(cast({quoted(routing)} AS string)), '') AS {PLACE}"
 
 
 def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from icecdc_core import errors, export_table, replay_dead_letters, status, sync_changes, validate_table
 from tests.histories.proof import break_off
+from tests.nested_shop import Shop
 
 PLACES = ("a", "b", "c", "d", "e")
 BY_PLACE = {"index_column": "place"}
@@ -104,6 +105,44 @@ class DescribeAMovedRow:
         assert (suffixes(opensearch, name), opensearch.count(index=name)["count"]) == (["", "a", "b"], 1)
         assert validate_table(spark, config.replace(repair=True)).ok
         assert suffixes(opensearch, name) == ["", *PLACES]
+
+
+class DescribeADocumentOfSeveralTables:
+    @pytest.mark.parametrize("n", range(4))
+    def it_moves_with_the_row_of_its_root(self, spark, make_config, opensearch, name, n):
+        shop = Shop(spark, name, "'format-version' = '2'", "'format-version' = '3'")
+        spec = shop.spec | {"select": ["f.film_id", "f.title", "concat('s-', f.shelf) AS shelf"]}
+
+        def check():
+            opensearch.indices.refresh(index=name)
+            hits = opensearch.search(index=name, body={"size": 100})["hits"]["hits"]
+            shelves = {str(row.film_id): f"s-{row.shelf}" for row in shop.sql("SELECT * FROM {film}").collect()}
+            found = {(hit["_id"], hit["_index"].rpartition("--")[2][7:]) for hit in hits}
+            assert (len(hits), found) == (len(shelves), {*shelves.items()})
+            assert {hit["_id"]: {**hit["_source"], "shelf": None} for hit in hits} == {
+                key: {**document, "shelf": None} for key, document in shop.documents().items()
+            }
+            assert validate_table(spark, config).ok
+
+        try:
+            shop.fill()
+            shop.sql("UPDATE {film} SET shelf = 'a'")
+            config = make_config(**spec, index_column="shelf")
+            export_table(spark, config)
+            check()
+            shop.sql("UPDATE {film} SET shelf = 'b' WHERE film_id IN (1, 4)")
+            shop.sql("UPDATE {language} SET name = 'Welsh' WHERE language_id = 1")
+            break_off(spark, config, n)
+            shop.sql("UPDATE {film} SET shelf = 'c' WHERE film_id = 1")
+            shop.sql("DELETE FROM {film} WHERE film_id = 2")
+            shop.sql("UPDATE {actor} SET name = 'Zoe' WHERE actor_id = 10")
+            sync_changes(spark, config)
+            check()
+            shop.sql("UPDATE {language} SET name = 'English'")
+            sync_changes(spark, config)
+            check()
+        finally:
+            shop.drop()
 
 
 class DescribeTheSuffix:
