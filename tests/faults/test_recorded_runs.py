@@ -18,7 +18,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.lock import active_runs
 from icecdc_core.errors import IcecdcError
 from tests.faults.tables import CREATE, SEED, rows_as_documents
-from tests.loopback_proxy import Act, loopback_proxy
+from tests.loopback_proxy import cut_off, loopback_proxy
 from tests.model.recorder import recording
 from tests.model.translation import translate
 from tests.model.validation import validate
@@ -68,14 +68,7 @@ class Life:
 
     def cut_off(self):
         """No request after the n-th write gets through."""
-        last, after, seen = self.rng.randint(1, 14), self.rng.random() < 0.5, []
-
-        def trouble(method, path, body):
-            seen.extend([path] if method in WRITES or (seen and len(seen) >= last) else [])
-            if len(seen) < last:
-                return None
-            return Act.RESET_AFTER if after and len(seen) == last else Act.RESET
-
+        trouble = cut_off(self.rng.randint(1, 14), self.rng.random() < 0.5, "PUT|POST|DELETE")
         with loopback_proxy(self.url, trouble=trouble) as proxy:
             self.job(proxy.url)
 
