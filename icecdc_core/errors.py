@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
 """The words by which an error of Spark is recognized as one of identifiers that are not unique, or null."""
@@ -27,6 +27,12 @@ class IcecdcError(Exception):
         value: The value found there; never a secret.
         remedy: What the reader can do about it.
     """
+
+    state: ClassVar[str] = "failed"
+    """How a run ends that raises it, one of `exit_states.EXIT_STATES`."""
+
+    def __init_subclass__(cls, state: str = "") -> None:
+        cls.state = state or cls.state
 
     def __init__(self, message: str, *, subject: str = "", value: object = None, remedy: str = "") -> None:
         super().__init__(message)
@@ -60,7 +66,7 @@ class IcecdcError(Exception):
         return [heading, *str(self).replace(" Remedy: ", "\n\x1b[1mWhat to do:\x1b[0m ").splitlines()]
 
 
-class ConfigError(IcecdcError):
+class ConfigError(IcecdcError, state="config"):
     """One or more parameters are wrong; `problems` has one sentence for each.
 
     Args:
@@ -89,171 +95,171 @@ def unwritable_error(parameter: str, path: str, error: Exception) -> ConfigError
     )
 
 
-class CatalogError(IcecdcError):
+class CatalogError(IcecdcError, state="retry"):
     """The Iceberg catalog cannot be configured or reached."""
 
 
-class TableNotFoundError(IcecdcError):
+class TableNotFoundError(IcecdcError, state="config"):
     """The source table does not exist, or is not an Iceberg table."""
 
 
-class TableReplacedError(IcecdcError):
+class TableReplacedError(IcecdcError, state="reexport"):
     """The table was dropped and created again: it has the same name and another UUID."""
 
 
-class HistoryGapError(IcecdcError):
+class HistoryGapError(IcecdcError, state="reexport"):
     """The position's snapshot has expired, so the changes since then are unknown."""
 
 
-class HiddenHistoryError(HistoryGapError):
+class HiddenHistoryError(HistoryGapError, state="reexport"):
     """The catalog shows only the latest snapshot, so changes cannot be read through it."""
 
 
-class ColumnNotFoundError(IcecdcError):
+class ColumnNotFoundError(IcecdcError, state="config"):
     """A requested column is not in the table."""
 
 
-class IdentifierColumnsError(IcecdcError):
+class IdentifierColumnsError(IcecdcError, state="config"):
     """Identifier columns are missing, nested, of an unsuitable type, or null in a row."""
 
 
-class DuplicateIdentifierError(IcecdcError):
+class DuplicateIdentifierError(IcecdcError, state="data"):
     """Two rows of the table have the same identifier, so they would be one document."""
 
 
-class SeveralMatchesError(IcecdcError):
+class SeveralMatchesError(IcecdcError, state="data"):
     """Several rows of a nested table match where the document has one object."""
 
 
-class SchemaChangeError(IcecdcError):
+class SchemaChangeError(IcecdcError, state="reexport"):
     """The table's schema changed in a way that the existing index cannot follow."""
 
 
-class UnsupportedTypeError(IcecdcError):
+class UnsupportedTypeError(IcecdcError, state="config"):
     """An OpenSearch document cannot contain a column of this type or name."""
 
 
-class IndexConflictError(IcecdcError):
+class IndexConflictError(IcecdcError, state="config"):
     """An index or alias of that name exists and does not belong to this table."""
 
 
-class IndexNotFoundError(IcecdcError):
+class IndexNotFoundError(IcecdcError, state="reexport"):
     """The index, its alias or its position does not exist."""
 
 
-class PositionError(IcecdcError):
+class PositionError(IcecdcError, state="config"):
     """A position cannot be used: a newer release wrote it, it was edited, or its index was not created by icecdc."""
 
 
-class TableLockedError(IcecdcError):
+class TableLockedError(IcecdcError, state="locked"):
     """Another run has locked the index."""
 
 
-class FencedError(IcecdcError):
+class FencedError(IcecdcError, state="locked"):
     """This run lost its lock to another run and must not write any more."""
 
 
-class OpenSearchUnreachableError(IcecdcError):
+class OpenSearchUnreachableError(IcecdcError, state="retry"):
     """OpenSearch does not answer."""
 
 
-class OpenSearchAuthError(IcecdcError):
+class OpenSearchAuthError(IcecdcError, state="access"):
     """OpenSearch refuses the credentials or the permissions behind them."""
 
 
-class OpenSearchRequestError(IcecdcError):
+class OpenSearchRequestError(IcecdcError, state="retry"):
     """OpenSearch refused a request, not a single document."""
 
 
-class RejectedDocumentsError(IcecdcError):
+class RejectedDocumentsError(IcecdcError, state="data"):
     """More documents were rejected than `max_rejected_documents` allows; `dead_letters` has some of them."""
 
     dead_letters: Sequence[dict[str, Any]] = ()
 
 
-class IndexDiffersError(IcecdcError):
+class IndexDiffersError(IcecdcError, state="differs"):
     """A validation found that index and table differ, and `fail_on_difference` is set."""
 
 
-class DocumentVersionError(IcecdcError):
+class DocumentVersionError(IcecdcError, state="reexport"):
     """A document has a higher version than icecdc can write, so a repair cannot replace it."""
 
 
-class JavaNotFoundError(IcecdcError):
+class JavaNotFoundError(IcecdcError, state="config"):
     """No suitable Java was found."""
 
 
-class DownloadError(IcecdcError):
+class DownloadError(IcecdcError, state="retry"):
     """A file could not be fetched, or its checksum is wrong."""
 
 
-class PortInUseError(IcecdcError):
+class PortInUseError(IcecdcError, state="config"):
     """A required port is in use."""
 
 
-class DiskFullError(IcecdcError):
+class DiskFullError(IcecdcError, state="retry"):
     """There is not enough disk space."""
 
 
-class ServiceStartError(IcecdcError):
+class ServiceStartError(IcecdcError, state="retry"):
     """A local service did not start or did not become healthy."""
 
 
-class DependencyError(IcecdcError):
+class DependencyError(IcecdcError, state="config"):
     """A required package or jar is missing, or its version does not fit."""
 
 
-class EmbeddingError(IcecdcError):
+class EmbeddingError(IcecdcError, state="retry"):
     """A model of `embed` failed or took too long, or a text has no vector where no model is asked."""
 
 
-class DataReadError(IcecdcError):
+class DataReadError(IcecdcError, state="data"):
     """Files of the table could not be read: missing, damaged or refused."""
 
 
-class SparkJobError(IcecdcError):
+class SparkJobError(IcecdcError, state="retry"):
     """Spark failed for a reason other than the table's files: memory, or a lost executor or Python worker."""
 
 
-class SchemaRegistryError(IcecdcError):
+class SchemaRegistryError(IcecdcError, state="retry"):
     """The schema registry does not answer, or refuses the request."""
 
 
-class SecretError(IcecdcError):
+class SecretError(IcecdcError, state="access"):
     """A reference to a secret cannot be resolved."""
 
 
-class KafkaError(IcecdcError):
+class KafkaError(IcecdcError, state="retry"):
     """A Kafka broker refused or failed a request."""
 
 
-class KafkaUnreachableError(KafkaError):
+class KafkaUnreachableError(KafkaError, state="retry"):
     """No Kafka broker answers."""
 
 
-class KafkaAuthError(KafkaError):
+class KafkaAuthError(KafkaError, state="access"):
     """The Kafka brokers refuse the credentials or the permissions behind them."""
 
 
-class TopicNotFoundError(KafkaError):
+class TopicNotFoundError(KafkaError, state="config"):
     """A topic does not exist."""
 
 
-class LostOffsetsError(IcecdcError):
+class LostOffsetsError(IcecdcError, state="lost"):
     """A topic lost records before they were read."""
 
 
-class TopicReplacedError(IcecdcError):
+class TopicReplacedError(IcecdcError, state="lost"):
     """A topic was deleted and created again: it ends before the offsets that were read."""
 
 
-class TableResetError(IcecdcError):
+class TableResetError(IcecdcError, state="lost"):
     """A table lost what an ingest wrote: it was dropped, created again or rolled back."""
 
 
-class ConcurrentIngestError(IcecdcError):
+class ConcurrentIngestError(IcecdcError, state="locked"):
     """Another run of the same ingest, or another writer, won every attempt to commit."""
 
 
-class IngestWriteError(IcecdcError):
+class IngestWriteError(IcecdcError, state="retry"):
     """An ingest could not write a table."""

@@ -51,30 +51,10 @@ EXIT_STATES: dict[str, ExitState] = {
 }
 """Every state with its exit code, its meaning and what to do about it."""
 
-_ERRORS = {
-    "config": "ConfigError ColumnNotFoundError IdentifierColumnsError TableNotFoundError IndexConflictError "
-    "PositionError JavaNotFoundError DependencyError UnsupportedTypeError PortInUseError "
-    "TopicNotFoundError",
-    "data": "DuplicateIdentifierError SeveralMatchesError RejectedDocumentsError DataReadError",
-    "reexport": "TableReplacedError HistoryGapError HiddenHistoryError SchemaChangeError IndexNotFoundError "
-    "DocumentVersionError",
-    "retry": "CatalogError OpenSearchUnreachableError OpenSearchRequestError DownloadError DiskFullError "
-    "SparkJobError EmbeddingError ServiceStartError SchemaRegistryError KafkaError KafkaUnreachableError "
-    "IngestWriteError",
-    "locked": "FencedError TableLockedError ConcurrentIngestError",
-    "access": "OpenSearchAuthError SecretError KafkaAuthError",
-    "differs": "IndexDiffersError",
-    "lost": "LostOffsetsError TopicReplacedError TableResetError",
-}
-_STATES = {name: state for state, names in _ERRORS.items() for name in names.split()}
-
 
 def state_of(error: BaseException | None) -> str:
     """The state of a run that ended with this error; None: it did what it was asked for."""
-    if error is None:
-        return "ok"
-    names = [kind.__name__ for kind in type(error).__mro__ if issubclass(kind, IcecdcError)]
-    return next((_STATES[name] for name in names if name in _STATES), "failed")
+    return "ok" if error is None else error.state if isinstance(error, IcecdcError) else "failed"
 
 
 def utc_now() -> str:
