@@ -132,11 +132,8 @@ def _pair(name: str, html: str) -> str:
     return f'<div style="display: flex; flex-wrap: wrap; margin: .15em 0">{name}{value}</div>'
 
 
-_BAR = '<div style="background: {colour}; width: {width}; height: 14px; border-radius: 3px">{inner}</div>'
-
-
 def rewritten_figure(report: Mapping[str, Any]) -> str:
-    """Rows that the table's commits rewrote, rows that really changed, and documents written.
+    """Rows that the table's commits rewrote, rows that really changed, and documents written, each with a bar.
 
     Empty if the commits rewrote nothing but what changed: an update is two rows there, the old one and the new one.
     """
@@ -146,24 +143,19 @@ def rewritten_figure(report: Mapping[str, Any]) -> str:
         return ""
     note = "an updated row counts twice, old and new; compactions are left out"
     others = "the others are carryovers (rows of rewritten files that stayed the same) or not selected"
-    share = f"{changed / rewritten:.2%}; {others}"
-    verb = "to write" if report["dry_run"] else "written"
     kinds = f"{report['upserts']:,} upserts, {report['deletes']:,} deletes"
-    return "".join(
-        _bar(count, count / rewritten, *rest)
-        for count, *rest in (
-            (rewritten, "#8a94a0", "rows rewritten by the table's commits", note),
-            (changed, "#4a86b5", "rows really changed", share),
-            (written, "#2a9d8f", f"documents {verb}", kinds),
-        )
-    )
-
-
-def _bar(count: int, share: float, colour: str, label: str, note: str) -> str:
-    filled = _BAR.format(colour=colour, width=f"{max(share * 100, 0.4 if count else 0):.1f}%", inner="")
-    text = f'<b>{count:,}</b> {escape(label)} <span style="{_MUTED}; font-size: .9em">({escape(note)})</span>'
-    bar = _BAR.format(colour="rgba(128, 138, 150, .15)", width="100%", inner=filled)
-    return f'<div style="max-width: 60em; margin: .7em 0; line-height: 1.5">{text}{bar}</div>'
+    html = ""
+    for count, colour, label, about in (
+        (rewritten, "#8a94a0", "rows rewritten by the table's commits", note),
+        (changed, "#4a86b5", "rows really changed", f"{changed / rewritten:.2%}; {others}"),
+        (written, "#2a9d8f", f"documents {'to write' if report['dry_run'] else 'written'}", kinds),
+    ):
+        text = f'<b>{count:,}</b> {label} <span style="{_MUTED}; font-size: .9em">({about})</span>'
+        width = max(100 * count / rewritten, 0.4 if count else 0)
+        bar = f'<div style="background: {colour}; width: {width:.1f}%; height: 14px; border-radius: 3px"></div>'
+        bar = f'<div style="background: rgba(128, 138, 150, .15); border-radius: 3px">{bar}</div>'
+        html += f'<div style="max-width: 60em; margin: .7em 0; line-height: 1.5">{text}{bar}</div>'
+    return html
 
 
 def report_html(report: Report | Mapping[str, Any]) -> str:

@@ -213,16 +213,13 @@ class RunReport(Report):
             **asdict(self.counts + later.counts),
         )
 
-    @property
-    def _lag_at_start(self) -> str:
-        known = self.lag_snapshots and self.lag_seconds is not None
-        return f"{self.lag_snapshots:,} snapshots, {self.lag_seconds:,.0f} s" if known else ""
-
     def card(self) -> Card:
         """What a person sees first."""
         done = ("to write", "to delete") if self.dry_run else ("written", "deleted")
         what = f"{self.upserts:,} documents {done[0]}, {self.deletes:,} {done[1]}"
-        word, job, lag = IN_SYNC, "sync" if self.kind == "export" else "validate", "none"
+        word, job, lag, before = IN_SYNC, "sync" if self.kind == "export" else "validate", "none", ""
+        if self.lag_snapshots and self.lag_seconds is not None:
+            before = f"{self.lag_snapshots:,} snapshots, {self.lag_seconds:,.0f} s"
         if self.kind == "replay":
             again = f", {self.rejected:,} refused again" if self.rejected else ""
             word, lag = BEHIND if self.rejected else "done", ""
@@ -230,10 +227,10 @@ class RunReport(Report):
         elif self.strategy == "none" and not self.rejected:
             word, what = NOTHING, "The index has every change of the table."
         elif self.dry_run:
-            word, job, lag = BEHIND, self.kind, self._lag_at_start
+            word, job, lag = BEHIND, self.kind, before
         elif self.rejected:
             word, job, what = BEHIND, "replay", f"{what}, {self.rejected:,} refused by OpenSearch (dead letters)"
-        was = f"{lag} (before: {self._lag_at_start})" if self._lag_at_start and not self.dry_run else lag
+        was = f"{lag} (before: {before})" if before and not self.dry_run else lag
         kept = "" if self.lag_kept is None else f", target {'kept' if self.lag_kept else 'NOT kept'}"
         worst = "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s{kept}"
         facts = [("Lag", was), ("Longest lag", worst), ("Ended", self.ended + ", by SIGTERM" * self.stopped)]
