@@ -64,20 +64,10 @@ class DocumentView(Part):
             yield Heading(f"Document {self.document_id}")
         yield self.verdict
         yield self.written
-        sides = (self.indexed, "before"), (self.rows[0] if self.rows else None, "after")
-        names = dict.fromkeys(name for side, _ in sides for name in side or {})
-        both = all(side is not None for side, _ in sides)
-        values = {name: [None if side is None else side.get(name) for side, _ in sides] for name in names}
+        both = RowChange(self.document_id, self.indexed, self.rows[0] if self.rows else None)
+        fields = {**(both.before or {}), **(both.after or {})}
         yield pd.DataFrame(
-            [
-                [name]
-                + [
-                    Cell("-" if side is None else value_text(value), kind if both and found[0] != found[1] else "")
-                    for value, (side, kind) in zip(found, sides, strict=True)
-                ]
-                for name, found in values.items()
-            ],
-            columns=["field", "in the index", "in the table now"],
+            [[name, both.cell(name)] for name in fields], columns=["field", "in the index → in the table"]
         )
         if self.searched:
             yield Heading("History")
