@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 INSERTED, UPDATED, DELETED = "insert", "update", "delete"
-BEFORE, AFTER, ID, KIND, ROWS, _NUMBER = (
-    f"_icecdc_{name}" for name in ("before", "after", "shown_id", "shown_kind", "rows", "number")
-)
+BEFORE, AFTER, KIND, ROWS, _NUMBER = (f"_icecdc_{name}" for name in ("before", "after", "shown_kind", "rows", "number"))
 _KINDS = (UPDATED, INSERTED, DELETED)
 _MOST_FIELDS = 12
 _LONGEST_VALUE = 120
