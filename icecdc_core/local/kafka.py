@@ -108,7 +108,6 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
     return Service("Kafka", KAFKA_VERSION, ports, prepare, find_url)
 
 
-def start_kafka(*, heap: str = "512m", port: int = 0, timeout_seconds: float = 120.0) -> ServerState:
-    """Start a broker that outlives this process, or return the one that runs, whatever the arguments."""
-    ports = [port] if port else [DEFAULT_KAFKA_PORT, 0, 0, 0]
-    return background.start(lambda: _kafka(ports, heap, {}), timeout_seconds)
+def start_kafka() -> ServerState:
+    """Start a broker that outlives this process, or return the one that runs."""
+    return background.start(lambda: _kafka([DEFAULT_KAFKA_PORT, 0, 0, 0], "512m", {}), 120.0)

@@ -181,7 +181,7 @@ def cluster_at(url: str) -> dict[str, object]:
         return {}
 
 
-def start_opensearch(*, heap: str = "1g", port: int = 0, timeout_seconds: float = 180.0) -> ServerState:
+def start_opensearch(*, heap: str = "1g", port: int = 0) -> ServerState:
     """Start an OpenSearch that outlives this process, or return the one that runs, whatever the arguments."""
     ports = candidate_ports(port) if port else [DEFAULT_PORT, *candidate_ports()]
-    return background.start(lambda: _opensearch(None, ports, heap), timeout_seconds)
+    return background.start(lambda: _opensearch(None, ports, heap), 180.0)
