@@ -76,8 +76,7 @@ def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
         return java, max(known for known, minimum in VERSIONS.items() if java.version >= minimum)
     for known, minimum in VERSIONS.items():
         if f"{known}.".startswith(f"{wanted}."):
-            # Without the locale data the creation of an index fails ("Thai segmentation").
-            return find_java(minimum, modules=["jdk.localedata"], purpose=f"OpenSearch {known}"), known
+            return find_java(minimum, purpose=f"OpenSearch {known}"), known
     raise ConfigError(
         "No such version of the embedded OpenSearch",
         subject="version",
