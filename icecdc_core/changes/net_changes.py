@@ -130,7 +130,7 @@ def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
 
 
 # Up to here identifiers are sent to every task that reads the newer side; more of them are shuffled, as in any join.
-_BROADCAST_ROWS = 300_000
+BROADCAST_ROWS = 300_000
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Se
     names = [*map(quoted, identifier_columns), CHANGE_ORDINAL]
     aliases = [f"_icecdc_wanted_{position}" for position in range(len(names))]
     wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP).toDF(*aliases)
-    wanted = F.broadcast(wanted) if found.upserts <= _BROADCAST_ROWS else wanted
+    wanted = F.broadcast(wanted) if found.upserts <= BROADCAST_ROWS else wanted
     equal = "<=>" if found.nulls else "="  # Spark hashes plain equality faster
     matches = " AND ".join(f"{name} {equal} {alias}" for name, alias in zip(names, aliases, strict=True))
     return newer.join(wanted, F.expr(matches), "left_semi")

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType
 
-from icecdc_core.changes.net_changes import NetChanges, PlannedRange
+from icecdc_core.changes.net_changes import BROADCAST_ROWS, NetChanges, PlannedRange
 from icecdc_core.changes.places import look_up_old_places
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.columns import (
@@ -57,11 +57,12 @@ Vector = Mapping[str, int | None]
 NESTED = "nested"
 """The strategy of a batch of several tables."""
 
-# Rows of links that are kept in the driver; Iceberg compares fewer values with the bounds of a file.
+# Rows of links that stay in the driver; Iceberg compares fewer values with the bounds of a file.
 _FEW, _FEW_VALUES = 20_000, 200
 # Spark would read one file first, then four, and so on.
 _AT_ONCE = {"spark.sql.limit.initialNumPartitions": str(_FEW)}
 
+_NO_UTF8 = "\ufffd"
 _BOUNDED = ({IntegerType(), LongType()}, {StringType()})
 
 
@@ -82,7 +83,7 @@ class TableStates:
         if wanted is not None:
             wanted, count = self.counted(wanted)
             if count:
-                values = self._values(place, texts, wanted)
+                values = self._values(place, texts, wanted, count)
             else:
                 snapshot_id = None
         files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
@@ -102,20 +103,25 @@ class TableStates:
         with settings_unless_set(spark, _AT_ONCE):
             few = frame.limit(_FEW + 1)._jdf.collectAsList()
         # The driver has no texts that are not UTF-8.
-        if few.size() > _FEW or "\ufffd" in few.toString():
+        if few.size() > _FEW or _NO_UTF8 in few.toString():
             frame = frame.distinct().persist()
             self.cached.append(frame)
-            return frame, frame.count()
+            count = frame.count()
+            # As rows of an RDD, because every plan that is made of the frame would have all of its plan, perhaps twice.
+            rows = frame._jdf.queryExecution().toRdd()
+            made = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False)
+            frame = DataFrame(made, spark)
+            return frame.hint("broadcast") if count <= BROADCAST_ROWS else frame, count
         few = java_class(spark, "java.util.ArrayList")(java_class(spark, "java.util.LinkedHashSet")(few))
-        schema = frame._jdf.schema()
-        return DataFrame(spark._jsparkSession.createDataFrame(few, schema), spark), few.size()
+        made = spark._jsparkSession.createDataFrame(few, frame._jdf.schema())
+        return DataFrame(made, spark), few.size()
 
     def close(self) -> None:
         """Release what is cached."""
         for frame in self.cached:
             unpersist(frame)
 
-    def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame) -> dict[str, Sequence[Any]]:
+    def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
         """The values of plain columns that prune data files, see ``IcebergTable.plan``."""
         schema = self._sources[place.table].table.schema()
         columns = {}
@@ -123,16 +129,21 @@ class TableStates:
             column = self._tree.plain.get((place.table, text))
             if column and any({wanted.schema[name].dataType, schema[column].dataType} <= kinds for kinds in _BOUNDED):
                 columns[name] = column
-        if wanted.is_cached:
-            ends = [f"{end}({quoted(name)})" for name in columns for end in ("min", "max")]
-            row = wanted.selectExpr(*ends).collect()[0] if ends else ()
-            return {column: tuple(row[2 * n : 2 * n + 2]) for n, column in enumerate(columns.values())}
-        rows = wanted.select(*columns).collect() if columns else []
-        found = {column: {row[name] for row in rows} - {None} for name, column in columns.items()}
-        return {
-            column: sorted(values) if len(values) <= _FEW_VALUES else (min(values), max(values))
-            for column, values in found.items()
-        }
+        if not columns:
+            return {}
+        if count > _FEW:
+            ends = wanted.selectExpr(*(f"{end}({name}) AS {end}_{name}" for name in columns for end in ("min", "max")))
+            row = ends.collect()[0]
+            found = {name: [row[f"min_{name}"], row[f"max_{name}"]] for name in columns}
+        else:
+            rows = wanted.select(*columns).collect()
+            found = {name: sorted({row[name] for row in rows} - {None}) for name in columns}
+        values: dict[str, Sequence[Any]] = {}
+        for name, column in columns.items():
+            if not any(each is None or _NO_UTF8 in str(each) for each in found[name]):
+                few = len(found[name]) <= _FEW_VALUES and count <= _FEW
+                values[column] = found[name] if few else (found[name][0], found[name][-1])
+        return values
 
     @property
     def _tree(self) -> Any:

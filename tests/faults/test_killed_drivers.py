@@ -1,7 +1,7 @@
 """Drivers killed at points that a seed draws, over kinds of tables and jobs: the next run ends with index == table.
 
 All that a run leaves behind, it leaves through requests to OpenSearch, so most kills are around one of them. One kill
-in SUITE=long; `make test SUITE=faults` sets more with ICECDC_FAULTS. `make test` cuts runs off: test_cut_off_runs.py.
+in `make test`; `make test SUITE=faults` sets more with ICECDC_FAULTS.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ def killed(job, config, rng, tmp_path):
     return places[0] if places else "ended"
 
 
-@pytest.mark.long
 class DescribeKilledDrivers:
     @pytest.mark.parametrize("trial", range(KILLS))
     def it_ends_equal_after_every_kill(self, spark, sql, make_config, indexed, opensearch, tmp_path, trial):
@@ -105,6 +104,7 @@ class DescribeKilledDrivers:
         print(f"seed {SEED}, {trial}: {job} of {kind}, killed {where}")
         assert indexed() == rows_as_documents(spark, config.table)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("trial", range(KILLS))
     def it_ends_equal_for_documents_of_several_tables(self, spark, name, make_config, indexed, tmp_path, trial):
         rng, shop = random.Random(f"{SEED} nested {trial}"), Shop(spark, name, *map(properties, KINDS.values()))

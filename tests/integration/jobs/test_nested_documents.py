@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError, SeveralMatchesError, TableReplacedError
+from icecdc_core.runs import nested
 from tests.nested_shop import Shop
 
 KINDS = (
@@ -47,10 +50,14 @@ def config(shop, make_config):
 
 
 class DescribeDocumentsOfSeveralTables:
-    def it_follows_every_table(self, spark, shop, config, indexed):
+    def it_follows_every_table(self, spark, shop, config, indexed, monkeypatch):
         exported = export_table(spark, config)
         assert (exported.upserts, indexed()) == (4, shop.documents())
-        for what, statement in CHANGES.items():
+        # Links in the driver and their values in files, links in a cache, links in the driver and their range in files.
+        limits = itertools.cycle([(20_000, 200), (0, 200), (20_000, 0)])
+        for (what, statement), (few, values) in zip(CHANGES.items(), limits, strict=False):
+            monkeypatch.setattr(nested, "_FEW", few)
+            monkeypatch.setattr(nested, "_FEW_VALUES", values)
             shop.sql(statement)
             expected, before = shop.documents(), indexed()
             changed = {key for key in {*expected, *before} if expected.get(key) != before.get(key)}
