@@ -151,7 +151,7 @@ class Differences(Part):
             return
         counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
         yield f"{counts}. {self.carryovers_removed:,} carryovers, which are rewritten rows that stayed the same."
-        fields, left_out = _shown_fields(self.sample)
+        fields, left_out = shown_fields(self.sample)
         yield Heading(f"{len(self.sample):,} of {self.changes:,} changes, as documents")
         yield pd.DataFrame(
             [
@@ -163,7 +163,7 @@ class Differences(Part):
         yield f"{left_out} more fields are not shown; none of them changed in an update." if left_out else ""
 
 
-def _shown_fields(sample: Sequence[RowChange]) -> tuple[list[str], int]:
+def shown_fields(sample: Sequence[RowChange]) -> tuple[list[str], int]:
     """The fields that a table shows, and the number of others: all that an update changed come first."""
     every = dict.fromkeys(name for each in sample for name in {**(each.before or {}), **(each.after or {})})
     changed = {name for each in sample if each.kind == UPDATED for name in each.changed_fields}

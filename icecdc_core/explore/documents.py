@@ -18,12 +18,12 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.bulk_lines import document_json, epoch_of
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
 from icecdc_core.explore.differences import (
-    UPDATED,
     Document,
     RowChange,
     collect_changes,
     complete_id,
     row_changes,
+    shown_fields,
     value_text,
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 _MOST_ROWS = 10
-_LONGEST_ROW = 600
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,28 +64,21 @@ class DocumentView(Part):
         yield self.verdict
         yield self.written
         both = RowChange(self.document_id, self.indexed, self.rows[0] if self.rows else None)
-        fields = {**(both.before or {}), **(both.after or {})}
+        names = {**(both.before or {}), **(both.after or {})}
         yield pd.DataFrame(
-            [[name, both.cell(name)] for name in fields], columns=["field", "in the index → in the table"]
+            [[name, both.cell(name)] for name in names], columns=["field", "in the index → in the table"]
         )
         if self.searched:
             yield Heading("History")
             yield self.searched
+        fields, _ = shown_fields([change for _, change in self.history])
         yield pd.DataFrame(
             [
-                {**snapshot, "change": Cell(change.kind, change.kind), "field": name, "value": cell}
+                [*snapshot.values(), Cell(change.kind, change.kind), *(change.cell(name) for name in fields)]
                 for snapshot, change in self.history
-                for name, cell in _fields_of(change)
-            ]
+            ],
+            columns=["snapshot_id", "committed", "operation", "change", *fields],
         )
-
-
-def _fields_of(change: RowChange) -> list[tuple[str, Any]]:
-    """The fields that an update changed, each with its values; of a row that came or went, all on one line."""
-    if change.kind == UPDATED:
-        return [(name, change.cell(name)) for name in change.changed_fields]
-    row = {**(change.before or {}), **(change.after or {})}
-    return [("all", ", ".join(f"{name}: {value_text(value)}" for name, value in row.items())[:_LONGEST_ROW])]
 
 
 def look_up_document(view: View, differences: Differences) -> DocumentView:
