@@ -13,7 +13,6 @@ from pyspark.sql import types as T
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.columns import CHANGE_TYPE, INSERT
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.bulk_lines import document_json, epoch_of
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
@@ -108,12 +107,7 @@ def look_up_document(view: View, differences: Differences) -> DocumentView:
 
 def _current_rows(source: Source, document_id: str) -> tuple[Document, ...]:
     """The rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
-    if source.head is None:
-        return ()
-    files = source.table.plan(source.head)
-    rows = replace(source.selection, with_row_position=False).select(
-        source.table.read(files), f"'{INSERT}' AS {CHANGE_TYPE}"
-    )
+    rows = source.current_rows(source.head, "fail")
     rows = rows.where(complete_id(rows.schema, source.key_columns) == document_id)
     found = with_vectors(source, rows, required=False).select(document_json(source.schema))
     return tuple(json.loads(row[0]) for row in found.limit(_MOST_ROWS).collect())
