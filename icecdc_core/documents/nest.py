@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType, VariantType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted
@@ -34,7 +34,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.nest import iterate_entries
 from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
 from icecdc_core.session.java_causes import failure_message
-from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
+from icecdc_core.table.select import Projection, UsedColumns, condition_columns, example_rows, open_projection
 
 if TYPE_CHECKING:
     from icecdc_core.config.nest import Link, Nested
@@ -186,15 +186,17 @@ def open_tree(
     texts = _qualified(place, identifier_columns)
     opening.plain.update({(config.table, text): name for text, name in zip(texts, identifier_columns, strict=True)})
     root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))
-    empty = Frames({table: spark.createDataFrame([], each) for table, each in schemas.items()}, whole=True)
-    try:
-        documents = _documents(root, empty.frames[config.table], empty)
-    except PySparkException as error:
-        problem = f"cannot be put together: {failure_message(str(error))}"
-        raise _refused(
-            ", ".join(config.entries), problem, "look at on and order_by: their values must be comparable"
-        ) from error
-    return Tree(root, documents.schema, tuple(identifier_columns), opening.used, opening.links, opening.plain)
+    return Tree(root, _schema(root), tuple(identifier_columns), opening.used, opening.links, opening.plain)
+
+
+def _schema(node: Node) -> StructType:
+    """The schema of what `_documents` makes of rows of a node."""
+    fields = [*node.projection.schema.fields]
+    for inner in node.inner:
+        kind = _schema(inner)
+        is_object = inner.entry is not None and inner.entry.shape == "object"
+        fields.append(StructField(inner.name, kind if is_object else ArrayType(kind, False), is_object))
+    return StructType(fields)
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,9 @@ class _Opening:
         place = self.place(path, entry, outer)
         projection = self.expressions(path, place, entry.select or ["*"])
         if entry.order_by:
-            self.expressions(path, place, [f"{text} AS {KEY}{n}" for n, text in enumerate(_ascending(entry))])
+            ordered = [f"{text} AS {KEY}{n}" for n, text in enumerate(_ascending(entry))]
+            if _contains(self.expressions(path, place, ordered).schema, _UNORDERED):
+                raise _refused(path, "is ordered by a map or variant", "order by values that Spark can compare")
         return Node(place, projection, name, entry, self.inner(f"{path}.", projection, entry.nest, place))
 
     def place(self, path: str, link: Link, above: Place) -> Place:
@@ -258,7 +262,7 @@ class _Opening:
     def equalities(self, path: str, on: str, place: Place, above: Place) -> list[tuple[str, str]]:
         """Return the sides of each equality of a condition, with the casts that Spark compares them with."""
         inner, outer = (
-            self.spark.createDataFrame([], self.schemas[each.table]).alias(each.alias) for each in (place, above)
+            example_rows(self.spark, self.schemas[each.table])[0].alias(each.alias) for each in (place, above)
         )
         wanted = f"must be equalities of {place.alias} and {above.alias}, joined by AND"
         remedy = f"write {place.alias}.<column> = {above.alias}.<column>; other conditions belong into row_filter"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,11 +88,11 @@ def open_projection(
 
     # `* EXCEPT (...)` may name a column that Spark cannot read.
     with_all = StructType([*schema.fields, *(StructField(name, NullType()) for name in unreadable)])
-    rows = spark.createDataFrame([], with_all)
+    rows, constants = example_rows(spark, with_all)
     try:
         documents = function(rows)
         _selections(documents, rows)
-        problem = _instability(with_all, documents, function)
+        problem = _instability(documents, constants, function)
     except (PySparkException, Py4JError) as error:
         raise refused(f"is not a selection of the table's columns: {failure_message(str(error))}") from error
     except ValueError as error:
@@ -136,9 +137,10 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str, a
         return (rows.alias(alias) if alias else rows).where(F.expr(condition))
 
     cause: Exception | None = None
+    rows, constants = example_rows(spark, schema)
     try:
-        filtered = function(spark.createDataFrame([], schema))
-        problem = _instability(schema, filtered, function)
+        filtered = function(rows)
+        problem = _instability(filtered, constants, function)
     except PySparkException as error:
         problem, cause = f"is not a condition over the table: {failure_message(str(error))}", error
     if problem:
@@ -170,7 +172,16 @@ def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
     return selections[::-1]
 
 
-def _instability(schema: StructType, result: DataFrame, function: Callable[[DataFrame], DataFrame]) -> str:
+@functools.lru_cache(maxsize=64)
+def example_rows(spark: SparkSession, schema: StructType) -> tuple[DataFrame, DataFrame]:
+    """Return two frames to analyse expressions with: without rows, and with one row of constants."""
+    texts: list[tuple[type, Any]] = [(StringType, "a"), (BinaryType, bytearray(b"a"))]
+    values = [next((value for kind, value in texts if isinstance(each.dataType, kind)), None) for each in schema]
+    constants = [F.lit(v).cast(each.dataType).alias(each.name) for v, each in zip(values, schema, strict=True)]
+    return spark.createDataFrame([], schema), spark.range(1).select(*constants)
+
+
+def _instability(result: DataFrame, constants: DataFrame, function: Callable[[DataFrame], DataFrame]) -> str:
     """Say why the result of expressions may change while the row does not; empty if it cannot."""
     spark, plan = result.sparkSession, _plan(result)
     if not plan.subqueriesAll().isEmpty():
@@ -180,15 +191,12 @@ def _instability(schema: StructType, result: DataFrame, function: Callable[[Data
     # Texts such as `now` become the time of the query.
     fixed = java_class(spark, "org.apache.spark.sql.catalyst.optimizer.SpecialDatetimeValues").apply(replaced)
     is_stable = plan.deterministic() and not replaced.containsPattern(current) and fixed.fastEquals(replaced)
-    return "" if is_stable and _folds_alike(spark, schema, function) else "is not deterministic"
+    return "" if is_stable and _folds_alike(constants, function) else "is not deterministic"
 
 
-def _folds_alike(spark: SparkSession, schema: StructType, function: Callable[[DataFrame], DataFrame]) -> bool:
+def _folds_alike(constants: DataFrame, function: Callable[[DataFrame], DataFrame]) -> bool:
     """Whether Spark folds expressions over constants to the same values twice, which random encryption does not."""
-    texts: list[tuple[type, Any]] = [(StringType, "a"), (BinaryType, bytearray(b"a"))]
-    values = [next((value for kind, value in texts if isinstance(each.dataType, kind)), None) for each in schema]
-    constants = [F.lit(v).cast(each.dataType).alias(each.name) for v, each in zip(values, schema, strict=True)]
-    frames = [function(spark.range(1).select(*constants)) for _ in range(2)]
+    frames = [function(constants) for _ in range(2)]
     try:
         one, other = (frame._jdf.queryExecution().optimizedPlan() for frame in frames)
     except (PySparkException, Py4JError):  # an expression that constants like these cannot answer
