@@ -29,6 +29,8 @@ _OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
 Node = dict[str, Any]
 Selections = Sequence[Sequence[list[Node]]]
 """The expressions of each selection, the last one first; each is a list of its nodes, in which children follow."""
+Path = tuple[str, tuple[str, ...]]
+"""The id of a column, and the names that lead to a field within it."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def open_projection(
 
 
 def condition_columns(spark: SparkSession, schema: StructType, condition: str, alias: str = "") -> UsedColumns:
-    """Check a row filter and return the columns it reads."""
+    """Check a row filter and return the columns it reads and the fields in them."""
 
     def function(rows: DataFrame) -> DataFrame:
         return (rows.alias(alias) if alias else rows).where(F.expr(condition))
@@ -233,22 +235,38 @@ def _repeated(selections: Selections, column_names: Mapping[str, str]) -> dict[s
 def _used_columns(selections: Selections, column_names: Mapping[str, str]) -> UsedColumns:
     """Return what the fields of the last selection use, through the selections before it."""
     used: set[str] = set()
-    computed: set[str] = set()
+    computed: set[Path] = set()
     for number, selection in enumerate(selections):
         for item in selection:
             key = _id_of(item[0])
             if number and key not in used:
                 continue
-            columns = {_id_of(node) for node in item if _class_of(node) == _COLUMN}
-            used |= columns
-            inside = [_class_of(node) for node in (item[1:] if _class_of(item[0]) == "Alias" else item)]
-            # What is computed from a column, or from a field within it, is computed from what that repeats.
-            if inside[-1] != _COLUMN or not {*inside[:-1]} <= _OF_STRUCTS or key in computed:
-                computed |= columns
-    used_names, computed_from = (
-        frozenset(name for key, name in column_names.items() if key in keys) for keys in (used, computed)
+            paths = [_path(item, position) for position, node in enumerate(item) if _class_of(node) == _COLUMN]
+            used |= {column for column, _ in paths}
+            inside = item[1:] if _class_of(item[0]) == "Alias" else item
+            if paths and _class_of(inside[-1]) == _COLUMN and {_class_of(node) for node in inside[:-1]} <= _OF_STRUCTS:
+                # A column or a field within it. What is computed from it is computed from what it repeats.
+                computed |= {(column, path + rest) for column, path in paths for at, rest in computed if at == key}
+            else:
+                computed |= set(paths)
+    return UsedColumns(
+        frozenset(name for key, name in column_names.items() if key in used),
+        frozenset(".".join((column_names[key], *path)) for key, path in computed if key in column_names),
     )
-    return UsedColumns(used_names, computed_from)
+
+
+def _path(item: Sequence[Node], position: int) -> Path:
+    """The path of the field that the nodes around a column take from it; the column's own without such nodes."""
+    column, kind, names = _id_of(item[position]), item[position].get("dataType"), []
+    while position and _class_of(item[position - 1]) in _OF_STRUCTS and isinstance(kind, dict):
+        position -= 1
+        if kind["type"] == "array":
+            names.append("element")
+            kind = kind["elementType"]
+        inner = kind["fields"][item[position]["ordinal"]]
+        names.append(str(inner["name"]))
+        kind = inner["type"]
+    return column, tuple(names)
 
 
 def new_document_fields(

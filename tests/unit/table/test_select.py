@@ -74,4 +74,16 @@ class DescribeConditionColumns:
         ],
     )
     def it_finds_the_columns_a_row_filter_looks_at(self, spark, condition, expected):
-        assert condition_columns(spark, SCHEMA, condition) == (expected, expected)
+        assert condition_columns(spark, SCHEMA, condition).names == expected
+
+    @pytest.mark.parametrize(
+        ("condition", "expected"),
+        [
+            ("id > 5", {"id"}),
+            ("s.x > 1", {"s.x"}),
+            ("cast(s AS string) = '{1}'", {"s"}),
+            ("to_json(struct(s.*)) = '{}'", {"s.x"}),
+        ],
+    )
+    def it_finds_the_fields_within_them(self, spark, condition, expected):
+        assert condition_columns(spark, SCHEMA, condition).computed_from == expected

@@ -30,7 +30,7 @@ ADDED_INSIDE = of_schema(
 class DescribeRecomputes:
     @pytest.mark.parametrize(
         ("computed_from", "expected"),
-        [({"s"}, True), ({"other"}, False), (set(), False)],
+        [({"s"}, True), ({"s.inner"}, True), ({"s.inner.a"}, False), ({"s.other"}, False), (set(), False)],
     )
     @pytest.mark.parametrize("where", ["select", "row_filter"])
     def it_is_so_when_a_struct_that_a_result_is_computed_from_gets_a_field(self, where, computed_from, expected):
