@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -142,8 +143,9 @@ class RunReport(Report):
         seconds: Seconds the run took.
         snapshots: Snapshots in the range.
         steps: What was compared: snapshots, files and bytes of each step; for a replay, the fate of the dead letters.
+            A run that polls keeps the last hundred.
         stage_seconds: Seconds spent in each stage, by its name.
-        rejected_samples: Some rejected documents: id, status and reason.
+        rejected_samples: Some rejected documents: id, status and reason. A run that polls keeps the last hundred.
         dry_run: Whether nothing was written.
         run_id: Identifies the run in logs and in the commit log.
         epoch: The number of the last batch; null if there was none.
@@ -352,9 +354,12 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
 
 
 def make_folder(path: str, parameter: str) -> None:
-    """Create a folder unless it exists, before there is something to write into it."""
+    """Create a folder unless it exists, and check that it can be written, before there is something to write."""
     try:
-        Path(path).expanduser().mkdir(parents=True, exist_ok=True)
+        folder = Path(path).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError("no permission")
     except OSError as error:
         raise unwritable_error(parameter, path, error) from error
 
@@ -407,6 +412,10 @@ class ManyReport(Report):
     def figure(self) -> str:
         """The card of each index."""
         return "".join(map(report_html, self.indexes.values()))
+
+    def of(self, names: list[str]) -> ManyReport:
+        """The report of some of the indexes."""
+        return replace(self, indexes={name: self.indexes[name] for name in names})
 
     def text(self) -> str:
         """The report as a table of plain text, an index a row; then the problems that a check found."""

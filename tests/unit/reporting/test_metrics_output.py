@@ -31,6 +31,11 @@ class DescribeTheFile:
         with pytest.raises(ConfigError, match="metrics_folder"):
             make_folder(str(tmp_path / "file"), "metrics_folder")
 
+    def it_is_refused_before_a_run_if_its_folder_cannot_be_written(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write to any
+        with pytest.raises(ConfigError, match=r"no permission.*metrics_folder"):
+            make_folder(str(tmp_path), "metrics_folder")
+
 
 @pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])
 def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tmp_path, dry_run, succeeded):
@@ -40,7 +45,7 @@ def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tm
         config = SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), metrics_url=gateway.url, dry_run=dry_run)
         publish_run_metrics(metrics, config)
     found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
-    pushed = [("/metrics/job/icecdc/icecdc_job/sync/index/t", text_of(metrics))][dry_run:]
+    pushed = [] if dry_run else [("/metrics/job/icecdc/icecdc_job/sync/index/t", text_of(metrics))]
     assert found["icecdc_success_timestamp_seconds", ""] == succeeded
     assert [(path, body.decode()) for path, _, body in gateway.posts] == pushed
 
