@@ -123,8 +123,9 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         check_report_path(path)
 
     def write(report: ManyReport) -> None:
+        """Write the summary of the indexes that name a path to it."""
         for path in facts["report_paths"]:
-            write_report(report, path)
+            write_report(report.of([name for name in configs if configs[name].report_path == path]), path)
 
     def on_poll(so_far: ManyReport) -> None:
         with suppress(ConfigError):  # the last one says why

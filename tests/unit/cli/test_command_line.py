@@ -11,6 +11,7 @@ from icecdc_core import session
 from icecdc_core.cli import COMMANDS, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
+from icecdc_core.reporting.reports import RunReport
 
 GIVEN = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 INGEST = ["--job", "j", "--bootstrap-servers", "127.0.0.1:9", "--topics", "a", "--table", "lake.ns.t"]
@@ -218,6 +219,18 @@ class DescribeAFailure:
         file.write_text(f"defaults: {{report_path: {report}}}\nindexes: {{t: {{table: lake.ns.t}}}}\n")
         run("sync", "--file", str(file))
         assert json.loads(report.read_text())["message"].startswith("Spark did not start")
+
+    def it_writes_to_each_path_the_summary_of_the_indexes_that_name_it(self, run, monkeypatch, tmp_path):
+        def status(config, index):
+            return RunReport("status", config.table, index)
+
+        monkeypatch.setattr("icecdc_core.runs.cluster_status.cluster_status", status)
+        paths = {"a": tmp_path / "one.json", "b": tmp_path / "other.json", "c": tmp_path / "one.json"}
+        indexes = {name: {"table": f"lake.ns.{name}", "report_path": str(path)} for name, path in paths.items()}
+        (tmp_path / "indexes.yml").write_text(json.dumps({"indexes": indexes}))
+        _, report, _ = run("status", "--file", str(tmp_path / "indexes.yml"))
+        one, other = (list(json.loads(paths[name].read_text())["indexes"]) for name in "ab")
+        assert (list(report["indexes"]), one, other) == (["a", "b", "c"], ["a", "c"], ["b"])
 
     def it_cuts_a_long_reason(self):
         text = str(IcecdcError("It was refused", subject="row_filter", value="x" * 200_000))
