@@ -85,13 +85,18 @@ class ConfigError(IcecdcError, state="config"):
         return "\n".join([f"{self.message}:", *(f"- {problem}" for problem in self.problems)])
 
 
-def unwritable_error(parameter: str, path: str, error: Exception) -> ConfigError:
+def unwritable_error(
+    parameter: str,
+    path: str,
+    error: Exception,
+    remedy: str = "give a path in a folder that exists and may be written to, or leave it empty",
+) -> ConfigError:
     """The error of a parameter whose file or folder cannot be written."""
     return ConfigError(
         f"The path cannot be written: {getattr(error, 'strerror', None) or error}",
         subject=parameter,
         value=path,
-        remedy="give a path in a folder that exists and may be written to, or leave it empty",
+        remedy=remedy,
     )
 
 

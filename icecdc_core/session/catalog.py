@@ -32,7 +32,7 @@ def catalog_settings(config: ParameterModel) -> dict[str, str]:
     properties = {"cache-enabled": "false", **properties}
     settings = {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
     given = config.resolved_spark_conf()
-    return settings | {key: value for key, value in given.items() if f"{key}.".startswith(f"{prefix}.")}
+    return settings | {key: value for key, value in given.items() if is_catalog_setting(config, key)}
 
 
 def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
@@ -45,7 +45,8 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable_error("warehouse", warehouse, error) from error
+        remedy = "give a folder that you may write to, or describe another catalog in catalog_properties"
+        raise unwritable_error("warehouse", warehouse, error, remedy) from error
     return {
         "type": "jdbc",
         "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
@@ -69,6 +70,11 @@ def catalog_prefix(config: ParameterModel) -> str:
     return f"spark.sql.catalog.{config.catalog}"
 
 
+def is_catalog_setting(config: ParameterModel, key: str) -> bool:
+    """Whether a Spark setting belongs to the catalog."""
+    return f"{key}.".startswith(f"{catalog_prefix(config)}.")
+
+
 def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
     """Put the catalog into the session if it has none of that name; refuse another one, which Spark never replaces."""
     if spark.conf.get(catalog_prefix(config), None) is not None:
@@ -81,7 +87,7 @@ def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
 def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
     """Refuse a session whose catalog is not the one that the parameters describe; it may have further settings."""
     prefix = catalog_prefix(config)
-    compared = {key for key in config.spark_conf if f"{key}.".startswith(f"{prefix}.")}
+    compared = {key for key in config.spark_conf if is_catalog_setting(config, key)}
     if config.catalog_properties:
         compared |= {f"{prefix}.{key}" for key in ("type", "uri", "warehouse", "prefix", *config.catalog_properties)}
     elif config.warehouse:
