@@ -23,6 +23,7 @@ from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 VERSIONS = {"2.19.1.0": 17, "3.8.0.0": 21}
 """The versions of the embedded server, with the oldest Java of each."""
 DEFAULT_PORT = 9200
+_LARGEST_PORT = 9299  # the embedded server refuses ports above
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
 _KNN_PLUGIN = "org.opensearch.knn.plugin.KNNPlugin"
 _COMPILER_CLASS = "org.codehaus.commons.compiler.samples.CompilerDemo"
@@ -76,7 +77,8 @@ def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
         return java, max(known for known, minimum in VERSIONS.items() if java.version >= minimum)
     for known, minimum in VERSIONS.items():
         if f"{known}.".startswith(f"{wanted}."):
-            return find_java(minimum, purpose=f"OpenSearch {known}"), known
+            # Without the locale data the creation of an index fails ("Thai segmentation").
+            return find_java(minimum, modules=["jdk.localedata"], purpose=f"OpenSearch {known}"), known
     raise ConfigError(
         "No such version of the embedded OpenSearch",
         subject="version",
@@ -87,7 +89,16 @@ def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
 
 def candidate_ports(port: int = 0) -> list[int]:
     """Return the ports to try."""
-    return [port] if port else random.sample(range(8200, 9300), 100)  # the embedded server refuses ports above
+    if not port:
+        return random.sample(range(8200, _LARGEST_PORT + 1), 100)
+    if not 1024 <= port <= _LARGEST_PORT:
+        raise ConfigError(
+            "The embedded OpenSearch cannot use this port",
+            subject="port",
+            value=port,
+            remedy=f"use one from 1024 to {_LARGEST_PORT}, or none: then a free one is found",
+        )
+    return [port]
 
 
 def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:

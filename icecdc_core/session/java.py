@@ -9,15 +9,18 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from icecdc_core.errors import JavaNotFoundError
 
 # Spark 4 supports 17 and 21. Its Hadoop calls `Subject.getSubject`, which fails from Java 23 on.
 SPARK_MINIMUM, SPARK_MAXIMUM = 17, 22
+
+# Reduced runtimes, as some pip packages have them, start but fail much later with a misleading message.
+SPARK_MODULES = frozenset({"jdk.incubator.vector"})
 
 _USUAL_HOMES = "/Library/Java/JavaVirtualMachines/*/Contents/Home" if sys.platform == "darwin" else "/usr/lib/jvm/*"
 
@@ -28,28 +31,38 @@ class JavaHome:
 
     path: Path
     version: int
+    modules: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def executable(self) -> Path:
         """The `java` command of this installation."""
         return self.path / "bin" / "java"
 
+    def lacking(self, modules: frozenset[str]) -> list[str]:
+        """The modules that it lacks; one that does not list its modules counts as complete."""
+        return sorted(modules - self.modules) if self.modules else []
+
 
 def find_spark_java() -> JavaHome:
     """Find the Java home for a local Spark session: 17 to 22."""
-    return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, purpose="Spark")
+    return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, modules=SPARK_MODULES, purpose="Spark")
 
 
-def find_java(minimum: int, maximum: int = 99, *, purpose: str = "") -> JavaHome:
-    """Find the first Java home whose version is in the range."""
+def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), purpose: str = "") -> JavaHome:
+    """Find the first Java home whose version is in the range and that has the modules."""
+    needed = frozenset(modules)
     found = [java for home in candidate_homes() if (java := read_java_home(home))]
     for java in found:
-        if minimum <= java.version <= maximum:
+        if minimum <= java.version <= maximum and not java.lacking(needed):
             return java
-    described = ", ".join(f"Java {java.version} in {java.path}" for java in found)
+    described = [
+        f"Java {java.version} in {java.path}"
+        + (f" (without {', '.join(java.lacking(needed))})" if java.lacking(needed) else "")
+        for java in found
+    ]
     up_to = f" to {maximum}" if maximum < 99 else " or newer"
     raise JavaNotFoundError(
-        f"No suitable Java for {purpose}: need Java {minimum}{up_to}, found {described or 'none'}",
+        f"No suitable Java for {purpose}: need Java {minimum}{up_to}, found {', '.join(described) or 'none'}",
         subject="JAVA_HOME",
         value=os.environ.get("JAVA_HOME", ""),
         remedy="install a full JDK 21 (apt install openjdk-21-jdk, brew install openjdk@21) and set JAVA_HOME to its "
@@ -69,7 +82,7 @@ def candidate_homes() -> list[Path]:
 
 
 def read_java_home(home: Path) -> JavaHome | None:
-    """Read the version of an installation from its `release` file; None if there is none."""
+    """Read version and modules of an installation from its `release` file; None if there is none."""
     try:
         release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -78,7 +91,8 @@ def read_java_home(home: Path) -> JavaHome | None:
     version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
     if version is None or not os.access(home / "bin" / "java", os.X_OK):
         return None
-    return JavaHome(home.resolve(), int(version[1]))
+    listed = re.search(r'^MODULES="(.*)"', release, re.MULTILINE)
+    return JavaHome(home.resolve(), int(version[1]), frozenset(listed[1].split() if listed else ()))
 
 
 _STDERR = 2

@@ -109,8 +109,17 @@ class DescribeRunningOpensearch:
         with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running_opensearch(**given):
             pass
 
-    def it_refuses_a_version_that_it_does_not_know(self):
-        with pytest.raises(ConfigError, match=r"2\.19\.1\.0, 3\.8\.0\.0"), running_opensearch(version="1.3"):
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"port": 80}, "1024 to 9299"),
+            ({"port": 9300}, "1024 to 9299"),
+            ({"version": "1.3"}, r"2\.19\.1\.0, 3\.8\.0\.0"),
+        ],
+        ids=str,
+    )
+    def it_refuses_what_it_cannot_use(self, given, message):
+        with pytest.raises(ConfigError, match=message), running_opensearch(**given):
             pass
 
 

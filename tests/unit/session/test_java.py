@@ -37,17 +37,17 @@ def homes(tmp_path, monkeypatch):
 
 class DescribeReadJavaHome:
     @pytest.mark.parametrize(
-        ("release", "version"),
+        ("release", "version", "modules"),
         [
-            ('JAVA_VERSION="17.0.15"', 17),
-            ('IMPLEMENTOR="Eclipse"\nJAVA_VERSION="21"\nMODULES="java.base java.sql"\n', 21),
-            ('JAVA_VERSION="1.8.0_402"', 8),
+            ('JAVA_VERSION="17.0.15"', 17, []),
+            ('IMPLEMENTOR="Eclipse"\nJAVA_VERSION="21"\nMODULES="java.base java.sql"\n', 21, ["java.base", "java.sql"]),
+            ('JAVA_VERSION="1.8.0_402"', 8, []),
         ],
     )
-    def it_reads_the_version_from_the_release_file(self, tmp_path, release, version):
+    def it_reads_version_and_modules_from_the_release_file(self, tmp_path, release, version, modules):
         home = install(tmp_path / "jdk", release)
         (tmp_path / "default").symlink_to(home)
-        assert read_java_home(tmp_path / "default") == JavaHome(home, version)
+        assert read_java_home(tmp_path / "default") == JavaHome(home, version, frozenset(modules))
 
     def it_passes_over_a_folder_without_java(self, tmp_path):
         (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"')
@@ -62,15 +62,18 @@ class DescribeFindJava:
         monkeypatch.setenv("PATH", str(on_path / "bin"))
         assert candidate_homes() == [tmp_path / "chosen", on_path, older, newer]
 
-    def it_chooses_the_first_in_range(self, homes):
-        _, fits, _ = homes(a='JAVA_VERSION="11"', b='JAVA_VERSION="17"', c='JAVA_VERSION="25"')
-        assert (find_java(17, 22).path, find_java(22).version) == (fits, 25)
+    def it_chooses_the_first_in_range_that_has_the_modules(self, homes):
+        homes(a='JAVA_VERSION="11"', b='JAVA_VERSION="17"\nMODULES="java.base"\n', c='JAVA_VERSION="25"')
+        (fits,) = homes(d='JAVA_VERSION="21"\nMODULES="java.base jdk.localedata"\n')
+        assert find_java(17, 22, modules=["jdk.localedata"]).path == fits
+        assert find_java(22).version == 25
 
     def it_says_what_was_found_and_what_is_needed(self, homes):
-        (old,) = homes(a='JAVA_VERSION="1.8.0_402"')
+        old, trimmed = homes(a='JAVA_VERSION="1.8.0_402"', b='JAVA_VERSION="17.0.1"\nMODULES="java.base"\n')
         with pytest.raises(JavaNotFoundError, match=r"install a full JDK 21.*set JAVA_HOME") as caught:
-            find_java(17, 22, purpose="Spark")
-        assert caught.value.message == f"No suitable Java for Spark: need Java 17 to 22, found Java 8 in {old}"
+            find_java(17, 22, modules=["jdk.localedata"], purpose="Spark")
+        found = f"found Java 8 in {old}, Java 17 in {trimmed} (without jdk.localedata)"
+        assert caught.value.message == f"No suitable Java for Spark: need Java 17 to 22, {found}"
 
 
 class DescribeTheOutputOfAJvm:
