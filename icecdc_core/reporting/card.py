@@ -100,7 +100,11 @@ def failure_card(report: Mapping[str, Any]) -> Card:
 
 def _more_options(command: str) -> str:
     """What a command needs besides, as a person has to give it again."""
-    return "" if not command or " --file " in command else "with the options of this run"
+    if not command or " --file " in command:
+        return ""
+    if " --index " not in command:
+        return "with the options of this run"
+    return "with the options of this run; for an index of a file: --file and --only instead of table and index"
 
 
 def card_html(card: Card) -> str:

@@ -57,6 +57,9 @@ class DescribeTheState:
         card = report.card()
         assert (card.word, card.command.removeprefix("icecdc ").partition(" ")[0]) == (word, job)
 
+    def it_says_how_an_index_of_a_file_is_named(self):
+        assert "--file and --only instead of table and index" in report_html(SYNC)
+
     def it_is_red_for_failures_alone(self):
         red = "#b3243c"
         others = (SYNC, replace(SYNC, rejected=3), IDLE, replace(EQUAL, ok=False), failed(TableLockedError("x")))
