@@ -192,6 +192,8 @@ def _without_nulls(value: Any) -> Any:
 
 
 _MOST_FIELDS = 12
+# What makes a JSON object the body of a search, and not a query alone.
+_BODY_KEYS = frozenset({"query", "sort", "from", "size", "knn", "min_score", "post_filter", "collapse"})
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,12 +220,12 @@ class QueryResult(Part):
 
 def try_query(view: View) -> QueryResult:
     """Ask the index what the parameter ``query`` says; without one, for all documents."""
-    query = search_query(view.config.query)
+    body = search_body(view.config.query, view.config.sample_rows)
+    query = body["query"]
     if view.missing:
         return QueryResult(query, problem=view.missing)
     if view.hides_documents:
         return QueryResult(query, problem=f"{OTHER_DOCUMENTS}, so its documents are not shown here.")
-    body = {"query": query, "size": view.config.sample_rows, "track_total_hits": True}
     try:
         with view.searching("trying a query") as client:
             answer = client.search(index=view.config.index, body=body)
@@ -242,13 +244,17 @@ def _query_error(query: str, problem: str) -> ConfigError:
     return ConfigError(problem, subject="query", value=query, remedy=remedy)
 
 
-def search_query(given: str) -> dict[str, Any]:
-    """Return what a query string or JSON asks for: an OpenSearch query, or the body of a search that has one. Pure."""
+def search_body(given: str, most: int) -> dict[str, Any]:
+    """Return the body of a search. Pure."""
     if not given.startswith("{"):
-        return {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
+        asked = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
+        return {"query": asked, "size": most, "track_total_hits": True}
     try:
         found = json.loads(given)
     except ValueError as error:
         raise _query_error(given, f"The query is not valid JSON: {error}") from None
-    asked: dict[str, Any] = found.get("query", found)
-    return asked
+    if not _BODY_KEYS & found.keys():
+        found = {"query": found}
+    size = found.get("size")
+    size = min(size, most) if isinstance(size, int) else most
+    return {"query": {"match_all": {}}, **found, "size": size, "track_total_hits": True}
