@@ -31,6 +31,11 @@ def it_shows_commands_that_can_be_parsed(block):
     assert (len(commands) > 0, [problem for command, _ in commands for problem in problems_of(command)]) == (True, [])
 
 
+def it_names_a_test_that_exists_for_each_block_that_another_test_runs():
+    named = {block.id: block.says for block in BLOCKS if block.mark == "run by"}
+    assert (len(named) > 3, [each for each in named.items() if not exists(each[1])]) == (True, [])
+
+
 @pytest.mark.parametrize("block", INDEX_FILES, ids=lambda block: block.id)
 def it_shows_index_files_that_can_be_loaded(block, tmp_path):
     import jsonschema
@@ -85,3 +90,8 @@ class DescribeTheSite:
             if ":" not in href and page.name != "404.html" and not (page.parent / href).exists()
         }
         assert sorted(dead) == []
+
+    def it_loads_nothing_from_elsewhere(self, site):
+        tag = re.compile(r"<(?:script|link(?! rel=.canonical)|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^\s\">]+")
+        found = {match for page in site.rglob("*.html") for match in tag.findall(page.read_text(encoding="utf-8"))}
+        assert sorted(found) == []
