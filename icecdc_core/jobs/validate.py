@@ -144,7 +144,10 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
             indexes.append((pit, parts, name, name.removeprefix(position.physical_index).removeprefix("-")))
 
         def compared(schema: StructType | None = None) -> _Comparison:
-            found = (index_checksums(spark, run.config, *index, schema) for index in indexes)
+            found = (
+                index_checksums(spark, run.config, pit, parts, name, suffix, schema)
+                for pit, parts, name, suffix in indexes
+            )
             sides = source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
             return _compared(*sides, by_content=not source.identifier_columns)
 
