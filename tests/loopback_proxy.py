@@ -49,8 +49,15 @@ Record = Callable[[str, str, bytes, int, bytes], None]
 
 def at_first(kind: str, act: Callable[[], Any]) -> Trouble:
     """Do something at the first request, "METHOD path", that a pattern finds, before the server sees it."""
-    acts = [act]
-    return lambda method, path, body: acts.pop()() if re.search(kind, f"{method} {path}") and acts else None
+    found: list[str] = []
+
+    def trouble(method: str, path: str, body: bytes) -> Any:
+        if found or not re.search(kind, f"{method} {path}"):
+            return None
+        found.append(path)
+        return act()
+
+    return trouble
 
 
 def cut_off(number: int, after: bool = False, kind: str = "") -> Trouble:

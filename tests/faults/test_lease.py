@@ -22,7 +22,7 @@ from icecdc_core.runs.run import Look, Run
 from tests.broken_runs import move_elsewhere
 from tests.bulk_writes import write
 from tests.faults.processes import ROOT
-from tests.loopback_proxy import Act, at_first, loopback_proxy
+from tests.loopback_proxy import Act, loopback_proxy
 from tests.waiting import await_true
 
 HOLDER = """
@@ -123,10 +123,21 @@ class DescribeALateWriter:
 class DescribeALostAnswer:
     def it_recognizes_its_own_earlier_write(self, spark, exported, equal, opensearch_url):
         lost = []
-        trouble = at_first("PUT .*_doc/position", lambda: lost.append(1) or Act.RESET_AFTER)
+
+        def trouble(method, path, body):
+            if method != "PUT" or "_doc/position" not in path:
+                return None
+            position = json.loads(body)
+            kind = position["snapshot_id"], position["batch"] is not None
+            if kind in lost or position["owner"] is None:
+                return None
+            lost.append(kind)
+            return Act.RESET_AFTER
+
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        assert (lost, equal(exported)) == ([1], True)
+            report = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+        begin, end = report.from_snapshot_id, report.to_snapshot_id
+        assert (lost, equal(exported)) == ([(begin, False), (begin, True), (end, False)], True)
 
 
 class DescribeAStoppedProcess:

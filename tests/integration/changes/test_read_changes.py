@@ -24,7 +24,6 @@ TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', '
 FILL = "INSERT INTO {t} VALUES (1, 'a', 'north'), (2, 'b', 'north'), (3, 'c', 'south'), (3, 'c', 'south')"
 MOR = "merge-on-read"
 CHANGE_COLUMNS = [("_change_type", "string"), ("_change_ordinal", "int"), ("_commit_snapshot_id", "bigint")]
-COMPACT = "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from icecdc_core.errors import (
     IndexNotFoundError,
     OpenSearchUnreachableError,
     RejectedDocumentsError,
+    TableNotFoundError,
 )
 from icecdc_core.jobs.status import status
+from icecdc_core.logs import LOGGER
 from tests.conftest import GIVEN_CATALOG
 from tests.exported_tables import exported_table
 from tests.faults.test_storage_faults import missing, newest_file
@@ -109,6 +112,23 @@ class DescribeAFailedRun:
             sync_changes(spark, exported)
         lag = metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"')
         assert (lag, metric(exported, "sync", "icecdc_run_state", "reexport")) == (1, 1)
+
+    def it_says_what_really_happened_when_the_report_cannot_be_written(self, spark, watched, tmp_path, caplog):
+        class Spoiler(logging.Handler):
+            def emit(self, record):
+                """Put a folder where the report goes, once the run has begun."""
+                (tmp_path / "report").mkdir(exist_ok=True)
+
+        gone = watched.replace(table="lake.ns.nowhere", report_path=str(tmp_path / "report"))
+        spoiler = Spoiler()
+        spoiler.addFilter(lambda record: record.getMessage() == "stage ended")
+        LOGGER.addHandler(spoiler)
+        try:
+            with caplog.at_level(logging.INFO, LOGGER.name), pytest.raises(TableNotFoundError):
+                sync_changes(spark, gone)
+        finally:
+            LOGGER.removeHandler(spoiler)
+        assert "report_path" in entries(watched)[-1]["message"]
 
 
 class DescribeTheConsoleCommand:

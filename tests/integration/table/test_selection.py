@@ -111,6 +111,21 @@ class DescribeARowFilterWhoseColumnChanges:
         sync_changes(spark, config.replace(on_schema_change="reexport"))
         assert (before, sorted(indexed())) == (["0", "1", "2"], ["4", "5"])
 
+    def it_is_refused_when_the_column_is_gone_and_exported_again_with_another_filter(
+        self, spark, sql, make_config, indexed
+    ):
+        sql(CREATE.format(version=2, mode="copy-on-write"))
+        sql(FILL)
+        config = make_config(columns=["id"], row_filter="amount < 30")
+        export_table(spark, config)
+        sql("ALTER TABLE {t} RENAME COLUMN amount TO price")
+        sql("DELETE FROM {t} WHERE id = 1")
+        with pytest.raises(ConfigError, match=r"`amount`.*\[row_filter='amount < 30'\]"):
+            sync_changes(spark, config)
+        renamed = config.replace(row_filter="price < 30", on_schema_change="reexport")
+        sync_changes(spark, renamed)
+        assert (sorted(indexed()), validate_table(spark, renamed).ok) == (["0", "2"], True)
+
 
 class DescribeStartFrom:
     def it_refuses_a_start_that_has_expired_and_reads_all_that_is_left_when_it_starts_earliest(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
+from icecdc_core.errors import DuplicateIdentifierError
+from icecdc_core.explore import report
+from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import Differences, RowChange, value_text
 from icecdc_core.explore.documents import DocumentView, QueryResult
+from icecdc_core.explore.view import TimeLine
 from icecdc_core.reporting.tables import Cell
 
 BEFORE, AFTER = {"id": 1, "name": "old", "rest": "same"}, {"id": 1, "name": "new", "rest": "same"}
@@ -66,6 +71,21 @@ class DescribeADocument:
         assert (html.count("<s>old</s> → new"), html.count("rgba(42, 157, 143")) == (2, 4)
         expected = ["2026-01-31 12:00:00 UTC", "2 were."]
         assert [text for text in expected if text not in html] == []
+
+
+class DescribeTheReport:
+    def it_has_no_value_of_a_row_when_the_dry_run_fails(self, monkeypatch):
+        def fails(*_):
+            raise DuplicateIdentifierError("2 rows share jane", remedy="remove one")
+
+        monkeypatch.setattr(report, "sync_changes", fails)
+        config = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
+        source = SimpleNamespace(head=12, nested={})
+        view = SimpleNamespace(spark=None, config=config, source=source, position=None, position_snapshot_id=None)
+        found = report.dry_run_next_sync(view)
+        parts = TimeLine((), 0), found, Differences(), DocumentView(), QueryResult({})
+        next_sync = report.explore_report(view, *parts)["next_sync"]
+        assert ("jane" in str(found), next_sync["state"], "jane" in str(next_sync)) == (True, "data", False)
 
 
 class DescribeAQueryResult:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from threading import Thread
 
 import pytest
@@ -114,3 +116,18 @@ class DescribeMetrics:
             for sample in family.samples
         }
         assert (gauges_of(telemetry), len(expected) > 10) == (expected, True)
+
+
+class DescribeWithoutConfiguration:
+    def it_imports_nothing(self):
+        code = """
+import sys
+import icecdc_core, icecdc_core.jobs.sync, icecdc_core.ingest
+from tests.monitoring_receivers import without_spark
+from tests.unit.reporting.monitoring.test_telemetry import run
+without_spark(type("Patch", (), {"setattr": staticmethod(setattr)}))
+run()
+print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
+"""
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert result.stdout == "[]\n"
