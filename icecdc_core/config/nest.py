@@ -82,6 +82,12 @@ def iterate_entries(entries: Mapping[str, Nested], prefix: str = "") -> Iterator
         yield from iterate_entries(entry.nest, f"{prefix}{name}.")
 
 
+def nested_tables(entries: Mapping[str, Nested]) -> list[str]:
+    """Return the tables of entries, each once; the root may be one of them."""
+    links = (link for _, entry in iterate_entries(entries) for link in (entry.through, entry) if link)
+    return list(dict.fromkeys(link.table for link in links))
+
+
 def with_nested_types(mapping: Mapping[str, Any], entries: Mapping[str, Nested]) -> dict[str, Any]:
     """Return the user's mapping, in which the entries of the type `nested` have it unless the user gives another."""
     merged = deepcopy(dict(mapping))

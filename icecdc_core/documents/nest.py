@@ -17,6 +17,7 @@ the topmost row that has an image. The rows above it have none, so they are in e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -31,7 +32,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.nest import iterate_entries
+from icecdc_core.config.nest import nested_tables
 from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
 from icecdc_core.session.java_causes import failure_message
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, example_rows, open_projection
@@ -98,8 +99,6 @@ class Tree:
     identifier_columns: tuple[str, ...]
     used: Mapping[str, UsedColumns]
     """By table: the columns that any expression reads."""
-    links: Mapping[str, frozenset[str]]
-    """By table: the columns that say which documents a row belongs to."""
     plain: Mapping[tuple[str, str], str]
     """By table and key expression: the column that it is, perhaps cast."""
 
@@ -158,12 +157,6 @@ def _qualified(place: Place, names: Sequence[str]) -> list[str]:
     return [f"{quoted(place.alias)}.{quoted(name)}" for name in names]
 
 
-def nested_tables(config: SyncConfig) -> list[str]:
-    """Return the tables of a spec beside its root, each once; the root's may be one of them."""
-    links = (link for _, entry in iterate_entries(config.entries) for link in (entry.through, entry) if link)
-    return list(dict.fromkeys(link.table for link in links))
-
-
 def open_tree(
     spark: SparkSession,
     config: SyncConfig,
@@ -175,18 +168,17 @@ def open_tree(
     place = Place(config.table, config.alias or config.table_name, config.row_filter)
     texts = config.select or [*map(quoted, config.columns)] or ["*"]
     schema = schemas[config.table]
-    opening = _Opening(spark, schemas, unreadable or {}, {}, {}, {})
+    opening = _Opening(spark, schemas, unreadable or {}, {}, {})
     unknown = opening.unreadable.get(config.table, {})
     projection = open_projection(spark, schema, texts, place.alias, identifier_columns, unknown)
     beside = {*identifier_columns, *([config.routing] if config.routing else [])}
-    opening.note(config.table, UsedColumns(projection.used_columns, projection.computed_from))
-    opening.note(config.table, UsedColumns(frozenset(beside)), links=True)
+    opening.note(config.table, UsedColumns(projection.used_columns | beside, projection.computed_from))
     if config.row_filter:
-        opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias), links=True)
+        opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias))
     texts = _qualified(place, identifier_columns)
     opening.plain.update({(config.table, text): name for text, name in zip(texts, identifier_columns, strict=True)})
     root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))
-    return Tree(root, _schema(root), tuple(identifier_columns), opening.used, opening.links, opening.plain)
+    return Tree(root, _schema(root), tuple(identifier_columns), opening.used, opening.plain)
 
 
 def _schema(node: Node) -> StructType:
@@ -205,14 +197,11 @@ class _Opening:
     schemas: Mapping[str, StructType]
     unreadable: Mapping[str, Mapping[str, str]]
     used: dict[str, UsedColumns]
-    links: dict[str, frozenset[str]]
     plain: dict[tuple[str, str], str]
 
-    def note(self, table: str, used: UsedColumns, links: bool = False) -> None:
+    def note(self, table: str, used: UsedColumns) -> None:
         known = self.used.get(table, UsedColumns())
         self.used[table] = UsedColumns(known.names | used.names, known.computed_from | used.computed_from)
-        if links:
-            self.links[table] = self.links.get(table, frozenset()) | used.names
 
     def inner(
         self, prefix: str, projection: Projection, entries: Mapping[str, Nested], above: Place
@@ -240,16 +229,15 @@ class _Opening:
         if link.row_filter:
             with _naming(path):
                 filtered = condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
-            self.note(link.table, filtered, links=True)
+            self.note(link.table, filtered)
         pairs = self.equalities(path, link.on, place, above)
         place = replace(place, keys=tuple(own for own, _ in pairs), keys_above=tuple(other for _, other in pairs))
         for each, texts in ((place, place.keys), (above, place.keys_above)):
             found = self.expressions(path, each, [f"{text} AS {KEY}{n}" for n, text in enumerate(texts)])
-            self.note(each.table, UsedColumns(found.used_columns), links=True)
             columns = zip(texts, key_names(texts), strict=True)
-            self.plain.update(
-                {(each.table, text): found.repeated[key] for text, key in columns if key in found.repeated}
-            )
+            # A second cast may change what the first one made of a value.
+            plain = ((text, key) for text, key in columns if key in found.repeated and text.count("CAST(") < 2)
+            self.plain.update({(each.table, text): found.repeated[key] for text, key in plain})
         return place
 
     def expressions(self, path: str, place: Place, texts: Sequence[str]) -> Projection:
@@ -320,27 +308,41 @@ def _ascending(entry: Nested) -> list[str]:
 # --- Which documents changed ----------------------------------------------------------------------------------------
 
 
-def find_affected_roots(
-    tree: Tree, images: Mapping[str, DataFrame], states: States, own: bool = True
-) -> DataFrame | None:
-    """Return the identifiers of the roots that images of rows, by the name of their table, belong to; with repeats.
+def find_affected_roots(tree: Tree, changed: Mapping[Place, DataFrame], states: States) -> DataFrame | None:
+    """Return the identifiers of the roots that changed rows belong to, with repeats; None if there are none.
 
-    None if there are no images; without ``own`` those of the root itself do not count.
+    ``changed`` has the keys of changed rows by their place, for the root its identifiers.
     """
-    found: list[DataFrame] = []
-    reached: dict[Place, list[DataFrame]] = {}
+    found = dict(changed)
     for place in tree.root.places():
-        rows = reached.pop(place, [])
-        if place.table in images and (own or place.above is not None):
-            rows.append(place.matching(images[place.table]))
-        if place.above is None:
-            found += [each.select(*map(quoted, tree.identifier_columns)) for each in rows]
-        elif rows:
-            names = key_names(place.keys)
-            keys = reduce(DataFrame.unionAll, [place.with_keys(each, place.keys).select(*names) for each in rows])
-            above = states.rows(place.above, place.keys_above, keys)
-            reached.setdefault(place.above, []).append(above)
-    return reduce(DataFrame.unionAll, found) if found else None
+        if place.above is not None and place in found:
+            above = states.rows(place.above, place.keys_above, found[place])
+            keys = _keys_of(tree, place.above, above)
+            found[place.above] = found[place.above].unionAll(keys) if place.above in found else keys
+    return found.get(tree.root.place)
+
+
+def _keys_of(tree: Tree, place: Place, rows: DataFrame) -> DataFrame:
+    """The keys that link rows of a place to the one above it; of the root its identifiers."""
+    if place.above is None:
+        return rows.select(*map(quoted, tree.identifier_columns))
+    return place.with_keys(rows, place.keys).select(*key_names(place.keys))
+
+
+def changed_keys(tree: Tree, images: Mapping[str, DataFrame], states: States) -> dict[Place, DataFrame]:
+    """Return the keys of changed rows by each place but the root; null for rows that the place does not show."""
+    changed: dict[Place, DataFrame] = {}
+    for table, rows in images.items():
+        names: dict[Place, list[str]] = {}
+        for number, place in enumerate(tree.root.places()):
+            if place.table == table and place.above is not None:
+                shown = f"CASE WHEN ({place.row_filter}\n) THEN {{}} END" if place.row_filter else "{}"
+                rows = place.with_keys(rows, [shown.format(text) for text in place.keys], f"{KEY}{number}_")
+                names[place] = key_names(place.keys, f"{KEY}{number}_")
+        if names:
+            keys = states.computed(rows.select(*itertools.chain(*names.values())))
+            changed |= {place: keys.select(*each).toDF(*key_names(each)) for place, each in names.items()}
+    return changed
 
 
 def used_changes(tree: Tree, table: str, changes: DataFrame) -> DataFrame:
@@ -522,7 +524,10 @@ def affected_roots(
     found = [before.frames[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))]
     for kind, state in ((DELETE, before), (INSERT, after)):
         of_kind = {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}
-        if (roots := find_affected_roots(tree, of_kind, state)) is not None:
+        changed, root = changed_keys(tree, of_kind, state), tree.root.place
+        if root.table in of_kind:
+            changed[root] = root.matching(of_kind[root.table]).select(*map(quoted, tree.identifier_columns))
+        if (roots := find_affected_roots(tree, changed, state)) is not None:
             found.append(roots)
     return reduce(DataFrame.unionAll, found).distinct()
 
@@ -573,7 +578,7 @@ def _open(
             remedy="name the columns that identify a row of the root",
         )
     frames = {table: frame for each in reversed(known) for table, frame in each.items()}
-    missing = [table for table in (config.table, *nested_tables(config)) if table not in frames]
+    missing = [table for table in (config.table, *nested_tables(config.entries)) if table not in frames]
     if missing:
         raise ConfigError(
             f"There are no rows of {', '.join(missing)}", subject="states", value=sorted(frames), remedy="add a frame"

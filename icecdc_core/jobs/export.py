@@ -267,11 +267,12 @@ def _store_vectors(run: Run, source: Source, groups: Sequence[FileTasks]) -> Non
 def dry_run_export(run: Run, look: Look) -> RunReport:
     """Check and count what an export would write, and write nothing; a begun export continues if it can."""
     position, source = look
-    config, snapshot_id, begun = run.config, source.head, position.batch
+    config, snapshot_id, nested, begun = run.config, source.head, heads(source), position.batch
     groups, notes = _resume(run, source, begun)
     if begun is not None and groups is not None:
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups[begun.groups_done :])
-        source = at_vector(source, snapshot_id, begun.nested_snapshots)
+        nested = begun.nested_snapshots
+        source = at_vector(source, snapshot_id, nested)
     else:
         notes += noted_changes(parameter_changes(position, source))
         with run.typed_errors("checking the mapping"):
@@ -284,7 +285,7 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
     with run.stage("count"):
         count = source.rows_as_inserts(files, config.on_duplicate_identifier).count()
     snapshots = 1 if snapshot_id is not None else 0
-    found = {"upserts": count, "snapshots": snapshots, "notes": notes}
+    found = {"upserts": count, "snapshots": snapshots, "notes": notes, "nested_snapshots": nested}
     return run.report("export", None, snapshot_id, "export", **found, dry_run=True)
 
 

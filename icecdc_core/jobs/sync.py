@@ -234,10 +234,10 @@ def _dry_run(run: Run, look: Look) -> RunReport:
     position = start_position(look.position, source, run.config)
     if position is None:
         export = dry_run_export(run, look)
-        if export.to_snapshot_id == source.head:
-            return export
-        nested = nested_positions(source, heads(source))
+        nested = nested_positions(source, export.nested_snapshots)
         position = replace(position_at(look.position, source, export.to_snapshot_id, nested), batch=None)
+        if is_at_head(position, source):
+            return export
     elif not position.exists:
         position = position_at(position, source, position.snapshot_id, position.nested)
     if needs_reexport(position, source, run.config):

@@ -23,18 +23,20 @@ from icecdc_core.columns import (
     IS_INSERT,
     OWN_PREFIX,
     PLACE,
+    RESERVED,
     private_identifier,
     quoted,
 )
 from icecdc_core.commits.position import NestedPosition, Position
+from icecdc_core.config.nest import iterate_entries, nested_tables
 from icecdc_core.documents.nest import (
     Place,
     Tree,
     TreeProjection,
+    changed_keys,
     find_affected_roots,
     key_names,
     matching_keys,
-    nested_tables,
     open_tree,
     used_changes,
 )
@@ -59,8 +61,8 @@ NESTED = "nested"
 
 # Rows of links that stay in the driver; Iceberg compares fewer values with the bounds of a file.
 _FEW, _FEW_VALUES = 20_000, 200
-# Spark would read one file first, then four, and so on.
-_AT_ONCE = {"spark.sql.limit.initialNumPartitions": str(_FEW)}
+# Spark would read one partition first, then four, and so on; of each come up to that many rows to the driver.
+_AT_ONCE = {"spark.sql.limit.initialNumPartitions": "32"}
 
 _NO_UTF8 = "\ufffd"
 _BOUNDED = ({IntegerType(), LongType()}, {StringType()})
@@ -81,11 +83,12 @@ class TableStates:
         table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
         values: dict[str, Sequence[Any]] = {}
         if wanted is not None:
-            wanted, count = self.counted(wanted)
-            if count:
-                values = self._values(place, texts, wanted, count)
-            else:
+            # A null equals nothing.
+            wanted, count = self.counted(wanted.where(" AND ".join(f"{name} IS NOT NULL" for name in wanted.columns)))
+            if not count:
                 snapshot_id = None
+            elif self._has_current_names(place, snapshot_id):
+                values = self._values(place, texts, wanted, count)
         files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
         rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
         return rows if wanted is None else matching_keys(place, rows, texts, wanted)
@@ -120,6 +123,12 @@ class TableStates:
         """Release what is cached."""
         for frame in self.cached:
             unpersist(frame)
+
+    def _has_current_names(self, place: Place, snapshot_id: int | None) -> bool:
+        """Whether the columns have the names that Iceberg takes to prune the files of a snapshot: those of its time."""
+        metadata = self._sources[place.table].metadata
+        snapshot = metadata.snapshot_by_id(snapshot_id)
+        return snapshot is not None and snapshot.schema_id == metadata.schema["schema-id"]
 
     def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
         """The values of plain columns that prune data files, see ``IcebergTable.plan``."""
@@ -157,10 +166,12 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
         return source
     source.require_identifier_columns("documents of several tables are found by them")
     spark, root = source.table.spark, source.table
-    tables = {name: IcebergTable(spark, name) for name in nested_tables(config) if name != root.name}
+    tables = {name: IcebergTable(spark, name) for name in nested_tables(config.entries) if name != root.name}
     schemas = {name: table.schema() for name, table in (*tables.items(), (root.name, root))}
     unreadable = {name: table.unreadable for name, table in (*tables.items(), (root.name, root))}
     tree = open_tree(spark, config, schemas, source.identifier_columns, unreadable)
+    _require_free_names(tree)
+    with_stars = {entry.table for _, entry in iterate_entries(config.entries) if "*" in " ".join(entry.select or ["*"])}
     nested = {}
     for name, table in tables.items():
         metadata, used = table.metadata(), tree.used[name]
@@ -177,7 +188,11 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
             branch=MAIN_BRANCH,
             chosen_columns=[],
             # Of its schema's changes, those count that change what any expression makes of its rows.
-            projection=replace(tree.root.projection, computed_from=used.computed_from, stored=("*",)),
+            projection=replace(
+                tree.root.projection,
+                computed_from=used.computed_from,
+                stored=("*",) if name in with_stars else (),
+            ),
         )
     source = replace(
         source,
@@ -188,6 +203,18 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
     )
     states = TableStates(source, source.head, heads(source), whole=True)
     return replace(source, projection=TreeProjection.of(tree, states))
+
+
+def _require_free_names(tree: Tree) -> None:
+    for table, used in tree.used.items():
+        taken = [name for name in used.names if name.lower() in RESERVED or name.lower().startswith(OWN_PREFIX)]
+        if taken:
+            raise ConfigError(
+                f"{', '.join(sorted(taken))} of '{table}' would be taken for the columns of a change",
+                subject="nest",
+                value=table,
+                remedy="leave these columns out of select, row_filter and on, or give them other names in the table",
+            )
 
 
 def at_vector(source: Source, snapshot_id: int | None, vector: Vector, whole: bool = True) -> Source:
@@ -241,14 +268,17 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         ]:
             if scans:
                 changes = changes_frame(each.table, scans, Selection(tuple(sorted(tree.used[name].names))))
-                changes = used_changes(tree, name, changes)
-                links = [column for column in changes.columns if column in (*tree.links[name], CHANGE_TYPE)]
-                if name == root and source.selection.has_places:
-                    changes, links = _with_places(source, tree, changes, links), [*links, PLACE]
-                images[name] = states.computed(changes.select(*map(quoted, links)))
+                images[name] = used_changes(tree, name, changes)
         ids = [private_identifier(name) for name in source.identifier_columns]
-        reached = find_affected_roots(tree, images, states, own=False)
-        found = [images[root].selectExpr(*map(quoted, source.identifier_columns))] if root in images else []
+        found, own = [], None
+        if root in images:
+            names = [*source.identifier_columns, CHANGE_TYPE]
+            own = tree.root.place.matching(images[root])
+            if source.selection.has_places:
+                own, names = _with_places(source, tree, own, names), [*names, PLACE]
+            own = states.computed(own.select(*map(quoted, names)))
+            found = [own.selectExpr(*map(quoted, source.identifier_columns))]
+        reached = find_affected_roots(tree, changed_keys(tree, images, states), states)
         if reached is not None:
             reached, count = states.counted(reached.distinct())
             found.append(reached)
@@ -273,8 +303,8 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         merged = merged.select(*map(quoted, documents.columns))
         if source.selection.has_places:
             keys = [f"{quoted(name)} AS {quoted(private_identifier(name))}" for name in source.identifier_columns]
-            gone = [each.where(f"NOT ({IS_INSERT})") for name, each in images.items() if name == root]
-            placed = [_with_places(source, tree, rows, source.identifier_columns), *gone]
+            placed = [_with_places(source, tree, rows, source.identifier_columns)]
+            placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})")]
             merged = look_up_old_places(merged, [each.selectExpr(*keys, PLACE) for each in placed], roots, ids)
         net = NetChanges.from_rows(merged, planned, NESTED)
     except BaseException:

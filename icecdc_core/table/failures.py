@@ -93,6 +93,7 @@ def _typed_error(
     error: PySparkException | Py4JError, config: SyncConfig, tables: Sequence[IcebergTable]
 ) -> IcecdcError:
     text, chain = root_cause(error), causes(error)
+    where = f"'{config.table}'" + (" or a table nested in it" if config.nest else "")
     # The text of a failed expression has values of rows, which may read like any other failure.
     known = _raised_error(chain, config) or _expression_error(chain, config) or known_failure(text)
     known = known or next(filter(None, map(_table_gone_error, tables)), None)
@@ -103,16 +104,16 @@ def _typed_error(
     of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
     if file is not None or (not of_spark and _REFUSED.search(text.strip().partition("\n")[0])):
         return DataReadError(
-            f"A file of '{config.table}' cannot be read: {_describe_file(file, text, config)}",
+            f"A file of {where} cannot be read: {_describe_file(file, text, config)}",
             subject="table",
             value=config.table,
-            remedy="restore the file or roll the table back; if the store refuses access, check its credentials in "
+            remedy="restore the file or roll its table back; if the store refuses access, check its credentials in "
             f"catalog_properties and in the environment of driver and executors; {_STAYS}",
         )
     reason = _reason(text, chain, config)
     if any(cause.kind == "ValidationException" for cause in chain):
         return DataReadError(
-            f"Iceberg refuses to read '{config.table}': {reason}",
+            f"Iceberg refuses to read {where}: {reason}",
             subject="table",
             value=config.table,
             remedy=f"Spark cannot read the table either; roll it back to a snapshot that can be read; {_STAYS}",

@@ -22,6 +22,7 @@ class Snapshot:
     operation: str = "unknown"
     summary: Mapping[str, str] = field(default_factory=dict)
     has_manifest_list: bool = True
+    schema_id: int | None = None
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Snapshot:
@@ -34,6 +35,7 @@ class Snapshot:
             summary.get("operation") or "unknown",
             summary,
             bool(content.get("manifest-list")),
+            content.get("schema-id"),
         )
 
 

@@ -337,9 +337,9 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     require_identifier_types(identifiers, schema)
     if config.routing:
         _require_place_column("routing", config.routing, schema)
-    projection = None
+    alias, projection = config.alias or (config.table_name if config.nest else ""), None
     if config.select:
-        projection = open_projection(spark, schema, config.select, config.alias, identifiers, table.unreadable)
+        projection = open_projection(spark, schema, config.select, alias, identifiers, table.unreadable)
         columns = [name for name in schema.names if name in projection.used_columns]
     elif missing := [name for name in identifiers if name not in columns]:
         raise IdentifierColumnsError(
@@ -349,7 +349,6 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
             remedy="add them to columns",
         )
     selected = projection.schema if projection else StructType([schema[name] for name in columns])
-    alias = config.alias or (config.table_name if config.nest else "")
     condition = condition_columns(spark, schema, config.row_filter, alias) if config.row_filter else UsedColumns()
     if config.index_column:
         _require_place_column("index_column", config.index_column, selected)

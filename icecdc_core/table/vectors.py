@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, is_insert, quoted
+from icecdc_core.config.nest import nested_tables
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
 from icecdc_core.logs import event
@@ -93,6 +94,8 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
         computed_from |= {f"{columns[field]}{dot}{rest}" for field, dot, rest in paths if field in columns}
         if found.used_columns & config.nest.keys():  # whatever changes the type of a nested value may change the text
             nested = {table: _recomputing(each) for table, each in nested.items()}
+            if config.table in nested_tables(config.entries):
+                computed_from |= {*source.columns}
         schema = StructType([*schema.fields, StructField(name, ArrayType(FloatType()))])
     table = ".".join(map(quoted, config.embed_parts))
     return replace(source, schema=schema, nested=nested, embeddings=Embeddings(table, config.embeddings, computed_from))

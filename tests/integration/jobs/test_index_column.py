@@ -139,8 +139,12 @@ class DescribeADocumentOfSeveralTables:
             sync_changes(spark, config)
             check()
             shop.sql("UPDATE {language} SET name = 'English'")
+            shop.sql("INSERT INTO {film} VALUES (8, 'x', 1, 1, 'gone')")
+            sync_changes(spark, config)
+            shop.sql("DELETE FROM {film} WHERE film_id = 8")
             sync_changes(spark, config)
             check()
+            assert "s-gone" not in suffixes(opensearch, name)
         finally:
             shop.drop()
 

@@ -9,6 +9,7 @@ import pytest
 from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError, SeveralMatchesError, TableReplacedError
 from icecdc_core.runs import nested
+from tests.histories.proof import break_off
 from tests.nested_shop import Shop
 
 KINDS = (
@@ -206,6 +207,62 @@ class DescribeDocumentsOfSeveralTables:
             "2": {"name": "Anna"},
             "3": {"name": "Anna"},
         }
+
+    def it_leaves_out_changes_of_rows_that_the_filter_hides(self, spark, shop, config, indexed):
+        export_table(spark, config)
+        shop.sql("INSERT INTO {film} VALUES (null, 'x', 1, 1, 'gone'), (77, 'y', 1, 1, 'gone')")
+        shop.sql("INSERT INTO {film} VALUES (5, 'Eraserhead', 1, 1, '')")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes, indexed()) == (1, 0, shop.documents())
+        shop.sql("DELETE FROM {film} WHERE shelf = 'gone' OR film_id = 5")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes, indexed()) == (0, 1, shop.documents())
+
+    def it_follows_many_rows_without_a_link(self, spark, shop, config, indexed, monkeypatch):
+        monkeypatch.setattr(nested, "_FEW", 1)
+        export_table(spark, config)
+        shop.sql("INSERT INTO {actor} VALUES (null, 'a', 100, 'x'), (null, 'b', 100, 'x'), (null, 'c', 100, 'x')")
+        assert sync_changes(spark, config).upserts == 0
+        shop.sql("UPDATE {actor} SET actor_id = 13 WHERE name = 'b'")
+        shop.sql("INSERT INTO {film_actor} VALUES (3, 13), (null, 13), (null, 10)")
+        sync_changes(spark, config)
+        assert indexed() == shop.documents()
+
+    def it_prunes_by_no_key_that_a_second_cast_changed(self, spark, sql, shop, make_config, indexed):
+        sql("CREATE TABLE {t} (id INT, code STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, '7')")
+        shop.sql("INSERT INTO {continent} VALUES ('007', 'Bond')")
+        table = make_config().table
+        link = f"cast(cast(k.code AS int) AS string) = {table.rpartition('.')[2]}.code"
+        spec = {"table": shop.table("continent"), "alias": "k", "on": link, "row_filter": "k.code LIKE '0%'"}
+        shop.sql("DELETE FROM {continent} WHERE code <> '007'")
+        config = make_config(select=[f"{table.rpartition('.')[2]}.id", "code"], nest={"agent": spec})
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (2, '7')")
+        sync_changes(spark, config)
+        assert {each["agent"]["name"] for each in indexed().values()} == {"Bond"}
+        shop.sql("UPDATE {continent} SET name = 'James'")
+        assert sync_changes(spark, config).upserts == 2
+
+    def it_reads_a_snapshot_with_the_names_of_its_time(self, spark, shop, config):
+        shop.sql("ALTER TABLE {language} RENAME COLUMN language_id TO number")
+        nest = dict(config.nest)
+        for name in ("language", "original"):
+            on = nest[name]["on"].replace("language_id =", "number =")
+            nest[name] = {**nest[name], "select": ["name"], "on": on}
+        config = config.replace(nest=nest)
+        export_table(spark, config)
+        shop.sql("UPDATE {film} SET title = 'x' WHERE film_id = 1")
+        break_off(spark, config, 0)
+        shop.sql("UPDATE {language} SET name = 'Welsh' WHERE number = 1")
+        sync_changes(spark, config)
+        assert validate_table(spark, config).ok
+
+    def it_refuses_columns_named_like_those_of_a_change(self, spark, shop, config):
+        shop.sql("ALTER TABLE {language} ADD COLUMN _change_type STRING")
+        nest = {"language": {**config.nest["language"], "row_filter": "l._change_type IS NULL"}}
+        with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):
+            export_table(spark, config.replace(nest=nest))
 
     def it_starts_an_export_over_whose_rows_were_refused(self, spark, shop, config, indexed):
         export_table(spark, config)
