@@ -126,6 +126,19 @@ class DescribeARowFilterWhoseColumnChanges:
         sync_changes(spark, renamed)
         assert (sorted(indexed()), validate_table(spark, renamed).ok) == (["0", "2"], True)
 
+    def it_is_followed_in_place_when_the_struct_of_its_field_gets_another_one(self, spark, sql, make_config, indexed):
+        sql("CREATE TABLE {t} (id INT, place STRUCT<country: STRING>) USING iceberg")
+        sql("INSERT INTO {t} SELECT CAST(id AS INT), named_struct('country', if(id < 2, 'EU', 'US')) FROM range(4)")
+        config = make_config(row_filter="place.country = 'EU'")
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN place.zip INT")
+        sql("UPDATE {t} SET place = named_struct('country', 'EU', 'zip', 9) WHERE id = 3")
+        sync_changes(spark, config)
+        assert indexed() == {
+            **{key: {"id": int(key), "place": {"country": "EU"}} for key in "01"},
+            "3": {"id": 3, "place": {"country": "EU", "zip": 9}},
+        }
+
 
 class DescribeStartFrom:
     def it_refuses_a_start_that_has_expired_and_reads_all_that_is_left_when_it_starts_earliest(
