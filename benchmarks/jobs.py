@@ -146,7 +146,7 @@ class NestedBenchmark:
 
     def contestants(self) -> dict[str, Callable[[], float]]:
         """Name to a run that returns its seconds."""
-        few = self._documents * 3 // 1000
+        few, many = self._documents * 3 // 1000, self._documents * 3 // 20
         of_city = len(range(7, self._documents, self._documents // 30))
         return {
             "export": lambda: self._export(self._job),
@@ -154,6 +154,7 @@ class NestedBenchmark:
             "one nested row of one document": lambda: self._sync(self._tag, "id = 7", 1),
             "one nested row of 30 documents": lambda: self._sync(self._city, "id = 7", of_city),
             f"0.1 % of the nested rows ({few:,})": lambda: self._sync(self._tag, f"id < {few}", few),
+            f"5 % of the nested rows ({many:,})": lambda: self._sync(self._tag, f"id < {many}", many),
         }
 
     def _export(self, job: SyncConfig) -> float:
