@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import shutil
 import statistics
 import tempfile
@@ -28,9 +30,12 @@ from benchmarks.jobs import NestedBenchmark, SmallChangeBenchmark, WholeTableBen
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
 from icecdc_core import SyncConfig, get_spark
+from icecdc_core.dependencies import installed_version
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.local import running_opensearch
 from icecdc_core.local.kafka import running_kafka
+from icecdc_core.session.jars import ICEBERG_RUNTIMES, spark_line
+from icecdc_core.session.jvm import java_class
 
 KINDS = ((2, "copy-on-write"), (3, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read"))
 Contest = tuple[str, dict[str, Callable[[], float]]]
@@ -56,7 +61,10 @@ def main() -> None:
     figures: dict[str, dict[str, list[float]]] = {}
     stages: dict[str, dict[str, float]] = {}
     sizes = {name: value for name, value in vars(given).items() if isinstance(value, int)}
-    found: dict[str, Any] = {"sizes": sizes, "seconds": figures, "stage_seconds": stages, "memory": {}}
+    machine = {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()}
+    versions = {name: installed_version(name) for name in ("pyspark", "pyarrow", "opensearch-py", "pyiceberg")}
+    found: dict[str, Any] = {"machine": machine, "versions": {"python": platform.python_version(), **versions}}
+    found |= {"sizes": sizes, "seconds": figures, "stage_seconds": stages, "memory": {}}
     try:
         with running_opensearch() as url:
             config = SyncConfig(
@@ -68,6 +76,8 @@ def main() -> None:
                 spark_conf={"spark.driver.memory": "4g"},
             )
             spark = get_spark(_with_kafka(config))
+            java = java_class(spark, "java.lang.System").getProperty("java.version")
+            found["versions"] |= {"java": java, "iceberg": ICEBERG_RUNTIMES[spark_line(spark.version)]}
             spark.sparkContext.setLogLevel("ERROR")
             for part in parts:
                 if part in PARTS:
