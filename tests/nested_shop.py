@@ -116,7 +116,7 @@ class Shop:
             "as": "array",
             "type": "nested",
             "select": ["upper(a.name) AS name"],
-            "row_filter": "a.name <> 'hidden'",
+            "row_filter": "a.name <> 'hidden' AND NOT a.name RLIKE '^q{9}$'",
             "order_by": ["a.name DESC"],
             "nest": {"country": country},
         }

@@ -336,8 +336,8 @@ def changed_keys(tree: Tree, images: Mapping[str, DataFrame], states: States) ->
         names: dict[Place, list[str]] = {}
         for number, place in enumerate(tree.root.places()):
             if place.table == table and place.above is not None:
-                shown = f"CASE WHEN ({place.row_filter}\n) THEN {{}} END" if place.row_filter else "{}"
-                rows = place.with_keys(rows, [shown.format(text) for text in place.keys], f"{KEY}{number}_")
+                shown = f"CASE WHEN ({place.row_filter}\n) THEN " if place.row_filter else "CASE WHEN true THEN "
+                rows = place.with_keys(rows, [f"{shown}{text} END" for text in place.keys], f"{KEY}{number}_")
                 names[place] = key_names(place.keys, f"{KEY}{number}_")
         if names:
             keys = states.computed(rows.select(*itertools.chain(*names.values())))

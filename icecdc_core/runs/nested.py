@@ -140,19 +140,18 @@ class TableStates:
                 columns[name] = column
         if not columns:
             return {}
+        found: dict[str, Sequence[Any]]
         if count > _FEW:
             ends = wanted.selectExpr(*(f"{end}({name}) AS {end}_{name}" for name in columns for end in ("min", "max")))
             row = ends.collect()[0]
-            found = {name: [row[f"min_{name}"], row[f"max_{name}"]] for name in columns}
+            found = {name: (row[f"min_{name}"], row[f"max_{name}"]) for name in columns}
         else:
             rows = wanted.select(*columns).collect()
-            found = {name: sorted({row[name] for row in rows} - {None}) for name in columns}
-        values: dict[str, Sequence[Any]] = {}
-        for name, column in columns.items():
-            if not any(each is None or _NO_UTF8 in str(each) for each in found[name]):
-                few = len(found[name]) <= _FEW_VALUES and count <= _FEW
-                values[column] = found[name] if few else (found[name][0], found[name][-1])
-        return values
+            found = {name: sorted({row[name] for row in rows}) for name in columns}
+            found = {name: each if len(each) <= _FEW_VALUES else (each[0], each[-1]) for name, each in found.items()}
+        return {
+            columns[name]: each for name, each in found.items() if not any(_NO_UTF8 in str(value) for value in each)
+        }
 
     @property
     def _tree(self) -> Any:

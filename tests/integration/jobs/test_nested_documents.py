@@ -20,15 +20,15 @@ KINDS = (
     "'format-version' = '3'",
 )
 CHANGES = {
-    "a row of a nested table": "UPDATE {country} SET name = 'Espana' WHERE country_id = 100",
+    "a row of a nested table (pgsync 371)": "UPDATE {country} SET name = 'Espana' WHERE country_id = 100",
     "a row three levels below": "UPDATE {continent} SET name = 'The old world' WHERE code = 'EU'",
     "a link of the root": "UPDATE {film} SET language_id = 2 WHERE film_id = 1",
-    "a link in the middle": "UPDATE {actor} SET country_id = 101 WHERE actor_id = 10",
+    "a link in the middle (pgsync 115)": "UPDATE {actor} SET country_id = 101 WHERE actor_id = 10",
     "a row of the table between": "UPDATE {film_actor} SET film_id = 3 WHERE actor_id = 11",
     "a nested row that goes": "DELETE FROM {language} WHERE language_id = 2",
-    "one of two children that goes": "DELETE FROM {film_actor} WHERE film_id = 1 AND actor_id = 11",
-    "a child that goes and comes back": "INSERT INTO {film_actor} VALUES (1, 11)",
-    "a nested row that comes later": "INSERT INTO {language} VALUES (9, 'Welsh', 'x')",
+    "one of two children that goes (Data Prepper 6759)": "DELETE FROM {film_actor} WHERE film_id = 1 AND actor_id = 11",
+    "a row between that comes (pgsync 613)": "INSERT INTO {film_actor} VALUES (1, 11)",
+    "a nested row that comes later (pgsync 493, 569)": "INSERT INTO {language} VALUES (9, 'Welsh', 'x')",
     "a filter of a nested table": "UPDATE {actor} SET name = 'hidden' WHERE actor_id = 12",
     "a filter of the root": "UPDATE {film} SET shelf = 'gone' WHERE film_id = 2",
     "a root that goes": "DELETE FROM {film} WHERE film_id = 4",
@@ -195,18 +195,24 @@ class DescribeDocumentsOfSeveralTables:
         assert (report.upserts, report.deletes, indexed()["Cg=="]["title"]) == (1, 0, "Aliens")
 
     def it_nests_the_root_in_itself(self, spark, sql, make_config, indexed):
+        """Also as a link in the middle of a chain (pgsync 586)."""
         sql("CREATE TABLE {t} (id INT, name STRING, boss INT) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, 'Ann', null), (2, 'Ben', 1), (3, 'Cid', 1), (null, 'none', null)")
-        boss = {"table": make_config().table, "alias": "b", "on": "b.id = e.boss", "select": ["b.name"]}
+        sql("INSERT INTO {t} VALUES (1, 'Ann', null), (2, 'Ben', 1), (3, 'Cid', 2), (null, 'none', null)")
+        table = make_config().table
+        top = {"table": table, "alias": "c", "on": "c.id = b.boss", "select": ["c.name"]}
+        boss = {"table": table, "alias": "b", "on": "b.id = e.boss", "select": ["b.name"], "nest": {"top": top}}
         config = make_config(alias="e", nest={"lead": boss}, row_filter="e.id IS NOT NULL")
         export_table(spark, config)
         sql("UPDATE {t} SET name = 'Anna' WHERE id = 1")
         assert sync_changes(spark, config).upserts == 3
         assert {key: each["lead"] for key, each in indexed().items()} == {
             "1": None,
-            "2": {"name": "Anna"},
-            "3": {"name": "Anna"},
+            "2": {"name": "Anna", "top": None},
+            "3": {"name": "Ben", "top": {"name": "Anna"}},
         }
+        sql("UPDATE {t} SET boss = null WHERE id = 2")
+        assert sync_changes(spark, config).upserts == 2
+        assert indexed()["3"]["lead"] == {"name": "Ben", "top": None}
 
     def it_leaves_out_changes_of_rows_that_the_filter_hides(self, spark, shop, config, indexed):
         export_table(spark, config)
