@@ -89,6 +89,11 @@ def is_document_column(name: str) -> bool:
     return name not in RESERVED and not name.startswith(OWN_PREFIX)
 
 
+def is_reserved(name: str) -> bool:
+    """Whether no column of a table may have the name, in any case: it would be taken for one of a change."""
+    return not is_document_column(name.lower())
+
+
 def unused_name(name: str, columns: Sequence[str]) -> str:
     """Return ``name``, with underscores appended until no column has it, in upper or lower case."""
     taken = {column.lower() for column in columns}

@@ -26,7 +26,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from icecdc_core.columns import OWN_PREFIX, RESERVED
+from icecdc_core.columns import is_reserved
 from icecdc_core.errors import ConfigError, UnsupportedTypeError
 
 Properties = dict[str, dict[str, Any]]
@@ -279,7 +279,7 @@ def check_supported(schema: T.StructType) -> None:
     for field in schema.fields:
         if field.name.split(".")[0] in METADATA_FIELDS:
             raise _unsupported_error(field.name, "is a metadata field of OpenSearch, so no column can have that name")
-        if field.name.lower() in RESERVED or field.name.lower().startswith(OWN_PREFIX):
+        if is_reserved(field.name):
             raise _unsupported_error(field.name, "is a name that icecdc reserves, so no column can have it")
     _check_type("", schema)
 

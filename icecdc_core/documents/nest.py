@@ -526,7 +526,7 @@ def affected_roots(
         of_kind = {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}
         changed, root = changed_keys(tree, of_kind, state), tree.root.place
         if root.table in of_kind:
-            changed[root] = root.matching(of_kind[root.table]).select(*map(quoted, tree.identifier_columns))
+            changed[root] = _keys_of(tree, root, root.matching(of_kind[root.table]))
         if (roots := find_affected_roots(tree, changed, state)) is not None:
             found.append(roots)
     return reduce(DataFrame.unionAll, found).distinct()
@@ -589,5 +589,5 @@ def _open(
     }
     spark = frames[config.table].sparkSession
     tree = open_tree(spark, config, schemas, config.identifier_columns)
-    empty = {table: spark.createDataFrame([], schema) for table, schema in schemas.items()}
+    empty = {table: example_rows(spark, schema)[0] for table, schema in schemas.items()}
     return tree, Frames({**empty, **states_from}), Frames({**empty, **states_to})

@@ -23,7 +23,7 @@ from icecdc_core.columns import (
     IS_INSERT,
     OWN_PREFIX,
     PLACE,
-    RESERVED,
+    is_reserved,
     private_identifier,
     quoted,
 )
@@ -206,7 +206,7 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
 
 def _require_free_names(tree: Tree) -> None:
     for table, used in tree.used.items():
-        taken = [name for name in used.names if name.lower() in RESERVED or name.lower().startswith(OWN_PREFIX)]
+        taken = [*filter(is_reserved, used.names)]
         if taken:
             raise ConfigError(
                 f"{', '.join(sorted(taken))} of '{table}' would be taken for the columns of a change",
@@ -276,7 +276,7 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
             if source.selection.has_places:
                 own, names = _with_places(source, tree, own, names), [*names, PLACE]
             own = states.computed(own.select(*map(quoted, names)))
-            found = [own.selectExpr(*map(quoted, source.identifier_columns))]
+            found = [own.select(*map(quoted, source.identifier_columns)).distinct()]
         reached = find_affected_roots(tree, changed_keys(tree, images, states), states)
         if reached is not None:
             reached, count = states.counted(reached.distinct())
@@ -286,10 +286,11 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
                     f"The changes of nested tables affect {count:,} documents of '{config.index}'",
                     subject="max_fan_out",
                     value=config.max_fan_out,
-                    remedy="run the export, which builds the index anew and is faster for so many, or raise "
-                    "max_fan_out",
+                    remedy="run the export, which builds a new index and is faster for so many, or raise max_fan_out",
                 )
-        roots = states.computed(reduce(DataFrame.unionAll, found).distinct().toDF(*ids))
+        # Alone, each of the two has every root once.
+        roots = found[0] if len(found) == 1 else reduce(DataFrame.unionAll, found).distinct()
+        roots = states.computed(roots.toDF(*ids))
         rows = states.rows(tree.root.place, tree.identifiers, roots.toDF(*key_names(tree.identifiers)))
         change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
         documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
