@@ -101,9 +101,7 @@ Upsert(batch, id) ==
 Delete(batch, key) == [idx |-> batch.idx, key |-> key, ver |-> DeleteVersion(batch.epoch), val |-> None]
 
 \* What a sync writes: the document of each root that changed in any table, as it is at the last vector. It deletes in
-\* every place that the document had at the position or at a cut. A sync may also write documents that did not change.
-\* No check needs that; Trace.tla says which they were.
-Rewritten(batch) == {}
+\* every place that the document had at the position or at a cut.
 Changed(from, batch) ==
     {i \in Ids : \E v \in batch.cut \cup {batch.to} : Document(v, i) # Document(from, i)}
 SyncItems(from, batch) ==
@@ -112,11 +110,9 @@ SyncItems(from, batch) ==
         old(i) == {<<i, PlaceOf(v, i)>> : v \in earlier} \cap Keys
         items(i) == {Upsert(batch, key[1]) : key \in new(i)}
                     \cup {Delete(batch, key) : key \in IF Pairs THEN old(i) ELSE old(i) \ new(i)}
-    IN UNION {items(i) : i \in Changed(from, batch) \cup Rewritten(batch)}
+    IN UNION {items(i) : i \in Changed(from, batch)}
 
 \* An export has two file groups: the row of one identifier, and the others. `order` says which one is first.
-\* Trace.tla replaces both definitions by the groups that were recorded.
-Orders == Ids
 GroupsOf(order) == <<{order}, Ids \ {order}>>
 Complete(batch) == batch.done = Len(GroupsOf(batch.order))
 Group(batch) == GroupsOf(batch.order)[batch.done + 1]
@@ -379,7 +375,7 @@ BeginExport(r) ==
     /\ run[r].at = "locked"
     /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p) /\ ~Expired(run[r].view.head)
     /\ IF owner = r
-       THEN \E order \in Orders :
+       THEN \E order \in Ids :
             LET batch == [Batch("export", epoch, run[r].view.head, {}, idx) EXCEPT !.order = order]
                 previous == IF p.batch.kind = "export" THEN {p.batch.idx} ELSE {}
             IN
@@ -431,7 +427,7 @@ Resume(r) ==
     /\ run[r].at = "locked" /\ owner = r
     /\ begun.kind = "export" /\ begun.made /\ ~Expired(begun.to)
     /\ deleted => Mutated("resume in an index created again")
-    /\ \E order \in Orders :
+    /\ \E order \in Ids :
         LET batch == [begun EXCEPT !.order = order, !.to = to] IN
         /\ order = begun.order \/ Mutated("resume by count")
         /\ docs' = created
