@@ -25,6 +25,7 @@ HISTORIES ?= 500
 FAULTS ?= 100
 STORMS ?= 50
 CLUSTER_RUNS ?= 10
+TRACES ?= 100
 SCHEDULES ?= 100000
 MINUTES ?= 60
 
@@ -42,6 +43,7 @@ suite-faults = $(SAMPLES) ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC
 	$(PYTEST) tests/faults -s --timeout 0
 suite-soak = $(SAMPLES) ICECDC_SOAK_MINUTES=$(MINUTES) $(PYTEST) tests/faults/test_soak.py -s --timeout 0
 suite-model = ICECDC_MODEL=whole $(PYTEST) tests/model -s --timeout 0
+suite-traces = $(SAMPLES) ICECDC_LIVES=$(TRACES) $(PYTEST) tests/faults/test_recorded_runs.py -s --timeout 0
 suite-simulate = ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(PYTEST) tests/simulation/test_simulation.py -s --timeout 0
 suite-schedulers = PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) tests/schedulers
 suite-monitoring = $(PYTEST) tests/monitoring
@@ -105,6 +107,7 @@ more: ## Show the other targets, and the suites of tests
 #@ faults: 100 kills, a cut at every request, storms of faults (FAULTS=, STORMS=, CLUSTER_RUNS=, SEED=)
 #@ soak: change tables and sync for an hour (MINUTES=, SEED=)
 #@ model: the commit protocol in every order of steps
+#@ traces: records random lives of an index and checks them against the model (TRACES=, SEED=)
 #@ simulate: the jobs in 100,000 simulated schedules (SCHEDULES=, SEED=)
 #@ schedulers: the examples in the real Airflow and Dagster, which uv downloads
 #@ monitoring: dashboard and alerts with promtool, from the PATH or the folder ICECDC_PROMETHEUS

@@ -9,7 +9,7 @@ import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -43,6 +43,8 @@ Trouble = Callable[[str, str, bytes], "tuple[int, dict[str, Any]] | Page | Act |
 Gate = Callable[[str, str, Mapping[str, str], bytes], "tuple[int, dict[str, Any]] | None"]
 # Looks at a request's path and body and the server's JSON answer, and returns the JSON to answer with.
 Spoil = Callable[[str, bytes, dict[str, Any]], dict[str, Any]]
+# Sees each write (method, path, body) and the server's answer to it (status, text), in the order of the server.
+Record = Callable[[str, str, bytes, int, bytes], None]
 
 
 def at_first(kind: str, act: Callable[[], Any]) -> Trouble:
@@ -93,12 +95,13 @@ def loopback_proxy(
     trouble: Trouble | None = None,
     spoil: Spoil | None = None,
     gate: Gate | None = None,
+    record: Record | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Proxy]:
     """Forward everything to a real server."""
     host = urlsplit(target).netloc
     wanted = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-    lock, ended = threading.Lock(), threading.Event()
+    lock, ended, one_write = threading.Lock(), threading.Event(), threading.Lock()
 
     def forward(request: Request) -> tuple[int, bytes]:
         upstream = http.client.HTTPConnection(host, timeout=60)
@@ -130,7 +133,10 @@ def loopback_proxy(
             return made.status, made.text.encode(), made.content_type
         if isinstance(made, tuple):
             return made
-        status, content = forward(request)
+        with one_write if record and method in ("PUT", "POST", "DELETE") else nullcontext():
+            status, content = forward(request)
+            if record:
+                record(method, path, body, status, content)
         if made is Act.RESET_AFTER:
             return None
         if spoil and content:

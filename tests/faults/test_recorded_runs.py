@@ -1,0 +1,124 @@
+"""Random lives of an index, recorded: whatever its runs did is a behaviour of the protocol, see docs/proof.md.
+
+Runs are cut off at a request, or stall at one and go on when another run has finished. ICECDC_LIVES says how many,
+ICECDC_SEED which; a failure names the event that the protocol does not allow.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from contextlib import suppress
+
+import pytest
+from opensearchpy import OpenSearch
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.lock import active_runs
+from icecdc_core.errors import IcecdcError
+from tests.faults.tables import CREATE, SEED, rows_as_documents
+from tests.loopback_proxy import cut_off, loopback_proxy
+from tests.model.recorder import recording
+from tests.model.translation import translate
+from tests.model.validation import validate
+
+LIVES = int(os.environ.get("ICECDC_LIVES", "1"))
+JOBS = {
+    "export": export_table,
+    "sync": sync_changes,
+    "repair": lambda spark, config: validate_table(spark, config.replace(repair=True)),
+}
+WRITES = ("PUT", "POST", "DELETE")
+
+
+class Life:
+    """What happens to one index: changes of its table, and jobs of which some end badly."""
+
+    def __init__(self, spark, sql, config, opensearch, url, rng):
+        self.spark, self.sql, self.config = spark, sql, config
+        self.opensearch, self.url, self.rng = opensearch, url, rng
+        self.commits = 0
+
+    def change(self):
+        self.commits += 1
+        place = self.rng.randint(0, 4)
+        merged = f"(SELECT id, 'm' AS name FROM range({place}, {place + 9}))"
+        statements = (
+            f"INSERT INTO {{t}} VALUES ({100 + self.commits}, 'new')",
+            f"UPDATE {{t}} SET name = 'u{self.rng.randint(0, 2)}' WHERE id % 5 = {place}",
+            f"DELETE FROM {{t}} WHERE id % 11 = {place}",
+            f"MERGE INTO {{t}} t USING {merged} s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT *",
+        )
+        self.sql(self.rng.choice(statements))
+
+    def job(self, url):
+        name = self.rng.choice(("export", "sync", "sync", "repair"))
+        if name == "repair":
+            self.opensearch.index(index=self.config.index, id=f"foreign{self.commits}", body={"id": -1})
+        with suppress(IcecdcError):  # that is how runs end that are cut off or stalled
+            JOBS[name](self.spark, self.config.replace(opensearch_url=url))
+
+    def end_lease(self):
+        """Let the run that has the lock, if there is one, look dead to others."""
+        found = self.opensearch.get(index=self.config.positions_index, id=f"position:{self.config.index}")["_source"]
+        if found["owner"]:
+            active_runs.discard(found["owner"]["run_id"])
+
+    def cut_off(self):
+        """No request after the n-th write gets through."""
+        trouble = cut_off(self.rng.randint(1, 14), self.rng.random() < 0.5, "PUT|POST|DELETE")
+        with loopback_proxy(self.url, trouble=trouble) as proxy:
+            self.job(proxy.url)
+
+    def stalled(self):
+        """One request arrives when another run has finished. The run that sent it looks dead until then."""
+        place, seen, sent, others_ended = self.rng.randint(1, 14), [], threading.Event(), threading.Event()
+
+        def gate(method, path, headers, body):
+            seen.extend([path] if method in WRITES else [])
+            if len(seen) == place and method in WRITES:
+                sent.set()
+                others_ended.wait(120)
+
+        with loopback_proxy(self.url, gate=gate) as proxy:
+
+            def run():
+                self.job(proxy.url)
+                sent.set()
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            assert sent.wait(120)
+            if thread.is_alive():
+                self.end_lease()
+                self.change()
+                self.job(self.url)
+            others_ended.set()
+            thread.join()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(LIVES))
+class DescribeARecordedLife:
+    def it_is_a_behaviour_of_the_protocol(self, spark, sql, make_config, opensearch_url, indexed, number):
+        rng = random.Random(f"{SEED} {number}")
+        config = make_config(export_group_bytes=rng.choice((1, 10**9)), retry_timeout_seconds=0)
+        sql(CREATE)
+        sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(12)")
+        sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(12, 24)")
+        with recording(opensearch_url, config.index) as recorder:
+            through = config.replace(opensearch_url=recorder.url)
+            export_table(spark, through)
+            life = Life(spark, sql, config, OpenSearch(recorder.url), recorder.url, rng)
+            for _ in range(3):
+                life.change()
+                rng.choice((life.cut_off, life.stalled))()
+            sync_changes(spark, through)
+            repaired = validate_table(spark, through.replace(repair=True))
+            life.opensearch.close()
+        (verdict,) = validate([translate({"test": f"life {number}", "events": recorder.events})])
+        print(f"{verdict}; {verdict.trace.runs} runs")
+        equal = indexed() == rows_as_documents(spark, config.table)
+        assert (verdict.refused, repaired.ok, equal) == (None, True, True), str(verdict)
