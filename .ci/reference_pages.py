@@ -23,7 +23,7 @@ from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
-from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport, field_meanings
+from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport
 
 REPORTS = {
     RunReport: "From `export`, `sync` and `replay`.",
@@ -144,6 +144,13 @@ def _report_fields(kind: type) -> Iterator[tuple[str, str, str]]:
             yield f"`{each.name}`", _json_type(str(each.type)), texts[each.name]
     if kind is IngestReport:
         yield "`tables_behind`", "number", "How many tables could not be written."
+
+
+def field_meanings(kind: type) -> dict[str, str]:
+    """What each field of a report means, by its docstring."""
+    _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    found = re.findall(r"^    (\w+): ((?:.*(?:\n {8}.*)*))", section.partition("\n\n")[0], re.MULTILINE)
+    return {"ended_at": "When it ended.", **{name: re.sub(r"\s+", " ", text.replace("``", "")) for name, text in found}}
 
 
 def _json_type(annotation: str) -> str:

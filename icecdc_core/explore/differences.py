@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
@@ -26,7 +26,6 @@ from icecdc_core.columns import (
 )
 from icecdc_core.documents.bulk_lines import document_id, json_ready
 from icecdc_core.explore.view import Part
-from icecdc_core.reporting.tables import Cell, Heading
 from icecdc_core.session.jvm import persisted
 from icecdc_core.session.spark import RowCount
 from icecdc_core.shuffle import shuffle_by_identifiers
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 INSERTED, UPDATED, DELETED = "insert", "update", "delete"
-BEFORE, AFTER, KIND, ROWS, _NUMBER = (f"_icecdc_{name}" for name in ("before", "after", "shown_kind", "rows", "number"))
-_KINDS = (UPDATED, INSERTED, DELETED)
+BEFORE, AFTER, KIND, ROWS = (f"_icecdc_{name}" for name in ("before", "after", "shown_kind", "rows"))
 _MOST_FIELDS = 12
 _LONGEST_VALUE = 120
 
@@ -67,12 +65,10 @@ class RowChange:
         before, after = self.before or {}, self.after or {}
         return [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
-    def cell(self, name: str) -> Cell:
-        """What a table shows of one field: its value, or both if they differ."""
-        if self.before is None or self.after is None:
-            return Cell(value_text((self.after or self.before or {}).get(name)), self.kind)
-        before, after = value_text(self.before.get(name)), value_text(self.after.get(name))
-        return Cell(after, UPDATED, before) if name in self.changed_fields else Cell(after)
+    def text(self, name: str) -> str:
+        """One field: its value, or both if they differ."""
+        sides = [side for side in (self.before, self.after) if side is not None]
+        return " → ".join(dict.fromkeys(value_text(side.get(name)) for side in sides))
 
 
 def value_text(value: Any) -> str:
@@ -151,24 +147,19 @@ class Differences(Part):
             return
         counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
         yield f"{counts}. {self.carryovers_removed:,} carryovers, which are rewritten rows that stayed the same."
-        fields, left_out = shown_fields(self.sample)
-        yield Heading(f"{len(self.sample):,} of {self.changes:,} changes, as documents")
+        yield f"{len(self.sample):,} of {self.changes:,} changes, as documents:"
+        fields = shown_fields(self.sample)
         yield pd.DataFrame(
-            [
-                [Cell(change.kind, change.kind), change.document_id, *(change.cell(name) for name in fields)]
-                for change in self.sample
-            ],
+            [[each.kind, each.document_id, *map(each.text, fields)] for each in self.sample],
             columns=["change", "_id", *fields],
         )
-        yield f"{left_out} more fields are not shown; none of them changed in an update." if left_out else ""
 
 
-def shown_fields(sample: Sequence[RowChange]) -> tuple[list[str], int]:
-    """The fields that a table shows, and the number of others: all that an update changed come first."""
+def shown_fields(sample: Sequence[RowChange]) -> list[str]:
+    """The fields that a table shows: all that an update changed, then some others."""
     every = dict.fromkeys(name for each in sample for name in {**(each.before or {}), **(each.after or {})})
     changed = {name for each in sample if each.kind == UPDATED for name in each.changed_fields}
-    fields = sorted(every, key=lambda name: name not in changed)[: max(_MOST_FIELDS, len(changed))]
-    return fields, len(every) - len(fields)
+    return sorted(every, key=lambda name: name not in changed)[: max(_MOST_FIELDS, len(changed))]
 
 
 def find_differences(view: View) -> Differences:
@@ -193,15 +184,9 @@ def find_differences(view: View) -> Differences:
         with nullcontext() if only_inserts else persisted(changed):
             kinds = changed.groupBy(KIND).agg(F.count("*"), F.sum(ROWS)).collect()
             counts = {row[0]: row[1] for row in kinds}
-            most = view.config.sample_rows
-            if only_inserts:
-                sample = changed.limit(most)
-            else:
-                order = [F.col(quoted(name)) for name in keys] or [F.lit(1)]
-                of_kind = Window.partitionBy(KIND).orderBy(*order)
-                numbered = changed.withColumn(_NUMBER, F.row_number().over(of_kind)).where(F.col(_NUMBER) <= most)
-                sample = numbered.orderBy(_NUMBER, KIND).limit(most)
-            shown = collect_changes(sample, keys)
+            if not only_inserts:
+                changed = changed.orderBy(F.desc(KIND), *(F.col(quoted(name)) for name in keys))  # updates first
+            sample = collect_changes(changed.limit(view.config.sample_rows), keys)
             carried = (raw.value() - sum(row[2] for row in kinds)) // 2
     return replace(
         found,
@@ -209,7 +194,5 @@ def find_differences(view: View) -> Differences:
         updates=counts.get(UPDATED, 0),
         deletes=counts.get(DELETED, 0),
         carryovers_removed=carried,
-        sample=tuple(
-            sorted(shown, key=lambda each: (_KINDS.index(each.kind), len(each.document_id), each.document_id))
-        ),
+        sample=tuple(sample),
     )

@@ -13,8 +13,7 @@ from pyspark.sql import types as T
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.commits.store import PositionStore
-from icecdc_core.documents.bulk_lines import document_json, epoch_of
+from icecdc_core.documents.bulk_lines import document_json
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
 from icecdc_core.explore.differences import (
     Document,
@@ -27,7 +26,6 @@ from icecdc_core.explore.differences import (
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
 from icecdc_core.opensearch.checksums import without_fields
-from icecdc_core.reporting.tables import Cell, Heading
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
@@ -51,31 +49,23 @@ class DocumentView(Part):
     agrees: bool | None = None
     indexed: Document | None = None
     version: int | None = None
-    written: str = ""
     rows: tuple[Document, ...] = ()
     history: tuple[tuple[dict[str, Any], RowChange], ...] = ()
     searched: str = ""
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield both sides, and what snapshots did to the document."""
-        if self.document_id:
-            yield Heading(f"Document {self.document_id}")
+        yield f"Document {self.document_id}" if self.document_id else ""
         yield self.verdict
-        yield self.written
         both = RowChange(self.document_id, self.indexed, self.rows[0] if self.rows else None)
-        names = {**(both.before or {}), **(both.after or {})}
         yield pd.DataFrame(
-            [[name, both.cell(name)] for name in names], columns=["field", "in the index → in the table"]
+            [[name, both.text(name)] for name in {**(both.before or {}), **(both.after or {})}],
+            columns=["field", "in the index → in the table"],
         )
-        if self.searched:
-            yield Heading("History")
-            yield self.searched
-        fields, _ = shown_fields([change for _, change in self.history])
+        yield self.searched
+        fields = shown_fields([change for _, change in self.history])
         yield pd.DataFrame(
-            [
-                [*snapshot.values(), Cell(change.kind, change.kind), *(change.cell(name) for name in fields)]
-                for snapshot, change in self.history
-            ],
+            [[*snapshot.values(), change.kind, *map(change.text, fields)] for snapshot, change in self.history],
             columns=["snapshot_id", "committed", "operation", "change", *fields],
         )
 
@@ -131,30 +121,24 @@ def _history(source: Source, head: int, document_id: str, most: int) -> dict[str
         changes.where(complete_id(changes.schema, source.key_columns) == document_id), source.key_columns
     )
     events = sorted(collect_changes(found, source.key_columns), key=lambda each: chain.index(each.snapshot_id))
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    history = []
-    for each in events:
-        snapshot = known[each.snapshot_id]
-        about = {"snapshot_id": each.snapshot_id, "committed": committed_at(snapshot), "operation": operation(snapshot)}
-        history.append((about, each))
-    return {"searched": note, "history": tuple(history)}
+    known = {
+        each.snapshot_id: {
+            "snapshot_id": each.snapshot_id,
+            "committed": committed_at(each),
+            "operation": operation(each),
+        }
+        for each in metadata.snapshots
+    }
+    return {"searched": note, "history": tuple((known[each.snapshot_id], each) for each in events)}
 
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> dict[str, Any]:
-    """The document in the index, and which batch wrote it, by its version and the commit log."""
+    """The document in the index."""
     query = {"query": {"ids": {"values": [document_id]}}, "version": True}  # it may be in any shard
     hits = client.search(index=view.config.index, body=query)["hits"]["hits"]
     if not hits:
         return {}
-    found = hits[0]
-    version = int(found["_version"])
-    epoch = epoch_of(version)
-    written = f"Its version in the index is {version:,}"
-    log = PositionStore(client, view.config).log(1, highest_epoch=epoch)
-    if log and log[0].get("epoch") == epoch:
-        written += f", written by the {log[0].get('kind')} of {str(log[0].get('updated_at'))[:19]} UTC"
-    fields = view.visible_fields(found.get("_source") or {})
-    return {"indexed": fields, "version": version, "written": f"{written}."}
+    return {"indexed": view.visible_fields(hits[0].get("_source") or {}), "version": int(hits[0]["_version"])}
 
 
 def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
@@ -211,7 +195,7 @@ class QueryResult(Part):
         if self.total is None:
             yield self.problem
             return
-        yield Heading(f"{self.total:,} hits in {self.took_ms:,} ms")
+        yield f"{self.total:,} hits in {self.took_ms:,} ms"
         yield json.dumps(self.query, ensure_ascii=False)
         fields = list(dict.fromkeys(name for _, _, document in self.hits for name in document))[:_MOST_FIELDS]
         rows = [[key, score, *(value_text(hit.get(name)) for name in fields)] for key, score, hit in self.hits]

@@ -13,18 +13,17 @@ import pandas as pd
 
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.config.nest import iterate_entries
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
-from icecdc_core.reporting.tables import Heading, as_html
+from icecdc_core.reporting.tables import as_html
 from icecdc_core.runs.nested import heads
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.snapshots import ancestors, committed_at, lag, operation, rows_added, rows_removed
+from icecdc_core.table.snapshots import ancestors, committed_at, operation, rows_added, rows_removed
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -74,12 +73,9 @@ def choose_snapshots(
     return parent, end, f"{reason} of snapshot {changing} alone."
 
 
-_MOST_LISTED = 12
-
-
 def _named(metadata: TableMetadata, head: int | None, position: int | None, parameter: str, text: str) -> int | None:
     """The snapshot that a text names; None is the empty table before the first snapshot."""
-    chain, ids = ancestors(metadata, head), [each.snapshot_id for each in metadata.snapshots]
+    chain = ancestors(metadata, head)
     oldest = metadata.snapshot_by_id(chain[-1]) if chain else None
     if text == "earliest" and (oldest is None or oldest.parent_snapshot_id is None):
         return None
@@ -90,17 +86,13 @@ def _named(metadata: TableMetadata, head: int | None, position: int | None, para
     if re.fullmatch(r"-?\d+", text):
         number = int(text)
         found = chain[-number] if 0 <= -number < len(chain) else number
-    if found in ids:
+    if found in [each.snapshot_id for each in metadata.snapshots]:
         return found
-    newest = [str(each.snapshot_id) for each in sorted(metadata.snapshots, key=lambda each: -each.timestamp_ms)]
-    listed = (
-        f"{', '.join(newest[:_MOST_LISTED])}; {', '.join(sorted(metadata.refs))}; 0 to {1 - len(chain)} to count back"
-    )
     raise ConfigError(
         "The table has no such snapshot, or it has expired",
         subject=parameter,
         value=text,
-        remedy=f"use one of {listed}" if ids else "leave it empty: the table has no snapshot yet",
+        remedy="use the id of a snapshot, a branch, a tag, position, current, earliest or -1, -2 to count back",
     )
 
 
@@ -217,7 +209,6 @@ class TimeLine(Part):
         yield f"{len(self.entries):,} of {self.snapshots:,} snapshots; max_snapshots shows more."
         yield from self.notes
         yield pd.DataFrame(list(self.entries))
-        yield Heading("Nested tables") if self.nested else ""
         yield pd.DataFrame(list(self.nested), dtype=object)  # a missing snapshot would make the ids floats
 
 
@@ -233,24 +224,12 @@ def show_time_line(view: View) -> TimeLine:
         )
     if position is not None and metadata.snapshot_by_id(position) is None:
         notes.append(f"The snapshot of the index, {position}, has expired.")
-    return TimeLine(entries, len(metadata.snapshots), tuple(filter(None, notes)), tuple(_nested_tables(view)))
-
-
-def _nested_tables(view: View) -> Iterator[dict[str, Any]]:
     stored = view.position.nested_snapshots if view.position else {}
-    for name, each in view.source.nested.items():
-        fields = (
-            path
-            for path, entry in iterate_entries(view.config.entries)
-            if name in (entry.table, entry.through and entry.through.table)
-        )
-        yield {
-            "table": name,
-            "fields": ", ".join(fields),
-            "position_snapshot_id": stored.get(name),
-            "current_snapshot_id": each.head,
-            "snapshots_behind": lag(each.metadata, stored.get(name), each.head)[0] if view.position else None,
-        }
+    nested = [
+        {"nested_table": name, "position_snapshot_id": stored.get(name), "current_snapshot_id": each.head}
+        for name, each in view.source.nested.items()
+    ]
+    return TimeLine(entries, len(metadata.snapshots), tuple(filter(None, notes)), tuple(nested))
 
 
 def time_line(metadata: TableMetadata, head: int | None, position: int | None, most: int) -> tuple[dict[str, Any], ...]:

@@ -5,13 +5,13 @@ In: counts, times and ids of a run. Out: a report as a card, a page or JSON, als
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +23,22 @@ from icecdc_core.reporting.card import (
     IN_SYNC,
     NOTHING,
     Card,
+    card_html,
     card_text,
     command_for,
+    failure_card,
     moment,
-    report_html,
-    report_page,
-    rewritten_figure,
+    page,
     snapshots_text,
 )
 from icecdc_core.reporting.exit_states import utc_now
 
 
-def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as text with aligned columns; a line break within a cell becomes a blank."""
     cells = [[re.sub(r"\s+", " ", cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for row in cells:
-        aligned = [
-            cell.rjust(width) if column in numbers else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(aligned).rstrip())
-    return "\n".join(lines)
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +69,6 @@ class Report:
         """The card as plain text, for a terminal."""
         return card_text(self.card())
 
-    def values(self) -> list[tuple[str, str, str]]:
-        """Every value that the report has: its name, a readable text, and what it means."""
-        from icecdc_core.reporting.tables import cell_text
-
-        meanings, found = field_meanings(type(self)), []
-        for name, value in self.to_dict().items():
-            if isinstance(value, dict | list):
-                value = json.dumps(value, default=str) if value else ""
-            if text := cell_text(value, name):
-                found.append((name.replace("_", " "), text, meanings.get(name, "")))
-        return found
-
     @property
     def word(self) -> str:
         """The state in a word or two."""
@@ -106,19 +87,8 @@ class Report:
         seconds = getattr(self, "seconds", None)
         return moment(self.ended_at) + ("" if seconds is None else f", after {seconds:,.1f} s")
 
-    def figure(self) -> str:
-        """The figure below the card, as HTML; empty if it would say nothing."""
-        return ""
-
     def _repr_html_(self) -> str:
         return report_html(self)
-
-
-def field_meanings(kind: type) -> dict[str, str]:
-    """Return what each field of a report means, by its docstring."""
-    _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
-    found = re.findall(r"^    (\w+): ((?:.*(?:\n {8}.*)*))", section.partition("\n\n")[0], re.MULTILINE)
-    return {"ended_at": "When it ended.", **{name: re.sub(r"\s+", " ", text.replace("``", "")) for name, text in found}}
 
 
 @dataclass(frozen=True)
@@ -235,14 +205,18 @@ class RunReport(Report):
         was = f"{lag} (before: {before})" if before and not self.dry_run else lag
         kept = "" if self.lag_kept is None else f", target {'kept' if self.lag_kept else 'NOT kept'}"
         worst = "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s{kept}"
-        facts = [("Lag", was), ("Longest lag", worst), ("Ended", self.ended + ", by SIGTERM" * self.stopped)]
+        changed, rewritten = (
+            self.upserts + self.deletes + self.already_applied + self.rejected,
+            self.rows_rewritten or 0,
+        )
+        rows = f"{rewritten:,} rewritten by the table's commits, {changed:,} really changed"
+        facts = [
+            ("Rows", rows if rewritten > 2 * changed else "")
+        ]  # an update rewrites two: the old row and the new one
+        facts += [("Lag", was), ("Longest lag", worst), ("Ended", self.ended + ", by SIGTERM" * self.stopped)]
         facts += [("Run id", self.run_id), ("Note", "\n".join(self.notes))]
         command = command_for(job, self.table, self.index)
         return Card(word, f"{self.index}, from {self.table}", what, facts, command)
-
-    def figure(self) -> str:
-        """Rows rewritten, rows changed and documents written, as HTML; empty if the numbers are the same."""
-        return rewritten_figure(self.to_dict())
 
 
 @dataclass(frozen=True)
@@ -339,7 +313,7 @@ def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
 
 def write_page(report: Report | Mapping[str, Any], path: str) -> Path:
     """Write the report, or that of a failed run, as an HTML page to a file, folders made as needed."""
-    return _write(path, report_page(report), subject="html")
+    return _write(path, page(report_html(report)), subject="html")
 
 
 def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") -> Path:
@@ -409,10 +383,6 @@ class ManyReport(Report):
         what = ", ".join(f"{count} {state}" for state, count in counts.items())
         return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
 
-    def figure(self) -> str:
-        """The card of each index."""
-        return "".join(map(report_html, self.indexes.values()))
-
     def of(self, names: list[str]) -> ManyReport:
         """The report of some of the indexes."""
         return replace(self, indexes={name: self.indexes[name] for name in names})
@@ -429,8 +399,18 @@ class ManyReport(Report):
             seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
             rows.append((name, self.states[name], what, seconds, error))
         found = "".join(f"{problem}\n" for problem in problems)
-        return f"{text_table(rows, numbers=(3,))}\n\n{found}{self.state} in {self.seconds:,.1f} s"
+        return f"{text_table(rows)}\n\n{found}{self.state} in {self.seconds:,.1f} s"
 
 
 def _values(report: Report | dict[str, Any]) -> dict[str, Any]:
     return report if isinstance(report, dict) else report.to_dict()
+
+
+def report_html(report: Report | Mapping[str, Any]) -> str:
+    """Return a report as HTML: the card, all values folded, and what it has of each index; of a failed run the card."""
+    if not isinstance(report, Report):
+        return card_html(failure_card(report))
+    values = escape(json.dumps(report.to_dict(), indent=1, default=str))
+    values = f'<details><summary>All values</summary><pre style="white-space: pre-wrap">{values}</pre></details>'
+    parts = report.indexes.values() if isinstance(report, ManyReport) else ()
+    return card_html(report.card()) + "".join(map(report_html, parts)) + values

@@ -13,7 +13,6 @@ from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import Differences, RowChange, value_text
 from icecdc_core.explore.documents import DocumentView, QueryResult
 from icecdc_core.explore.view import TimeLine
-from icecdc_core.reporting.tables import Cell
 
 BEFORE, AFTER = {"id": 1, "name": "old", "rest": "same"}, {"id": 1, "name": "new", "rest": "same"}
 UPDATE, INSERT = RowChange("1", BEFORE, AFTER), RowChange("2", None, AFTER)
@@ -22,15 +21,15 @@ SNAPSHOT = {"snapshot_id": 12, "committed": datetime(2026, 1, 31, 12, tzinfo=UTC
 
 class DescribeAChange:
     @pytest.mark.parametrize(
-        ("change", "kind", "fields", "cell"),
+        ("change", "kind", "fields", "text"),
         [
-            (UPDATE, "update", ["name"], Cell("new", "update", "old")),
-            (INSERT, "insert", ["id", "name", "rest"], Cell("new", "insert")),
-            (RowChange("3", BEFORE, None), "delete", ["id", "name", "rest"], Cell("old", "delete")),
+            (UPDATE, "update", ["name"], "old → new"),
+            (INSERT, "insert", ["id", "name", "rest"], "new"),
+            (RowChange("3", BEFORE, None), "delete", ["id", "name", "rest"], "old"),
         ],
     )
-    def it_marks_the_fields_that_differ(self, change, kind, fields, cell):
-        assert (change.kind, change.changed_fields, change.cell("name")) == (kind, fields, cell)
+    def it_marks_the_fields_that_differ(self, change, kind, fields, text):
+        assert (change.kind, change.changed_fields, change.text("name")) == (kind, fields, text)
 
     @pytest.mark.parametrize(
         ("value", "expected"),
@@ -44,7 +43,7 @@ class DescribeDifferences:
     def it_shows_both_values_of_a_changed_field_and_the_changed_fields_first(self):
         html = Differences(11, 12, updates=1, sample=(UPDATE,), notes=("A note.",))._repr_html_()
         assert html.startswith("<p>From snapshot 11 to snapshot 12.</p><p>A note.</p><p>0 inserts, 1 updates")
-        assert "<s>old</s> → new" in html
+        assert "old → new" in html
         assert html.index(">name<") < html.index(">id<")
 
     @pytest.mark.parametrize(
@@ -68,8 +67,8 @@ class DescribeADocument:
         history = ((SNAPSHOT, UPDATE), (SNAPSHOT, RowChange("1", None, BEFORE)))
         found = DocumentView("1", "They differ.", False, BEFORE, 7, rows=(AFTER,), history=history, searched="2 were.")
         html = found._repr_html_()
-        assert (html.count("<s>old</s> → new"), html.count("rgba(42, 157, 143")) == (2, 4)
-        expected = ["2026-01-31 12:00:00 UTC", "2 were."]
+        assert html.count("old → new") == 2
+        expected = ["2026-01-31 12:00:00", "2 were."]
         assert [text for text in expected if text not in html] == []
 
 

@@ -45,8 +45,8 @@ class DescribeTheSummary:
     def it_is_a_table(self):
         assert ManyReport({"t": DONE, "u": failed("retry")}, 2.5).text().splitlines() == [
             "index  state  what                                seconds  error",
-            "t      ok     1,200 documents written, 3 deleted      1.2",
-            "u      retry                                          0.5  SomeError",
+            "t      ok     1,200 documents written, 3 deleted  1.2",
+            "u      retry                                      0.5      SomeError",
             "",
             "retry in 2.5 s",
         ]

@@ -29,12 +29,6 @@ class DescribeReports:
         assert json.loads(text)["to_snapshot_id"] == 8924558786060583479
         assert json.loads(DIFFERENT.to_json()) == DIFFERENT.to_dict()
 
-    def it_explains_every_value_and_leaves_out_what_is_not_known(self):
-        values = {name: (text, meaning) for name, text, meaning in replace(SYNC, to_snapshot_id=None).values()}
-        assert values["carryovers removed"][0] == "890,000"
-        assert values["carryovers removed"][1].startswith("Unchanged rows of rewritten files")
-        assert ("to snapshot id" in values, values["from snapshot id"][0]) == (False, "3051729675574597004")
-
     @pytest.mark.parametrize(
         ("kept", "worst", "expected"),
         [
