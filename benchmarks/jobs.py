@@ -9,6 +9,7 @@ from opensearchpy import OpenSearch
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.sink import SinkBenchmark
 from benchmarks.tables import create, rows_of
 from icecdc_core import SyncConfig, export_table, sync_changes, validate_table
 from icecdc_core.documents.bulk_lines import to_actions
@@ -16,6 +17,7 @@ from icecdc_core.opensearch.bulk import BulkWriter, write_actions
 
 # Masks one column and renames another, as the spec of an index does.
 SELECT = ["* EXCEPT (name, note)", "sha2(name, 256) AS owner", "named_struct('text', note, 'city', city) AS place"]
+COLUMNS = 400
 SINK, SINK_ALIAS = "bench-sink--000001", "bench-sink--write"
 
 
@@ -35,6 +37,14 @@ class SmallChangeBenchmark:
             rows_of(spark, 0, rows * times).repartitionByRange(files * times, "id").writeTo(job.table).append()
             export_table(spark, job)
             self._jobs[f"one changed row in {files * times} files"] = job
+        wide = config.replace(
+            table=f"{namespace}.small_change_wide", index="small-change-wide", identifier_columns=["id"]
+        )
+        more = [f"id + {number} AS more_{number}" for number in range(COLUMNS - 10)]
+        wider = rows_of(spark, 0, rows).selectExpr("*", *more).repartitionByRange(files, "id")
+        wider.writeTo(wide.table).using("iceberg").tableProperty("format-version", "2").create()
+        export_table(spark, wide)
+        self._jobs[f"one changed row of {COLUMNS} columns in {files} files"] = wide
         projected = self._jobs[f"one changed row in {files} files"].replace(
             index="small-change-projected", select=SELECT
         )
@@ -72,11 +82,12 @@ class SmallChangeBenchmark:
 
 
 class WholeTableBenchmark:
-    """Export and validation of a table, against writing the same rows without a job around it."""
+    """Export and validation of a table, against writing the same rows without a job around it, or from ready texts."""
 
     def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
         self._spark, self._documents = spark, documents
-        self._client = OpenSearch(config.opensearch_url, timeout=120)
+        self._client, self._exports = OpenSearch(config.opensearch_url, timeout=120), 0
+        self._ready = SinkBenchmark(spark, config, documents).contestants()["prebuilt NDJSON, 2 connections"]
         namespace = config.table.rsplit(".", 1)[0]
         self._job = config.replace(table=f"{namespace}.whole", index="whole", identifier_columns=["id"])
         create(spark, self._job.table, 2, "copy-on-write")
@@ -87,8 +98,10 @@ class WholeTableBenchmark:
         projected = self._job.replace(index="whole-projected", select=SELECT)
         return {
             "export": lambda: self._export(self._job),
+            "first export": self._first_export,
             "export, documents by select": lambda: self._export(projected),
             "the sink alone": self._sink,
+            "ready requests": self._ready,
             "validation": self._validate,
         }
 
@@ -98,6 +111,12 @@ class WholeTableBenchmark:
         seconds = time.perf_counter() - begin
         if report.upserts != self._documents:
             raise SystemExit(f"{report.upserts} documents were exported, expected {self._documents}")
+        return seconds
+
+    def _first_export(self) -> float:
+        self._exports += 1
+        seconds = self._export(self._job.replace(index=f"whole-first-{self._exports}"))
+        self._client.indices.delete(index=f"whole-first-{self._exports}--*")
         return seconds
 
     def _sink(self) -> float:
