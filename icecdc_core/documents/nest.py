@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -108,34 +108,21 @@ class Tree:
         return _qualified(self.root.place, self.identifier_columns)
 
 
-class States(Protocol):
-    """The rows of every table at one vector of snapshots."""
+class States:
+    """The rows of every table at one vector of snapshots, given as frames by the name of their table."""
 
-    @property
-    def whole(self) -> bool:
+    def __init__(self, frames: Mapping[str, DataFrame], whole: bool = False) -> None:
+        self.frames = frames
+        self.whole = whole
         """Whether all roots are wanted, so that it does not pay to look for the rows of some keys."""
 
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
         """Return the rows that a place shows, or those of them whose keys are wanted; a key may be there repeatedly."""
-
-    def computed(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of a frame that is used more than once; of equal rows one is enough."""
-
-
-@dataclass(frozen=True)
-class Frames:
-    """States that are given as frames, by the name of their table."""
-
-    frames: Mapping[str, DataFrame]
-    whole: bool = False
-
-    def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
-        """Return the rows of a place, see `States`."""
         rows = place.matching(self.frames[place.table])
         return rows if wanted is None else matching_keys(place, rows, texts, wanted)
 
     def computed(self, frame: DataFrame) -> DataFrame:
-        """Return the frame, see `States`."""
+        """Return the rows of a frame that is used more than once; of equal rows one is enough."""
         return frame
 
 
@@ -554,7 +541,7 @@ def assemble(
         pyspark.errors.PySparkException: Lazily, when several rows match where the document has one object.
     """
     tree, known, _ = _open(spec, [states], states, states)
-    projection = TreeProjection.of(tree, replace(known, whole=roots is None))
+    projection = TreeProjection.of(tree, States(known.frames, whole=roots is None))
     rows = known.rows(tree.root.place)
     if roots is not None:
         ids = [*tree.identifier_columns]
@@ -567,7 +554,7 @@ def _open(
     known: Sequence[Mapping[str, DataFrame]],
     states_from: Mapping[str, DataFrame],
     states_to: Mapping[str, DataFrame],
-) -> tuple[Tree, Frames, Frames]:
+) -> tuple[Tree, States, States]:
     """Analyse a spec by the schemas of frames; with it, both states with a frame of each of its tables."""
     config = spec if isinstance(spec, SyncConfig) else SyncConfig(**spec)
     if not config.identifier_columns:
@@ -590,4 +577,4 @@ def _open(
     spark = frames[config.table].sparkSession
     tree = open_tree(spark, config, schemas, config.identifier_columns)
     empty = {table: example_rows(spark, schema)[0] for table, schema in schemas.items()}
-    return tree, Frames({**empty, **states_from}), Frames({**empty, **states_to})
+    return tree, States({**empty, **states_from}), States({**empty, **states_to})

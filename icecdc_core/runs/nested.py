@@ -24,13 +24,13 @@ from icecdc_core.columns import (
     OWN_PREFIX,
     PLACE,
     is_reserved,
-    private_identifier,
     quoted,
 )
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.config.nest import iterate_entries, nested_tables
 from icecdc_core.documents.nest import (
     Place,
+    States,
     Tree,
     TreeProjection,
     changed_keys,
@@ -68,18 +68,18 @@ _NO_UTF8 = "\ufffd"
 _BOUNDED = ({IntegerType(), LongType()}, {StringType()})
 
 
-class TableStates:
+class TableStates(States):
     """The rows of every table at one vector of snapshots, read by key where only some are wanted."""
 
     def __init__(self, source: Source, snapshot_id: int | None, vector: Vector, whole: bool) -> None:
-        self.whole = whole
+        super().__init__({}, whole)
         self.cached: list[DataFrame] = []
         self._source = source
         self._sources = {**source.nested, source.table.name: source}
         self._vector = {**vector, source.table.name: snapshot_id}
 
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
-        """Return the rows of a place, see ``documents.nest.States``."""
+        """Return the rows of a place, see ``States``."""
         table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
         values: dict[str, Sequence[Any]] = {}
         if wanted is not None:
@@ -94,7 +94,7 @@ class TableStates:
         return rows if wanted is None else matching_keys(place, rows, texts, wanted)
 
     def computed(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of a frame, see ``documents.nest.States``."""
+        """Return the rows of a frame, see ``States``."""
         return self.counted(frame)[0]
 
     def counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
@@ -135,7 +135,7 @@ class TableStates:
         schema = self._sources[place.table].table.schema()
         columns = {}
         for name, text in zip(key_names(texts), texts, strict=True):
-            column = self._tree.plain.get((place.table, text))
+            column = self.tree.plain.get((place.table, text))
             if column and any({wanted.schema[name].dataType, schema[column].dataType} <= kinds for kinds in _BOUNDED):
                 columns[name] = column
         if not columns:
@@ -154,7 +154,8 @@ class TableStates:
         }
 
     @property
-    def _tree(self) -> Any:
+    def tree(self) -> Tree:
+        """The analysed spec."""
         assert isinstance(self._source.projection, TreeProjection)
         return self._source.projection.tree
 
@@ -250,67 +251,81 @@ def lag_of_tables(position: Position, source: Source) -> tuple[int, float]:
 
 
 def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
-    """Find the roots that changes of any table affect, and put their documents together as they are at the end.
-
-    A root without a row there is deleted, because of an INSERT and a DELETE the first decides.
-    """
+    """Find the roots that changes of any table affect, and put their documents together as they are at the end."""
     source = at_vector(source, plan.end, {name: at.snapshot_id for name, at in plan.nested.items()}, whole=False)
     projection = source.projection
     assert isinstance(projection, TreeProjection)
-    tree, states, root = projection.tree, projection.states, source.table.name
+    states, used = projection.states, projection.tree.used
     assert isinstance(states, TableStates)
+    sources, scans = {source.table.name: source, **source.nested}, {source.table.name: plan.scans, **plan.nested_scans}
     try:
         images = {}
-        for name, each, scans in [
-            (root, source, plan.scans),
-            *((name, source.nested[name], scans) for name, scans in plan.nested_scans.items()),
-        ]:
-            if scans:
-                changes = changes_frame(each.table, scans, Selection(tuple(sorted(tree.used[name].names))))
-                images[name] = used_changes(tree, name, changes)
-        ids = [private_identifier(name) for name in source.identifier_columns]
-        found, own = [], None
-        if root in images:
-            names = [*source.identifier_columns, CHANGE_TYPE]
-            own = tree.root.place.matching(images[root])
-            if source.selection.has_places:
-                own, names = _with_places(source, tree, own, names), [*names, PLACE]
-            own = states.computed(own.select(*map(quoted, names)))
-            found = [own.select(*map(quoted, source.identifier_columns)).distinct()]
-        reached = find_affected_roots(tree, changed_keys(tree, images, states), states)
-        if reached is not None:
-            reached, count = states.counted(reached.distinct())
-            found.append(reached)
-            if count > config.max_fan_out and not config.dry_run:
-                raise ConfigError(
-                    f"The changes of nested tables affect {count:,} documents of '{config.index}'",
-                    subject="max_fan_out",
-                    value=config.max_fan_out,
-                    remedy="run the export, which builds a new index and is faster for so many, or raise max_fan_out",
-                )
-        # Alone, each of the two has every root once.
-        roots = found[0] if len(found) == 1 else reduce(DataFrame.unionAll, found).distinct()
-        roots = states.computed(roots.toDF(*ids))
-        rows = states.rows(tree.root.place, tree.identifiers, roots.toDF(*key_names(tree.identifiers)))
-        change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
-        documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
-        deletes = roots.selectExpr(*map(quoted, ids), f"'{DELETE}' AS {CHANGE_TYPE}", *change)
-        merged = (
-            deletes.unionByName(documents, allowMissingColumns=True)
-            .transform(shuffle_by_identifiers, ids)
-            .transform(merge_updates, ids, config.on_duplicate_identifier)
-        )
-        merged = merged.select(*map(quoted, documents.columns))
-        if source.selection.has_places:
-            keys = [f"{quoted(name)} AS {quoted(private_identifier(name))}" for name in source.identifier_columns]
-            placed = [_with_places(source, tree, rows, source.identifier_columns)]
-            placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})")]
-            merged = look_up_old_places(merged, [each.selectExpr(*keys, PLACE) for each in placed], roots, ids)
+        for name in (name for name, each in scans.items() if each):
+            changes = changes_frame(sources[name].table, scans[name], Selection(tuple(sorted(used[name].names))))
+            images[name] = used_changes(states.tree, name, changes)
+        own = _root_images(source, states, images)
+        roots = _changed_roots(source, config, states, images, own)
+        merged = _documents_of(roots, source, config, states, own)
         net = NetChanges.from_rows(merged, planned, NESTED)
     except BaseException:
         states.close()
         raise
     return replace(net, cached=(*net.cached, *states.cached))
+
+
+def _root_images(source: Source, states: TableStates, images: Mapping[str, DataFrame]) -> DataFrame | None:
+    """The identifiers of changed rows of the root, and their places; None if there are none."""
+    if source.table.name not in images:
+        return None
+    names = [*source.identifier_columns, CHANGE_TYPE]
+    own = states.tree.root.place.matching(images[source.table.name])
+    if source.selection.has_places:
+        own, names = _with_places(source, states.tree, own, names), [*names, PLACE]
+    return states.computed(own.select(*map(quoted, names)))
+
+
+def _changed_roots(
+    source: Source, config: SyncConfig, states: TableStates, images: Mapping[str, DataFrame], own: DataFrame | None
+) -> DataFrame:
+    """The identifiers of the roots that changed rows of any table belong to, each once."""
+    found = [] if own is None else [own.select(*map(quoted, source.identifier_columns)).distinct()]
+    reached = find_affected_roots(states.tree, changed_keys(states.tree, images, states), states)
+    if reached is not None:
+        reached, count = states.counted(reached.distinct())
+        found.append(reached)
+        if count > config.max_fan_out and not config.dry_run:
+            raise ConfigError(
+                f"The changes of nested tables affect {count:,} documents of '{config.index}'",
+                subject="max_fan_out",
+                value=config.max_fan_out,
+                remedy="run the export, which builds a new index and is faster for so many, or raise max_fan_out",
+            )
+    # Alone, each of the two has every root once.
+    roots = found[0] if len(found) == 1 else reduce(DataFrame.unionAll, found).distinct()
+    return states.computed(roots.toDF(*source.key_columns))
+
+
+def _documents_of(
+    roots: DataFrame, source: Source, config: SyncConfig, states: TableStates, own: DataFrame | None
+) -> DataFrame:
+    """A change for each root: its document, or a DELETE if it has no row (of both the INSERT counts)."""
+    tree, ids = states.tree, source.key_columns
+    rows = states.rows(tree.root.place, tree.identifiers, roots.toDF(*key_names(tree.identifiers)))
+    change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
+    documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
+    deletes = roots.selectExpr(*map(quoted, ids), f"'{DELETE}' AS {CHANGE_TYPE}", *change)
+    merged = (
+        deletes.unionByName(documents, allowMissingColumns=True)
+        .transform(shuffle_by_identifiers, ids)
+        .transform(merge_updates, ids, config.on_duplicate_identifier)
+    )
+    merged = merged.select(*map(quoted, documents.columns))
+    if not source.selection.has_places:
+        return merged
+    keys = [f"{quoted(name)} AS {quoted(key)}" for name, key in zip(source.identifier_columns, ids, strict=True)]
+    placed = [_with_places(source, tree, rows, source.identifier_columns)]
+    placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})")]
+    return look_up_old_places(merged, [each.selectExpr(*keys, PLACE) for each in placed], roots, ids)
 
 
 def _with_places(source: Source, tree: Tree, rows: DataFrame, names: Sequence[str]) -> DataFrame:
