@@ -19,7 +19,7 @@ def config(make_config):
 
 
 class DescribeAPositionsIndexThatIsDeletedUnderARun:
-    @pytest.mark.parametrize("kind", ["_bulk", "_doc/commit"])
+    @pytest.mark.parametrize("kind", ["_bulk", pytest.param("_doc/commit", marks=pytest.mark.long)])
     def it_is_a_typed_error_and_stays_deleted(self, spark, exported, opensearch, opensearch_url, equal, kind):
         def delete():
             opensearch.indices.delete(index=exported.positions_index)

@@ -23,7 +23,7 @@ from tests.simulation.world import World
 
 SCHEDULES = int(os.environ.get("ICECDC_SCHEDULES", "0"))
 SEED = int(os.environ.get("ICECDC_SEED", "1"))
-SAMPLE = 400
+SAMPLE = 200
 PART = 250
 """Schedules that a process plays before it reports."""
 

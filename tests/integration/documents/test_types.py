@@ -112,7 +112,7 @@ def text(documents):
 
 
 class DescribeEveryTypeInARealTable:
-    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.long), 3])
     def it_goes_through_export_update_delete_and_validation(
         self, spark, sql, create, make_config, opensearch, name, indexed, version
     ):

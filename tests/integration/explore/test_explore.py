@@ -17,7 +17,7 @@ from icecdc_core.explore.view import open_view, show_time_line
 from icecdc_core.reporting.exit_states import state_of
 from tests.nested_shop import Shop
 
-KINDS = [("1", "copy-on-write"), ("3", "merge-on-read")]
+KINDS = [pytest.param("1", "copy-on-write", marks=pytest.mark.long), ("3", "merge-on-read")]
 SECRET = "planted-secret"
 
 

@@ -64,7 +64,10 @@ class DescribeTheDryRunOfAFirstSync:
 
 
 class DescribeTheDryRunOfALaterSync:
-    @pytest.mark.parametrize("more", [{}, {"change_mode": "snapshot", "on_duplicate_identifier": "last"}])
+    @pytest.mark.parametrize(
+        "more",
+        [{}, pytest.param({"change_mode": "snapshot", "on_duplicate_identifier": "last"}, marks=pytest.mark.long)],
+    )
     def it_counts_what_the_run_reads_from_its_position(self, spark, sql, make_config, more):
         sql(CREATE)
         sql(FILL)

@@ -188,6 +188,7 @@ class DescribeTheConsoleCommand:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
+    @pytest.mark.long
     def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, start, tmp_path, indexed, name):
         content = yaml.safe_load(file.read_text())
         content["indexes"]["last"]["table"] = f"pond.ns.{name}"

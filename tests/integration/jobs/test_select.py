@@ -18,7 +18,7 @@ from icecdc_core.jobs.setup import check_setup
 from icecdc_core.reporting.reports import report_json
 from tests.broken_runs import forget_commit
 
-KINDS = [("2", "copy-on-write"), ("3", "merge-on-read")]
+KINDS = [("2", "copy-on-write"), pytest.param("3", "merge-on-read", marks=pytest.mark.long)]
 OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
 SELECT = ["* EXCEPT (id, email, lat, lon, other)", OWNER, PLACE]
 SECRET = "planted-secret"

@@ -27,7 +27,7 @@ from tests.security_tables import allowed_requests
 
 ROOT = Path(__file__).parents[3]
 NOWHERE = "software.amazon.awssdk.auth.credentials.SystemPropertyCredentialsProvider"
-SLOW = ("hive", "nessie")
+SLOW = ("hadoop", "hive", "nessie")
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 
 
@@ -98,7 +98,7 @@ def config_for(make_config, name, spark):
 
 class DescribeACatalog:
     @pytest.mark.parametrize(
-        "kind", ["hadoop", "rest", "rest-refs", *(pytest.param(kind, marks=pytest.mark.long) for kind in SLOW)]
+        "kind", ["rest", "rest-refs", *(pytest.param(kind, marks=pytest.mark.long) for kind in SLOW)]
     )
     def it_feeds_an_index(self, config_for, properties, kind):
         assert whole_way(config_for(properties(kind))) == EXPECTED

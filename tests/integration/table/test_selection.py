@@ -13,7 +13,9 @@ CREATE = """CREATE TABLE {{t}} (id INT, v STRING, amount INT, region STRING) USI
 TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
 'write.merge.mode' = '{mode}')"""
 FILL = "INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id), CAST(id * 10 AS INT), 'north' FROM range(6)"
-KINDS = pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "copy-on-write")])
+KINDS = pytest.mark.parametrize(
+    ("version", "mode"), [pytest.param(2, "merge-on-read", marks=pytest.mark.long), (3, "copy-on-write")]
+)
 
 
 @KINDS
@@ -46,7 +48,7 @@ class DescribeColumnsAndRowFilterOnABranch:
 @pytest.mark.parametrize(
     ("version", "mode", "change_mode", "policy"),
     [
-        (1, "copy-on-write", "net", "fail"),
+        pytest.param(1, "copy-on-write", "net", "fail", marks=pytest.mark.long),
         (3, "copy-on-write", "snapshot", "last"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icecdc_core.explore.view import TimeLine, time_line
+from icecdc_core.explore.view import time_line
 from tests.unit.explore.metadata import metadata
 
 PARENTS = {11: None, 12: 11, 13: 12, 14: 12, 15: 11}
@@ -23,18 +23,3 @@ class DescribeTheTimeLine:
 
     def it_has_the_newest_snapshots_first_and_no_more_than_asked_for(self):
         assert [each["snapshot_id"] for each in time_line(TABLE, 14, None, 3)] == [15, 14, 13]
-
-
-class DescribeWhatIsShown:
-    def it_is_a_table_with_a_note_on_what_is_left_out(self):
-        shown = TimeLine(time_line(TABLE, 14, 12, 3), 5, ("a < b",))
-        html = shown._repr_html_()
-        expected = ["3 of 5 snapshots; max_snapshots shows more", "<p>a &lt; b</p>", ">15<", ">audit<"]
-        assert [part for part in expected if part not in html] == []
-
-    def it_has_the_exact_snapshots_of_nested_tables(self):
-        nested = [
-            {"table": "lake.ns.l", "position_snapshot_id": at, "current_snapshot_id": 2**60 + 1} for at in (None, 1)
-        ]
-        html = TimeLine((), 0, nested=tuple(nested))._repr_html_()
-        assert html.count(f">{2**60 + 1}<") == 2
