@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icecdc_core.table.metadata import TableMetadata
+from icecdc_core.table.snapshots import TableMetadata
 
 Snapshot = tuple[int, "int | None", str, int, dict[str, str]]
 """Id, parent, operation, time of the commit in milliseconds, and the rest of the summary."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
 from icecdc_core.table.iceberg_table import CommitFiles, FileTasks, IcebergTable
-from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.snapshots import common_ancestor, sequence_number
+from icecdc_core.table.snapshots import TableMetadata, common_ancestor, sequence_number
 
 Pairs = list[tuple[int, int]]
 """Files that both states have: their places on both sides."""

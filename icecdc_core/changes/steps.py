@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from icecdc_core.table.metadata import Snapshot, TableMetadata
-from icecdc_core.table.snapshots import ancestors, history_gap_error, operation, require_first_snapshot
+from icecdc_core.table.snapshots import (
+    Snapshot,
+    TableMetadata,
+    ancestors,
+    history_gap_error,
+    operation,
+    require_first_snapshot,
+)
 
 
 @dataclass(frozen=True)

@@ -83,11 +83,8 @@ class IndexLock:
         self.position = replace(self.position, indexes=self.position.every_index)
         self.write(replace(self.position, batch=batch, epoch=batch.epoch))
         set_fields(batch=batch.epoch)
-        snapshot_range: dict[str, Any] = {
-            "from_snapshot_id": batch.from_snapshot_id,
-            "to_snapshot_id": batch.to_snapshot_id,
-        }
-        event("batch begun", kind=batch.kind, **snapshot_range)
+        start, end = batch.from_snapshot_id, batch.to_snapshot_id
+        event("batch begun", kind=batch.kind, from_snapshot_id=start, to_snapshot_id=end)
 
     def record(self, **changes: Any) -> None:
         """Record fields of the begun batch: its index before the first document, its progress, why it failed."""
@@ -118,8 +115,7 @@ class IndexLock:
                     f"This run lost the lock of the index '{position.index}': another run acquired it",
                     subject="lease_seconds",
                     value=self._holder.lease_seconds,
-                    remedy="nothing is lost, the other run replays the batch; raise lease_seconds if this run was "
-                    "only paused",
+                    remedy="nothing is lost; raise lease_seconds if this run was only paused",
                 )
             self._version, self.position = version, position
 

@@ -43,8 +43,6 @@ class LeaseHolder:
 
 @dataclass(frozen=True)
 class NestedPosition:
-    """The state of a nested table in an index or in a batch."""
-
     __pydantic_config__ = _STRICT
 
     table_uuid: str
@@ -178,6 +176,5 @@ def parse_position(source: Mapping[str, Any]) -> tuple[Position, LeaseHolder | N
             f"The position of '{source.get('index')}' cannot be read: {problem}",
             subject="index",
             value=source.get("index"),
-            remedy="if a newer release of icecdc wrote it, use that release; if somebody edited it, undo the edit, or "
-            "delete the position and run the export",
+            remedy="use the release of icecdc that wrote it, undo an edit, or delete the position and run the export",
         ) from None

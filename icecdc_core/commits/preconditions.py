@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from icecdc_core.commits.position import Position
 from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
 from icecdc_core.errors import (
     HistoryGapError,
@@ -16,10 +17,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.table.schema import schema_change
 from icecdc_core.table.snapshots import history_gap_error
-
-if TYPE_CHECKING:
-    from icecdc_core.commits.position import Position
-    from icecdc_core.table.source import Source
+from icecdc_core.table.source import Source
 
 _GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
 _REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
@@ -44,7 +42,6 @@ def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_identity(index: str, stored: Mapping[str, Any], source: Source) -> IndexConflictError | None:
-    """Compare the identity of an existing index with the one that an export would give it."""
     given = {"table": source.table.name, **source.stored_selection}
     if not (names := _other_identity(stored, given)):
         return None

@@ -11,20 +11,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError, RequestError
 
 from icecdc_core.commits.lock import IndexLock, active_runs, is_gone
 from icecdc_core.commits.position import LeaseHolder, Position, parse_position, position_document
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.indexes import indexes_behind, write_alias
-
-if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
-
 
 _LONG = {"type": "long"}
 _KEYWORD = {"type": "keyword"}
@@ -79,8 +76,7 @@ def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
             f"icecdc did not create the positions index '{name}': its mapping is another one",
             subject="positions_index",
             value=name,
-            remedy="restore it from a snapshot of the cluster, or delete it and run the exports; make sure that no "
-            "index template changes its mapping",
+            remedy="restore it, or delete it and run the exports; no index template may change its mapping",
         )
 
 
@@ -92,7 +88,7 @@ class PositionStore:
     def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
         self.client = client
         self._config = config
-        self._typed_errors = partial(typed_errors, config.opensearch_url, username=config.opensearch_username)
+        self._typed_errors = partial(typed_errors, config)
         self._positions_index = config.positions_index
         self._index = config.index
 
@@ -217,8 +213,7 @@ class PositionStore:
 
     def _deleted(self) -> IndexNotFoundError:
         return IndexNotFoundError(
-            f"The position of '{self._index}' is gone: '{self._positions_index}' or its documents were deleted under "
-            "the run",
+            f"The position of '{self._index}' is gone: it was deleted under the run",
             subject="positions_index",
             value=self._positions_index,
             remedy="restore it from a snapshot of the cluster, or run the export again",

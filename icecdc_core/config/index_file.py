@@ -158,7 +158,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterator[str]:
-    """The problems of two entries of one index that would overwrite it, or mix their dead letters or metrics."""
+    """The problems of two entries of one index that would overwrite it, or mix their dead letters."""
     for (owner, first), (name, second) in combinations(made.items(), 2):
         if first.index != second.index or {owner, name}.isdisjoint(chosen):
             continue
@@ -166,18 +166,13 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
         if first.opensearch_url.lower() == second.opensearch_url.lower():
             problem = f"indexes.{name}.index: {second.index!r} is also the index of indexes.{owner}"
             yield f"{problem}. Remedy: give one of them another index."
-        elif {owner, name} <= {*chosen}:
-            # Dead letters name index and table, but no cluster; metrics name a job and an index.
-            same = {
-                each: getattr(first, each) == getattr(second, each) != "" for each in ("metrics_folder", "metrics_url")
-            }
-            same["dead_letter_table"] = (first.table, first.dead_letter_parts) == (
-                second.table,
-                second.dead_letter_parts,
-            )
-            for parameter in (each for each, mixes in same.items() if mixes):
-                problem = f"indexes.{name}.{parameter}: is the same as in indexes.{owner}, whose index has this name"
-                yield f"{problem}, too. Remedy: give one of them another {parameter} or another index."
+        # Dead letters name index and table, but no cluster.
+        elif {owner, name} <= {*chosen} and (first.table, first.dead_letter_parts) == (
+            second.table,
+            second.dead_letter_parts,
+        ):
+            problem = f"indexes.{name}.dead_letter_table: is that of indexes.{owner}, whose index has this name, too"
+            yield f"{problem}. Remedy: give one of them another dead_letter_table or another index."
 
 
 class _Loader(yaml.SafeLoader):

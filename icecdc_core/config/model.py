@@ -30,8 +30,7 @@ from icecdc_core.secrets import Properties, looks_secret, redact, shorten
 
 
 def problems_error(problems: Sequence[str]) -> ConfigError:
-    verb = "parameter is" if len(problems) == 1 else "parameters are"
-    return ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+    return ConfigError(f"{len(problems)} parameters are wrong", problems=problems)
 
 
 def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:

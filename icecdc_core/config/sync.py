@@ -29,7 +29,6 @@ from icecdc_core.config.model import (
 )
 from icecdc_core.config.nest import Nested, check_nest, parse_nest, with_nested_types
 from icecdc_core.quoting import quoted
-from icecdc_core.secrets import is_reference, resolve
 
 StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
 Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -283,12 +282,6 @@ class SyncConfig(ParameterModel):
     def start_point(self) -> str | int | datetime | None:
         """`start_from` as None, "latest", "earliest", a snapshot id or a datetime in UTC."""
         return values.parse_start_point(self.start_from)
-
-    def resolved_credentials(self) -> tuple[str, str]:
-        """User name and password themselves, for a configuration that has them."""
-        name = self.opensearch_username
-        name = resolve(name, "opensearch_username") if is_reference(name) else name
-        return name, resolve(self.opensearch_password, "opensearch_password")
 
 
 _ANY_TABLE = "lake.default.none"

@@ -104,7 +104,6 @@ def parse_column_names(value: object) -> list[str]:
 
 
 def parse_expressions(value: object) -> list[str]:
-    """Spark SQL expressions from a list, a JSON array or one string."""
     remedy = 'give strings as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
     return [item.strip() for item in _list_of("expressions", value, remedy, lambda text: [text])]
 
@@ -173,7 +172,6 @@ def split_table_name(text: str) -> tuple[str, ...]:
 
 
 def check_table_name(text: str) -> str:
-    """A table name with at least three parts, or an empty string."""
     if text:
         split_table_name(text)
     return text
@@ -189,7 +187,6 @@ def check_namespace(text: str) -> str:
 
 
 def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
-    """A name that OpenSearch accepts for an index."""
     if text != text.lower() or _INDEX_FORBIDDEN.search(text) or len(text.encode()) > max_bytes:
         raise parameter_problem(
             "is not a name that OpenSearch accepts for an index",

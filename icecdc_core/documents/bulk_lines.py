@@ -101,7 +101,6 @@ def delete_version(epoch: int) -> int:
 
 
 def epoch_of(version: int) -> int:
-    """Return the epoch of the batch that gave a document its version."""
     return version // 2
 
 

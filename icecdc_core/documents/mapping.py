@@ -1,25 +1,8 @@
-"""The explicit index mapping of a table's columns; OpenSearch guesses no field.
-
-| column | field | reason |
-|---|---|---|
-| boolean, long, float, double | the same | |
-| byte, short, int | `integer` | |
-| decimal | `double` | range queries need a number; only the index rounds, `_source` has the exact text |
-| string, uuid | `text` with `.keyword` | full-text and exact search; `.keyword` skips strings above 8191 characters |
-| date, timestamp, timestamp_ntz | `date` | any year, unlike `date_nanos`; only the index has milliseconds |
-| binary, fixed | `binary` | stored, not searchable |
-| struct | `object` | |
-| array | that of its element | an array of structs is an `object`, not `nested`: no hidden documents |
-| map | `flat_object` | keys are data and must not add fields to the mapping |
-| variant | `object`, not enabled | it may be any JSON, a number or an object: stored, not searchable |
-| unknown | `object`, not enabled | its values are always null |
-
-docs/types.md has the same table for Iceberg's types, with their JSON and whether they can be identifiers.
-"""
+"""The explicit index mapping of a table's columns, see docs/types.md; OpenSearch guesses no field."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from itertools import accumulate
 from typing import Any
@@ -127,7 +110,6 @@ def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
 
 
 def copy_targets(field: Mapping[str, Any]) -> list[str]:
-    """Return the fields that a field is copied to."""
     targets = field.get("copy_to") or []
     return [targets] if isinstance(targets, str) else [str(each) for each in targets]
 
@@ -135,7 +117,6 @@ def copy_targets(field: Mapping[str, Any]) -> list[str]:
 def merge_properties(
     generated: Properties, mapping: Mapping[str, Any], pipeline_fields: Sequence[str] = ()
 ) -> Properties:
-    """Merge the user's mapping over the generated fields."""
     given = flatten_mapping(mapping)
     columns = {name: find_field(generated, name) for name in field_names(generated)}
     # Only the data show which fields are in a map or a variant.
@@ -259,7 +240,8 @@ def index_limits(
 ) -> dict[str, int]:
     """Return the index settings that a wide or deep mapping needs, such as `mapping.total_fields.limit`."""
     names = field_names(index_mapping(schema, mapping, pipeline_fields)["properties"])
-    fields = {outer for name in names for outer in _outer_first(name)}
+    # OpenSearch reads dots as paths.
+    fields = {outer for name in names for outer in accumulate(name.split("."), "{}.{}".format)}
     depth = max((1 + name.count(".") for name in fields), default=0)
     limits = {}
     if len(fields) > _DEFAULT_FIELD_LIMIT:
@@ -267,11 +249,6 @@ def index_limits(
     if depth > _DEFAULT_DEPTH_LIMIT:
         limits["mapping.depth.limit"] = 2 * depth
     return limits
-
-
-def _outer_first(path: str) -> Iterator[str]:
-    """The objects around a field, because OpenSearch reads dots as paths, and the field."""
-    return accumulate(path.split("."), "{}.{}".format)
 
 
 def check_supported(schema: T.StructType) -> None:
@@ -291,7 +268,7 @@ def _check_type(path: str, data_type: T.DataType) -> None:
             name, parts = prefix + field.name, field.name.split(".")
             if not field.name or (len(parts) > 1 and any(not part.strip() for part in parts)):
                 raise _unsupported_error(name, "has an empty name, or a name with an empty part between dots")
-            for outer in _outer_first(field.name):
+            for outer in accumulate(parts, "{}.{}".format):
                 if outer != field.name and outer in data_type.names:
                     raise _unsupported_error(name, f"conflicts with '{prefix}{outer}': OpenSearch reads dots as paths")
             _check_type(name, field.dataType)
@@ -300,7 +277,7 @@ def _check_type(path: str, data_type: T.DataType) -> None:
     elif isinstance(data_type, T.MapType):
         _check_type(f"{path}.key", data_type.keyType)
         _check_type(f"{path}.value", data_type.valueType)
-    elif _simple_field(data_type) is None:
+    elif not _field_mapping(data_type):
         raise _unsupported_error(path, f"has the type {data_type.simpleString()}, which a document cannot have")
 
 
@@ -312,12 +289,8 @@ def _field_mapping(data_type: T.DataType) -> dict[str, Any]:
     if isinstance(data_type, T.StructType):
         properties = {field.name: _field_mapping(field.dataType) for field in data_type.fields}
         return {"type": "object", "dynamic": "strict", "properties": properties}
-    return _simple_field(data_type) or {}
-
-
-def _simple_field(data_type: T.DataType) -> dict[str, Any] | None:
-    found = next((field for known, field in _SIMPLE_FIELDS.items() if isinstance(data_type, known)), None)
-    return deepcopy(found)
+    simple: dict[str, Any] = next((each for kind, each in _SIMPLE_FIELDS.items() if isinstance(data_type, kind)), {})
+    return deepcopy(simple)
 
 
 def _unsupported_error(column: str, problem: str) -> UnsupportedTypeError:

@@ -1,13 +1,7 @@
 """The spec of an index: the mapping and settings that its user chose, and which changes of them leave it right.
 
-| change | indexed documents | what a sync does |
-|---|---|---|
-| a setting, unless `needs_export` | stay right | sets it; OpenSearch says if it cannot |
-| `search_analyzer`, `search_quote_analyzer` or `meta` of a field | stay right | sets it |
-| the mapping of a field that the table got since | have no such field | adds it |
-| a type, an analyzer, a multi-field, a pipeline, a static setting, ... | are wrong | follows `on_schema_change` |
-
-Specs are compared by what they mean: two spellings of the same mapping or the same settings are no change.
+Most settings, options that only searches use, and the mapping of a new field are put in place; any other change follows
+`on_schema_change`. Two spellings of the same are no change.
 """
 
 from __future__ import annotations
@@ -40,7 +34,6 @@ _NEED_EXPORT = (
 
 
 def needs_export(name: str) -> bool:
-    """Return whether a setting needs a new index."""
     return name == "knn" or name.startswith(_NEED_EXPORT)
 
 

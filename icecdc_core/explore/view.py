@@ -22,8 +22,7 @@ from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.failures import spark_errors
-from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.snapshots import ancestors, committed_at, operation, rows_added, rows_removed
+from icecdc_core.table.snapshots import TableMetadata, ancestors, committed_at, operation, rows_added, rows_removed
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _named(metadata: TableMetadata, head: int | None, position: int | None, para
         return None
     if text == "current" and head is None:
         return None
-    names = {**{name: ref.snapshot_id for name, ref in metadata.refs.items()}, "current": head, "position": position}
+    names = {**metadata.refs, "current": head, "position": position}
     found = names.get(text)
     if re.fullmatch(r"-?\d+", text):
         number = int(text)
@@ -150,7 +149,7 @@ class View:
     @contextmanager
     def searching(self, doing: str) -> Iterator[OpenSearch]:
         """Yield a client; its failures become typed errors, and ``doing`` says what failed."""
-        errors = typed_errors(self.config.opensearch_url, doing, self.config.opensearch_username)
+        errors = typed_errors(self.config, doing)
         with closing(connect(self.config)) as client, errors:
             yield client
 
@@ -188,7 +187,7 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
             if position is None or not position.exists:
                 return None, f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."
             require_index_of_table(config, position.table)
-            with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
+            with typed_errors(config, "reading the index"):
                 require_readable_index(client, *position.committed_index)
             return position, ""
     except IcecdcError as error:
@@ -234,7 +233,7 @@ def show_time_line(view: View) -> TimeLine:
 
 def time_line(metadata: TableMetadata, head: int | None, position: int | None, most: int) -> tuple[dict[str, Any], ...]:
     """Return the newest snapshots of a table, newest first."""
-    heads = {name: ref.snapshot_id for name, ref in sorted(metadata.refs.items())}
+    heads = dict(sorted(metadata.refs.items()))
     reachable = {each for named in (*heads.values(), head) for each in ancestors(metadata, named)}
 
     def what(snapshot_id: int) -> str:

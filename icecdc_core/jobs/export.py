@@ -8,11 +8,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch, NestedPosition
 from icecdc_core.commits.preconditions import index_identity, parameter_changes
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions
 from icecdc_core.errors import (
     ConfigError,
@@ -53,15 +55,10 @@ from icecdc_core.runs.batch import (
 )
 from icecdc_core.runs.nested import at_vector, heads, nested_positions
 from icecdc_core.runs.run import Look, Run, require_identity
+from icecdc_core.table.iceberg_table import FileTasks
 from icecdc_core.table.snapshots import history_gap_error, sequence_number
 from icecdc_core.table.source import Source, require_row_positions
 from icecdc_core.table.vectors import store_vectors, with_vectors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config import SyncConfig
-    from icecdc_core.table.iceberg_table import FileTasks
 
 # If snapshots expire faster than an export takes, it would start over for ever.
 _ATTEMPTS = 3
@@ -275,7 +272,7 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
         source = at_vector(source, snapshot_id, nested)
     else:
         notes += noted_changes(parameter_changes(position, source))
-        with run.typed_errors("checking the mapping"):
+        with run.stage("check"):
             check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, count, islice
 from pathlib import Path
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.sync import InitConfig
 from icecdc_core.config.values import split_table_name
-from icecdc_core.documents.mapping import check_supported
 from icecdc_core.errors import (
     ConfigError,
     DuplicateIdentifierError,
     IcecdcError,
     IdentifierColumnsError,
     TableNotFoundError,
-    UnsupportedTypeError,
 )
 from icecdc_core.quoting import quoted
 from icecdc_core.reporting.card import Card
@@ -42,9 +42,6 @@ from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config.sync import InitConfig
 
 SAMPLE_ROWS = 20_000
 _SCHEMA = Path(__file__).parents[1] / "config" / "indexes.schema.json"
@@ -62,12 +59,7 @@ _PERSONAL = re.compile(
     r"|ip|tax_?id)(_|$)",
     re.IGNORECASE,
 )
-_MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[a-z]{2,}", re.IGNORECASE)
-_LATITUDE, _LONGITUDE = re.compile(r"(^|.*_)(lat|latitude)$", re.IGNORECASE), ("lon", "lng", "long", "longitude")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
-_TIME_NAME = re.compile(r"(^|_)(ts|time|timestamp|at|date|epoch)(_(s|ms))?$", re.IGNORECASE)
-_EPOCH = {"epoch_second": 1, "epoch_millis": 1000}  # from 2000 to 2100
-_FIRST_SECOND, _LAST_SECOND = 946_684_800, 4_102_444_800
+_TIME_NAME = re.compile(r"(^|_)(ts|time|timestamp|at|date|epoch)(_(s|ms))?$")
 _LONGEST_KEYWORD, _MOST_CHOICES = 64, 50
 
 
@@ -119,7 +111,9 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
     names = _tables(spark, config)
     for name in names:
         try:
-            index = _index_name(split_table_name(name)[-1], entries)
+            base = _NOT_IN_AN_INDEX.sub("-", split_table_name(name)[-1].lower()).lstrip("-_+.") or "index"
+            others = (f"{base}-{number}" for number in count(2))
+            index = next(each for each in chain([base], others) if each not in entries)
             shared = {"catalog_properties": config.catalog_properties, "warehouse": config.warehouse}
             entries[index] = _entry(spark, SyncConfig(table=name, index=index, **shared))
         except IcecdcError as error:
@@ -135,16 +129,8 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
         )
     lines = [*_head(config), *(line for name, entry in entries.items() for line in ["", f"  {_yaml(name)}:", *entry])]
     content = "\n".join(lines)
-    try:
-        with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
-            file.write(f"{content}\n")
-    except OSError as error:
-        raise ConfigError(
-            f"The index file cannot be written: {error.strerror}",
-            subject="output",
-            value=config.output,
-            remedy="name a new file in a folder that exists and may be written to",
-        ) from error
+    with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
+        file.write(f"{content}\n")
     seconds = round(time.monotonic() - begin, 3)
     return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
 
@@ -162,12 +148,6 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
         raise typed from error
     names = sorted(row["tableName"] for row in found)
     return [f"{config.table}.{quoted(each)}" for each in names if not each.startswith("icecdc_")]
-
-
-def _index_name(table_name: str, taken: Collection[str]) -> str:
-    name = _NOT_IN_AN_INDEX.sub("-", table_name.lower()).lstrip("-_+.") or "index"
-    others = (f"{name}-{number}" for number in count(2))
-    return next(each for each in chain([name], others) if each not in taken)
 
 
 def _head(config: InitConfig) -> Iterator[str]:
@@ -241,7 +221,7 @@ def possible_identifiers(table: str, schema: T.StructType, sample: pd.DataFrame)
     ranks = {}
     for name in sample.columns:
         kind, values = schema[name].dataType, sample[name]
-        if isinstance(kind, UNFIT_IDENTIFIERS) or values.empty or values.isna().any() or _is_personal(name, values):
+        if isinstance(kind, UNFIT_IDENTIFIERS) or values.empty or values.isna().any() or _PERSONAL.search(name):
             continue
         if not (isinstance(kind, T.StringType) and values.str.contains(r"\s").any()):
             ranks[name] = _rank(name.lower(), table.lower())
@@ -249,25 +229,20 @@ def possible_identifiers(table: str, schema: T.StructType, sample: pd.DataFrame)
     for number in range(1, _MOST_TOGETHER + 1):
         together = sorted(combinations(ranked, number), key=lambda names: sum(ranks[name] for name in names))
         for names in together:
-            is_only_time = number == 1 and ranks[names[0]] == _TIME
+            is_only_time = number == 1 and ranks[names[0]] == 3  # unique by chance
             if not is_only_time and not sample.duplicated(list(names)).any():
                 yield names
-
-
-_TIME = 3
-"""The rank of a column that is rarely unique alone, or only by chance."""
 
 
 def _rank(name: str, table: str) -> int:
     if name in ("id", f"{table}_id", f"{table.removesuffix('s')}_id"):
         return 0
     if _TIME_NAME.search(name):
-        return _TIME
+        return 3
     return 1 if re.search(r"(id|key|uuid|code|sku|number|no)$", name) else 2
 
 
 def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[str], reason: str) -> list[str]:
-    """Return the lines of an index below its table."""
     lines = []
     if identifiers:
         lines.append(f"    identifier_columns: {_yaml(list(identifiers))}  # {reason}")
@@ -275,76 +250,18 @@ def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[s
         lines.append("    # No columns were found that identify a row: only appended rows can be synced without them.")
         lines.append("    # identifier_columns: []")
     columns = {name: sample[name].dropna() for name in sample.columns if sample[name].notna().any()}
-    personal = [name for name, values in columns.items() if name not in identifiers and _is_personal(name, values)]
-    texts = [name for name in personal if isinstance(schema[name].dataType, T.StringType)]
-    if personal:
-        lines.append(
-            f"    # This looks personal: {', '.join(personal)}. To leave it out, and to have only a hash of it:"
-        )
-        lines.append(
-            f'    #   select: ["* EXCEPT ({", ".join(map(quoted, personal))})"'
-            + "".join(f', "sha2({quoted(name)}, 256) AS {quoted(name)}"' for name in texts)
-            + "]"
-        )
-    mapping: dict[str, tuple[dict[str, Any], str]] = {}
-    points = dict(_points(schema, columns))
-    refused = []
-    for column in schema.fields:
-        try:
-            check_supported(T.StructType([column]))
-        except UnsupportedTypeError:
-            refused.append(column.name)
-    if points or refused:
-        left_out = f" EXCEPT ({', '.join(map(quoted, refused))})" if refused else ""
-        why = "  # OpenSearch cannot have these columns" if refused else ""
-        lines += ["    select:", f"      - {_yaml(f'*{left_out}')}{why}"]
-    for name, (latitude, longitude) in points.items():
-        point = f"named_struct('lat', {quoted(latitude)}, 'lon', {quoted(longitude)})"
-        lines.append(
-            f"      - {_yaml(f'IF({quoted(latitude)} + {quoted(longitude)} IS NULL, NULL, {point}) AS {quoted(name)}')}"
-        )
-        mapping[name] = ({"type": "geo_point"}, "for distances and maps")
+    if personal := [name for name in columns if name not in identifiers and _PERSONAL.search(name)]:
+        lines.append(f"    # This looks personal: {', '.join(personal)}. To leave it out:")
+        lines.append(f'    #   select: ["* EXCEPT ({", ".join(map(quoted, personal))})"]')
+    mapping = []
     for name, values in columns.items():
-        if name not in refused and (found := _field_for(schema[name].dataType, name, values)):
-            mapping[name] = found
-    if mapping:
-        lines.append(
-            "    mapping:  # all other fields get theirs from the column's type; a string can be searched both ways"
-        )
-        lines += [f"      {_yaml(name)}: {_yaml(options)}  # {why}" for name, (options, why) in mapping.items()]
-    return lines
-
-
-def _is_personal(name: str, values: pd.Series[Any]) -> bool:
-    mails = [value for value in values if isinstance(value, str) and _MAIL.fullmatch(value)]
-    return bool(_PERSONAL.search(name)) or len(mails) > len(values) / 2
-
-
-def _points(schema: T.StructType, columns: dict[str, pd.Series[Any]]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield a field for each pair of a latitude and a longitude."""
-    by_name = {name.lower(): name for name in columns if isinstance(schema[name].dataType, T.NumericType)}
-    for lower, name in by_name.items():
-        if not (found := _LATITUDE.match(lower)):
+        if not isinstance(schema[name].dataType, T.StringType):
             continue
-        other = next((by_name[each] for end in _LONGITUDE if (each := f"{found[1]}{end}") in by_name), None)
-        inside = (
-            other and columns[name].astype(float).abs().max() <= 90 and columns[other].astype(float).abs().max() <= 180
-        )
-        if other and inside and f"{found[1]}location" not in schema.names:
-            yield f"{found[1]}location", (name, other)
-
-
-def _field_for(data_type: T.DataType, name: str, values: pd.Series[Any]) -> tuple[dict[str, Any], str] | None:
-    """A better field than the generated one, and why; None if that one is right."""
-    if isinstance(data_type, T.StringType):
-        if all(map(_DATE.fullmatch, values)):
-            return {"type": "date", "format": "strict_date_optional_time"}, "every value of the sample is a date"
         different, longest = values.nunique(), int(values.str.len().max())
         is_word = not values.str.contains(r"\s").any() or different <= min(_MOST_CHOICES, len(values) // 10)
         if is_word and longest <= _LONGEST_KEYWORD:
-            return {"type": "keyword"}, f"{different:,} different values of up to {longest} characters"
-    if isinstance(data_type, T.LongType) and _TIME_NAME.search(name):
-        for form, factor in _EPOCH.items():
-            if values.between(_FIRST_SECOND * factor, _LAST_SECOND * factor).all():
-                return {"type": "date", "format": form}, "every value of the sample is a time after 2000"
-    return None
+            why = f"{different:,} different values of up to {longest} characters"
+            mapping.append(f"      {_yaml(name)}: {{type: keyword}}  # {why}")
+    if mapping:
+        lines.append("    mapping:  # all other fields get theirs from the column's type")
+    return [*lines, *mapping]

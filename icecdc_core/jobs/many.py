@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
@@ -23,11 +26,6 @@ from icecdc_core.session.processes import Stopped, StopRequest, stop_on_sigterm
 from icecdc_core.session.threads import Slots, active_session, run_in_threads
 from icecdc_core.table.failures import spark_errors
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config import SyncConfig
-
 
 def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
     """Check that one Spark application can serve all of these parameters; secrets are neither resolved nor shown."""
@@ -39,8 +37,7 @@ def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
             first, other = firsts.setdefault(key, (name, value))
             if other != value:
                 raise ConfigError(
-                    f"'{first}' and '{name}' share a Spark application, and their {parameters} differ (values not "
-                    "shown)",
+                    f"'{first}' and '{name}' share a Spark application, and their {parameters} differ",
                     subject="index_file",
                     value=name,
                     remedy="give all indexes of the file the same ones, or another catalog another name",
@@ -62,10 +59,9 @@ def run_many(
 ) -> ManyReport:
     """Run a job for each index, ``parallel`` of them at a time, each in a thread and a Spark session of its own.
 
-    A polling sync runs in a loop for each index; ``parallel`` then limits the polls at a time. SIGTERM, and for polling
-    runs an interrupt, stops all loops and begins no further syncs. ``on_poll`` gets the report so far, one call at a
-    time. ``on_failure`` gets the failure of an index at once, because others may run for days, and the traceback of an
-    unexpected one. A scheduler pool for each index shares the cores fairly, if ``spark.scheduler.mode`` is ``FAIR``.
+    A polling sync runs in a loop for each index; SIGTERM, and for polling runs an interrupt, stops all of them.
+    ``on_poll`` gets the report so far, one call at a time. ``on_failure`` gets the failure of an index at once, because
+    others may run for days, and the traceback of an unexpected one.
     """
     require_one_session(configs)
     began = time.monotonic()

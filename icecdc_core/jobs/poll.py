@@ -36,12 +36,9 @@ class PollInterval:
     """The interval between the polls of one run, from the end of one to the start of the next.
 
     A commit that lands just after a poll has read the table waits for the rest of that poll, for the pause and for the
-    whole next sync. So the pause is the target lag, less the time of the last poll, less the time that a sync is
-    expected to take: the longest of the last five that found commits, plus a quarter. Until a poll has found commits, a
-    sync is expected to take half the target lag.
-
-    Commits that the first poll finds do not count: they waited before the run began. Those of a later poll waited since
-    the poll before it at most, whatever the clock of the writer says.
+    whole next sync, which is expected to take as long as the longest of the last five, plus a quarter. Commits that the
+    first poll finds do not count: they waited before the run began. Those of a later poll waited since the poll before
+    it at most, whatever the clock of the writer says.
     """
 
     def __init__(self, target_lag: float, longest_pause: float = 0.0) -> None:
@@ -100,11 +97,9 @@ def follow_changes(
 ) -> RunReport:
     """Sync once, or again and again until ``max_polls`` are done (0: no limit); return one report on all polls.
 
-    It polls if ``poll_interval_seconds`` or ``target_lag`` is set. The run goes on after a poll that ends in state
-    ``retry`` or ``locked``, unless it was the last one or Spark's Java process has ended; other failures end it. The
-    pause is then 2 seconds, twice as long after each further failure, up to a minute, and never shorter than usual.
-    With ``report_path`` the report so far is written after every poll. SIGTERM ends the run after the current poll, or
-    at once while it waits for the next one.
+    The run goes on after a poll that ends in state ``retry`` or ``locked``, unless it was the last one or Spark's Java
+    process has ended; other failures end it. With ``report_path`` the report so far is written after every poll.
+    SIGTERM ends the run after the current poll, or at once while it waits for the next one.
     """
     limit = config.max_polls if config.polls else 1
     interval = PollInterval(config.target_lag, config.poll_interval_seconds)
@@ -167,7 +162,6 @@ def follow_changes(
 
 
 def combine(total: RunReport, report: RunReport) -> RunReport:
-    """Add a later run of the same table to the report on earlier ones: counts and times are added up."""
     both, then = (total, report), total.then(report)
     lags = [each.worst_lag_seconds for each in both if each.worst_lag_seconds is not None]
     kept = [each.lag_kept for each in both if each.lag_kept is not None]

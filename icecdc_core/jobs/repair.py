@@ -112,17 +112,14 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
 
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
-    """Return an epoch whose versions exceed this one and leave room for later batches."""
     epoch = lock.next_epoch(0)
     above = epoch_of(version) + 1
     if above > max(epoch, MAX_EPOCH):
         raise DocumentVersionError(
-            f"Document '{identity}' of '{index}' has version {version}, which icecdc did not give it: no repair can "
-            "write above it",
+            f"Document '{identity}' of '{index}' has version {version}, too high to write above it",
             subject="index",
             value=index,
-            remedy="run the export (it builds a new index behind the alias, without downtime), and find out who else "
-            "writes to the index",
+            remedy="run the export (it builds a new index), and find out who else writes to the index",
         )
     return max(epoch, above)
 

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from opensearchpy import OpenSearch
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import document_id, place_of, stored_actions, upsert_version
-from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, write_actions
+from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, parse_action, write_actions
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes, write_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields, written_to
-from icecdc_core.runs.dead_letters import open_dead_letters, parse_action, resolve_dead_letters
+from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters
 from icecdc_core.runs.run import Look, Run, refuse_dry_run
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.table.source import Source
 
 _PAGE = 1000
-
-if TYPE_CHECKING:
-    from opensearchpy import OpenSearch
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config import SyncConfig
 
 
 def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
@@ -47,11 +43,8 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
         The counts; ``steps`` has one entry with the dead letters found, replayed, superseded and rejected again.
 
     Raises:
-        ConfigError: ``dry_run`` is set.
         IndexNotFoundError: The index has no position, or is gone.
-        TableReplacedError, HistoryGapError: The position does not fit the table any more.
         TableLockedError: Another run has locked the index.
-        ConfigError: The server lacks what mapping and settings need.
         IcecdcError: Any other error of the package.
     """
     refuse_dry_run(config, "A replay writes documents", "the status, which counts the open dead letters")
@@ -85,20 +78,17 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
                 result = write_actions(stored_actions(wanted, source.physical_index), settings)
                 run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
         with run.stage("resolve"):
-            heads = [(parse_action(letter["action"])[1], letter["status"]) for letter in result.dead_letters]
-            rejected_again = [_document_and_version(head, position.physical_index) for head, _ in heads]
-            # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
-            by_content = [head for head, status in heads if status != 409]
-            outdated = _outdated(run.client, position.physical_index, by_content)
+            refused = _refused_again(run.client, position.physical_index, result.dead_letters)
+            outdated = sum(is_outdated for *_, is_outdated in refused)
             if counts:
-                resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))
+                resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, refused))
     finally:
         unpersist(dead_letters)
     step = {
         "letters": sum(counts.values()),
-        "replayed": counts.get("replayed", 0) - len(rejected_again),
-        "superseded": counts.get("superseded", 0) + len(outdated),
-        "rejected": len(rejected_again) - len(outdated),
+        "replayed": counts.get("replayed", 0) - len(refused),
+        "superseded": counts.get("superseded", 0) + outdated,
+        "rejected": len(refused) - outdated,
     }
     strategy, snapshot_id = "replay" if counts else "none", position.snapshot_id
     report = run.report("replay", snapshot_id, snapshot_id, strategy, steps=[step], **report_fields(result))
@@ -123,32 +113,25 @@ def _with_resolution(source: Source, position: Position, dead_letters: DataFrame
     return dead_letters.withColumn("resolution", resolution).drop("fits")
 
 
-_DocumentAndVersion = tuple[str, str, int]
-
-
-def _document_and_version(head: dict[str, Any], physical_index: str) -> _DocumentAndVersion:
-    return head["_id"], place_of(head, physical_index), head["version"]
-
-
-def _resolved(
-    dead_letters: DataFrame, rejected_again: list[_DocumentAndVersion], outdated: list[_DocumentAndVersion]
-) -> DataFrame:
+def _resolved(dead_letters: DataFrame, refused: list[tuple[str, str, int, bool]]) -> DataFrame:
     """Return the dead letters that are resolved now: all but those that were rejected again."""
     key = ["document_id", "place", "version"]
-    refused = [(*each, each in outdated) for each in rejected_again]
     schema = "document_id string, place string, version long, outdated boolean"
     found = dead_letters.join(dead_letters.sparkSession.createDataFrame(refused, schema), key, "left")
     resolution = F.when(F.col("outdated"), F.lit("superseded")).otherwise(F.col("resolution"))
     return found.withColumn("resolution", resolution).where(F.coalesce("outdated", F.lit(True))).drop("outdated")
 
 
-def _outdated(client: OpenSearch, index: str, heads: list[dict[str, Any]]) -> list[_DocumentAndVersion]:
-    """Return those of which the index has a newer version."""
-    newer = []
-    for begin in range(0, len(heads), _PAGE):
-        page = heads[begin : begin + _PAGE]
-        wanted = [{name: head[name] for name in ("_index", "_id", "routing") if name in head} for head in page]
-        answer = client.mget(index=index, body={"docs": wanted}, params={"_source": "false"})
-        found = zip(page, answer["docs"], strict=True)
-        newer += [_document_and_version(head, index) for head, doc in found if doc.get("_version", 0) > head["version"]]
-    return newer
+def _refused_again(client: OpenSearch, index: str, letters: list[dict[str, Any]]) -> list[tuple[str, str, int, bool]]:
+    """Return id, place and version of documents, and whether the index has a newer one."""
+    refused = []
+    for begin in range(0, len(letters), _PAGE):
+        page = letters[begin : begin + _PAGE]
+        heads = [parse_action(letter["action"])[1] for letter in page]
+        wanted = [{name: head[name] for name in ("_index", "_id", "routing") if name in head} for head in heads]
+        found = client.mget(index=index, body={"docs": wanted}, params={"_source": "false"})["docs"]
+        for letter, head, document in zip(page, heads, found, strict=True):
+            # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
+            is_outdated = letter["status"] != 409 and document.get("_version", 0) > head["version"]
+            refused.append((head["_id"], place_of(head, index), head["version"], is_outdated))
+    return refused

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from opensearchpy.exceptions import TransportError
+from opensearchpy import OpenSearch
+from pyspark.sql import SparkSession
 
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.documents.example_queries import as_text, example_queries, with_values
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
@@ -31,10 +32,6 @@ from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
-    from opensearchpy import OpenSearch
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config import SyncConfig
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,8 @@ class SetupReport(Report):
         position_snapshot_id: The snapshot that the index equals; null before the first export.
         source_rows: Rows of the current snapshot; null if they cannot be read.
         identifier_columns: The columns that make a document's id.
-        columns: Each column with its type, the OpenSearch field it becomes and an example query; then the fields that
-            no column makes, with an empty type.
+        columns: Each column with its type and the OpenSearch field it becomes; then the fields that no column makes,
+            with an empty type.
         problems: What would block a run, each with its remedy.
         notes: What is good to know.
         seconds: Seconds the check took.
@@ -103,7 +100,7 @@ class SetupReport(Report):
         return card._replace(what=what, facts=[*facts, ("Note", "\n".join(self.notes)), *card.facts])
 
     def mapping_table(self) -> pd.DataFrame:
-        """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
+        """The columns with their types and the OpenSearch fields they become."""
         from icecdc_core.reporting.tables import NotebookFrame
 
         return NotebookFrame(self.columns)
@@ -115,16 +112,19 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     begin = time.monotonic()
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": versions(spark)}
-    _collect(errors, lambda: check_report_path(config.report_path))
-    _collect(errors, lambda: require_catalog(spark, config))
-    source = _collect(errors, lambda: open_indexable_source(spark, config))
-    if source is not None:
+    source: Source | None = None
+    with _collecting(errors):
+        check_report_path(config.report_path)
+    with _collecting(errors):
+        require_catalog(spark, config)
+    with _collecting(errors):
+        source = open_indexable_source(spark, config)
         found |= _about(source, config)
-        _collect(errors, lambda: _check_rows(source, config, found))
-    client = _collect(errors, lambda: connect(config))
-    if client is not None:
-        with closing(client):
-            _collect(errors, lambda: _check_index(client, config, source, found))
+        with spark_errors(config, *source.tables):
+            found["source_rows"] = source.current_rows(source.head, "fail").count()
+            source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
+    with _collecting(errors), closing(connect(config)) as client:
+        _check_index(client, config, source, found)
     if source is not None:
         source.table.release()
     return SetupReport(
@@ -136,6 +136,14 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
         seconds=round(time.monotonic() - begin, 3),
         **found,
     )
+
+
+@contextmanager
+def _collecting(errors: list[IcecdcError]) -> Iterator[None]:
+    try:
+        yield
+    except IcecdcError as error:
+        errors.append(error)
 
 
 def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
@@ -151,7 +159,6 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
                 "required": column is not None and not column.nullable,
                 "identifier": column is not None and name in identifiers,
                 "OpenSearch field": fields.get(name, {}).get("type", "object"),
-                "example query": as_text(example_queries(fields, name)),
             }
         )
     shown = source.columns if source.projection is None else source.projection.repeated.values()
@@ -162,14 +169,8 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
     return {"snapshot_id": source.head, "identifier_columns": list(identifiers), "columns": columns, "notes": notes}
 
 
-def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
-    with spark_errors(config, *source.tables):
-        found["source_rows"] = source.rows(source.files(source.head)).count() if source.head is not None else 0
-        source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
-
-
 def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:
-    with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
+    with typed_errors(config, "reading the index"):
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
         require_own_alias(client, config)
         require_pipelines(client, config)
@@ -183,41 +184,9 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
         return
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
-    if source is not None:
-        fields = index_mapping(source.schema, config.full_mapping, config.pipeline_fields)["properties"]
-        for column in found["columns"]:
-            column["example query"] = as_text(_that_find(client, config.index, fields, column["column"]))
     if position.batch is not None:
         notes.append(f"the next run finishes a begun {position.batch.kind}")
     if source is not None and (error := check_preconditions(position, source)) is not None:
         if getattr(config, policy_of(error)) != "reexport":
             raise error
         notes.append(f"the next sync exports again: {error.message}")
-
-
-def _that_find(client: OpenSearch, index: str, fields: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The example queries of a field with values of the index; only those that find a document are left."""
-    queries = example_queries(fields, name)
-    present: dict[str, Any] = {"exists": {"field": name}}
-    if fields.get(name, {}).get("type") == "nested":
-        present = {"nested": {"path": name, "query": {"match_all": {}}}}
-    if not queries or not (hits := _hits(client, index, present)):
-        return []
-    tried = [with_values(query, hits[0].get("_source", {})) for query in queries]
-    return [query for query in tried if _hits(client, index, query)] or [present]
-
-
-def _hits(client: OpenSearch, index: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-    """One document that a query finds; none if the server refuses the query."""
-    try:
-        return list(client.search(index=index, body={"query": query, "size": 1})["hits"]["hits"])
-    except TransportError:
-        return []
-
-
-def _collect(errors: list[IcecdcError], step: Callable[[], Any]) -> Any:
-    try:
-        return step()
-    except IcecdcError as error:
-        errors.append(error)
-        return None

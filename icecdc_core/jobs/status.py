@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from icecdc_core.config import SyncConfig
 from icecdc_core.runs.cluster_status import IndexStatus, StatusReport, cluster_status, lag_of
 from icecdc_core.runs.dead_letters import count_open_dead_letters
 from icecdc_core.session.job_session import with_job_session
 from icecdc_core.table.iceberg_table import IcebergTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config import SyncConfig
 
 __all__ = ["IndexStatus", "StatusReport", "status", "status_of_index"]
 
@@ -33,18 +31,13 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
         config: The parameters of any of the jobs; only ``positions_index`` and those of the connection are used.
 
     Raises:
-        OpenSearchUnreachableError: The cluster does not answer.
-        DependencyError: The session is not supported.
+        IcecdcError: One of its family, for example if the cluster does not answer.
     """
     return cluster_status(config, steps=_steps(spark))
 
 
 def _steps(spark: SparkSession) -> Any:
-    return tuple(partial(step, spark) for step in (_lag, _dead_letters))
-
-
-def _lag(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    return lag_of(lambda table: IcebergTable(spark, table).metadata(), config, source)
+    return partial(lag_of, lambda table: IcebergTable(spark, table).metadata()), partial(_dead_letters, spark)
 
 
 def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:

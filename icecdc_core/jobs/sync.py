@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from icecdc_core.changes.net_changes import NetChanges
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     HistoryGapError,
     IndexConflictError,
@@ -45,12 +49,6 @@ from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import store_vectors
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.changes.net_changes import NetChanges
-    from icecdc_core.config import SyncConfig
-
 
 def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     """Bring the index to the table's current snapshot.
@@ -67,12 +65,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         What was written, and how long each stage took; zeros if there was nothing new.
 
     Raises:
-        HistoryGapError: The position's snapshot has expired and ``on_history_gap`` is ``fail``.
-        TableReplacedError: The table was dropped and created again and ``on_history_gap`` is ``fail``.
-        SchemaChangeError: The schema or the selection changed and ``on_schema_change`` is ``fail``.
-        IdentifierColumnsError: The range has deletes and there are no identifier columns, or one is null.
-        DuplicateIdentifierError: Two rows share an identifier and ``on_duplicate_identifier`` is ``fail``.
-        EmbeddingError: A model of ``embed`` failed; nothing is written.
+        HistoryGapError, TableReplacedError: The changes cannot be read, and ``on_history_gap`` is ``fail``.
+        SchemaChangeError: The schema or the selection changed, and ``on_schema_change`` is ``fail``.
         RejectedDocumentsError: OpenSearch rejected more documents than allowed; the position stays.
         TableLockedError: Another run has locked the index.
         IcecdcError: Any other error of the package.
@@ -108,7 +102,10 @@ def _checked_look(run: Run) -> Look:
     look = run.look()
     while True:
         position = look.position
-        run.note_lag(look)
+        snapshots, seconds = lag_of_tables(position, look.source)  # an index that does not exist lacks every snapshot
+        run.note(lag_snapshots=snapshots, lag_seconds=seconds)
+        if position.exists:
+            run.note(lag_read_at=run.seconds)
         try:
             if not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.

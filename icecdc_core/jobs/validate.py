@@ -5,19 +5,19 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.jobs.repair import repair_differences, require_repairable
-from icecdc_core.opensearch.checksums import index_checksums, source_checksums, texts_are_comparable
-from icecdc_core.opensearch.index_pages import index_parts
+from icecdc_core.opensearch.checksums import index_checksums, index_parts, source_checksums, texts_are_comparable
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
@@ -27,11 +27,6 @@ from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config import SyncConfig
 
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
 _VERDICTS = (MISSING, EXTRA, STALE)
@@ -57,10 +52,9 @@ class _Comparison:
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     """Compare every row of the table with every document of the index, by content.
 
-    Both sides are read in parallel on the executors and reduced to (id, checksum); only these are joined. The checksum
-    of a document is that of its parsed JSON, so neither the order of keys nor white space matters, and an absent field
-    equals one that is null. Fields that an ingest pipeline makes (``pipeline_fields``) are not compared. Tables without
-    identifier columns are compared as a multiset of contents, because compaction changes the position of a row.
+    Neither the order of keys nor white space matters, and an absent field equals one that is null. Fields that an
+    ingest pipeline makes (``pipeline_fields``) are not compared. Tables without identifier columns are compared as a
+    multiset of contents, because compaction changes the position of a row.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
@@ -72,13 +66,10 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         The verdict, counts of missing, extra and stale documents, and samples of their ids.
 
     Raises:
-        ConfigError: ``repair`` and ``dry_run`` are both set.
         IndexNotFoundError: The index has no position, or is gone.
-        TableReplacedError, HistoryGapError: The position does not fit the table any more.
         TableLockedError: ``repair`` is asked for, and another run has locked the index, wrote it after the
             comparison, or did not finish a batch.
-        IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
-        ConfigError: ``repair`` is asked for, and the server lacks what mapping and settings need.
+        IcecdcError: Any other error of the package.
     """
     if config.repair:
         instead = "the validation without repair; it shows what a repair would correct"

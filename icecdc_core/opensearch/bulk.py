@@ -71,9 +71,11 @@ def are_upserts(actions: pa.Array) -> np.ndarray[Any, Any]:
     return kinds
 
 
-def document_id_of(action: str) -> str:
-    (header,) = json.loads(action.split("\n", 1)[0]).values()
-    return str(header["_id"])
+def parse_action(action: str) -> tuple[str, dict[str, Any], str | None]:
+    """Return the operation of a bulk line, its head, and the document as JSON; None for a delete."""
+    head, _, document = action.partition("\n")
+    ((operation, values),) = json.loads(head).items()
+    return operation, values, document.rstrip("\n") or None
 
 
 def _offsets(actions: pa.Array) -> np.ndarray[Any, Any]:
@@ -120,7 +122,7 @@ class BulkResult:
     @property
     def rejected_samples(self) -> list[dict[str, Any]]:
         return [
-            {"id": document_id_of(letter["action"]), "status": letter["status"], "reason": letter["reason"]}
+            {"id": parse_action(letter["action"])[1]["_id"], "status": letter["status"], "reason": letter["reason"]}
             for letter in self.dead_letters[:SAMPLES]
         ]
 
@@ -171,7 +173,7 @@ def count_outcomes(
             # Only the text of the reason names the version of the document.
             found = _CURRENT_VERSION.match(error.get("reason") or "")
             if (version := int(found[1]) if found else 0) > newest_version:
-                newest_version, newest_id = version, document_id_of(actions[number].as_py())
+                newest_version, newest_id = version, parse_action(actions[number].as_py())[1]["_id"]
             if version <= highest_version:
                 already_applied += 1
             else:

@@ -34,6 +34,7 @@ from icecdc_core.errors import (
     SecretError,
 )
 from icecdc_core.logs import event
+from icecdc_core.secrets import is_reference, resolve
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -187,7 +188,6 @@ class RetryingTransport(Transport):
         self.deserializer = AnswerReader(parses)
 
     def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-        """Perform a request as the client asks for it, and repeat it while that may help."""
         backoff = Backoff(self.retry_seconds, _FIRST_PAUSE_SECONDS)
         while True:
             try:
@@ -244,7 +244,9 @@ class Connection:
     def of(cls, config: SyncConfig) -> Connection:
         options: dict[str, Any] = {"timeout": config.request_timeout_seconds}
         if config.opensearch_username:
-            options["http_auth"] = config.resolved_credentials()
+            name = config.opensearch_username
+            name = resolve(name, "opensearch_username") if is_reference(name) else name
+            options["http_auth"] = name, resolve(config.opensearch_password, "opensearch_password")
         if config.opensearch_url.startswith("https"):
             # Who chose not to verify needs no warning of urllib3 in every process.
             options |= {"verify_certs": config.opensearch_verify_certs, "ssl_show_warn": False}
@@ -278,11 +280,11 @@ class Connection:
 
 
 @contextmanager
-def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
+def typed_errors(config: SyncConfig, doing: str) -> Iterator[None]:
     try:
         yield
     except OpenSearchException as error:
-        raise typed_error(error, url, doing, username) from error
+        raise typed_error(error, config.opensearch_url, doing, config.opensearch_username) from error
 
 
 def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> IcecdcError:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import AuthorizationException, NotFoundError, RequestError
 
+from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import iterate_settings, parse_duration
 from icecdc_core.documents.mapping import VECTOR, flatten_mapping
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.client import exception_reason
-
-if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
-
 
 # An index template could have set the durability to async. OpenSearch remembers the version of a deleted document for
 # as long as gc_deletes, by default a minute; it must be longer than any task can be delayed.
@@ -38,7 +35,6 @@ def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Check that the user's settings break neither sync nor validation."""
     for name, value in given_settings(settings).items():
         text, reason = str(value).lower(), ""
         if name == "gc_deletes":
@@ -62,7 +58,6 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def vector_settings(client: OpenSearch, config: SyncConfig) -> dict[str, Any]:
-    """Return the settings that vectors need, if the mapping has any."""
     if all(field.get("type") != VECTOR for _, field in flatten_mapping(config.full_mapping)):
         return {}
     # From OpenSearch 3 on, `_source` otherwise has vectors that are made of the index.
@@ -92,10 +87,13 @@ def published_settings(config: SyncConfig) -> dict[str, Any]:
     return {**ours, **{name: given[name] for name in _WHEN_PUBLISHED if name in given}}
 
 
-def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changed settings of an index that readers see; one that is gone has our value again."""
-    ours = {**_SAFE, "number_of_replicas": config.number_of_replicas}
-    return {name: ours.get(name) if value is None else value for name, value in changed.items()}
+def change_settings(client: OpenSearch, config: SyncConfig, physical: str, changed: Mapping[str, Any]) -> None:
+    """Change settings of an index that readers see; one that is gone (null) has our value again."""
+    if changed:
+        ours = {**_SAFE, "number_of_replicas": config.number_of_replicas}
+        settings = {name: ours.get(name) if value is None else value for name, value in changed.items()}
+        with definition_errors(config):
+            client.indices.put_settings(index=physical, body={"index": settings})
 
 
 def named_pipelines(config: SyncConfig) -> list[str]:
@@ -136,6 +134,5 @@ def definition_errors(config: SyncConfig) -> Iterator[None]:
             f"OpenSearch refuses the {subject} of the index: {exception_reason(error)}",
             subject=subject,
             value=value,
-            remedy=f"correct {subject}, or install the plugin that it needs; the documentation of OpenSearch describes "
-            "field types and settings",
+            remedy=f"correct {subject}, or install the plugin that it needs",
         ) from error

@@ -7,11 +7,13 @@ import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError
+from pyspark.sql.types import StructType
 
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import write_alias as write_alias
 from icecdc_core.documents.mapping import index_limits, index_mapping, sample_document
 from icecdc_core.documents.spec import spec_digest
@@ -24,11 +26,6 @@ from icecdc_core.opensearch.index_settings import (
     published_settings,
     vector_settings,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from icecdc_core.config import SyncConfig
 
 
 def physical_index(index: str, epoch: int) -> str:
@@ -223,8 +220,7 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
             f"The table's new columns cannot be added to the mapping of index '{physical}': {exception_reason(error)}",
             subject="on_schema_change",
             value="fail",
-            remedy="run the export (it builds a new index behind the alias, without downtime), "
-            "or set on_schema_change=reexport",
+            remedy="run the export (it builds a new index), or set on_schema_change=reexport",
         ) from error
 
 
@@ -298,7 +294,6 @@ def require_index_of_table(config: SyncConfig, table: str) -> None:
 
 
 def require_same_index(client: OpenSearch, config: SyncConfig, uuids: Mapping[str, str]) -> None:
-    """Check that the indexes are still those that the begun export created."""
     for physical, created in uuids.items():
         if index_uuid(client, physical) != created:
             raise IndexNotFoundError(

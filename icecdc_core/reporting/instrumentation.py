@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config.model import ParameterModel
-    from icecdc_core.table.metadata import TableMetadata
+    from icecdc_core.table.snapshots import TableMetadata
     from icecdc_core.table.source import Source
 
 C = TypeVar("C", bound="ParameterModel")

@@ -1,7 +1,4 @@
-"""A batch: its changes and documents, begin, write and commit.
-
-Rejected documents reach the dead letters before the position can pass them.
-"""
+"""A batch: its changes and documents, begin, write and commit."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.changes.net_changes import (
@@ -26,15 +24,17 @@ from icecdc_core.changes.net_changes import (
 )
 from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.columns import PLACE
+from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError, SchemaChangeError
 from icecdc_core.logs import event, set_fields
 from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, BulkWriter, require_accepted, write_actions
 from icecdc_core.opensearch.counts import COUNTERS
-from icecdc_core.opensearch.index_settings import definition_errors, settings_in_place
+from icecdc_core.opensearch.index_settings import change_settings
 from icecdc_core.opensearch.indexes import (
     check_mapping,
     count_operations,
@@ -49,23 +49,18 @@ from icecdc_core.opensearch.indexes import (
     with_suffixes,
     write_alias,
 )
-from icecdc_core.reporting.progress import progress
+from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested import compute_nested_changes
+from icecdc_core.runs.plan import BatchPlan
 from icecdc_core.session.spark import shuffle_partitions_for
 from icecdc_core.table.schema import require_no_null
+from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import FEW_TEXTS, with_vectors
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from icecdc_core.commits.lock import IndexLock
-    from icecdc_core.config import SyncConfig
-    from icecdc_core.reporting.progress import Progress
-    from icecdc_core.runs.plan import BatchPlan
     from icecdc_core.runs.run import Run
-    from icecdc_core.table.source import Source
 
 
 _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
@@ -74,11 +69,7 @@ _ROWS_PER_PARTITION = 50_000  # a small nested table may change many documents
 
 
 def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    """Compute the changes of a batch and check their identifiers, so that bad data stops it before its first write.
-
-    Changes of a range with deletes are cached (memory, then disk) until they are closed, because they are counted and
-    then written. An insert-only range has as many rows as its files and is not cached.
-    """
+    """Compute the changes of a batch and check their identifiers, so that bad data stops it before its first write."""
     changes = _changes_of_files(source, config, plan) if plan.steps else NetChanges()
     set_fields(change_strategy=changes.strategy)  # in the log of the stage; reports group some strategies
     if source.embeddings and changes.cached and changes.rows is not None:  # their texts are read first
@@ -95,13 +86,6 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
     actions = to_actions(rows, source.key_columns, epoch, source.physical_index)
     partitions = max(plan.file_bytes / _BYTES_PER_PARTITION, (changes.upserts + changes.deletes) / _ROWS_PER_PARTITION)
     return actions.coalesce(max(1, ceil(partitions)))
-
-
-def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int:
-    """Return how many documents a batch writes and deletes, at most; it reads no file."""
-    if changes.strategy != INSERT_ONLY:
-        return changes.upserts + changes.deletes
-    return sum(count for scan in plan.scans for tasks in scan.read_newer for count in source.table.row_counts(tasks))
 
 
 def count_rows(source: Source, plan: BatchPlan) -> int:
@@ -198,7 +182,8 @@ def prepared_index(
     if has_other_schema(lock.position, source):
         evolve_mapping(run.client, config, physical, source.schema)
     create_missing_indexes(run, lock, source)
-    count = count_documents(source, plan, changes)
+    is_counted = changes.strategy != INSERT_ONLY
+    count = changes.upserts + changes.deletes if is_counted else count_rows(source, plan)
     with (
         shuffle_partitions_for(run.spark, plan.file_bytes),
         progress(count, f"Syncing {config.table}") as bar,
@@ -219,7 +204,6 @@ def create_missing_indexes(run: Run, lock: IndexLock, source: Source) -> None:
 
 
 def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_before: int = 0) -> BulkResult:
-    """Write the documents of the begun batch."""
     if actions is None:
         return BulkResult()
     batch = begun_batch(lock)
@@ -247,10 +231,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
 
 
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
-    """Move the position to the end of the begun batch, and append the batch with its counts to the commit log.
-
-    What a run that was killed left behind of earlier indexes is dropped then.
-    """
+    """Move the position to the end of the begun batch, log it, and drop what killed runs left of earlier indexes."""
     batch = begun_batch(lock)
     position = replace(lock.position, physical_index=batch.physical_index, indexes=batch.indexes)
     position = position_at(position, source, batch.to_snapshot_id, batch.nested)
@@ -259,19 +240,16 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
 
 
 def report_fields(result: BulkResult) -> dict[str, Any]:
-    """Return what a report says about written documents, by the names of its fields."""
     return {**asdict(result.counts), "rejected_samples": result.rejected_samples}
 
 
 def begun_batch(lock: IndexLock) -> Batch:
-    """Return the batch that was begun under this lock."""
     batch = lock.position.batch
     assert batch is not None, "a batch is begun before it is written"
     return batch
 
 
 def has_other_schema(position: Position, source: Source) -> bool:
-    """Return whether a table has another schema than it had when the index was written."""
     schemas = {name: each.schema_json for name, each in source.nested.items()}
     return position.schema != source.schema_json or {n: at.schema for n, at in position.nested.items()} != schemas
 
@@ -293,7 +271,6 @@ def position_at(
 
 
 def log_entry(report: RunReport) -> dict[str, Any]:
-    """Return what the commit log stores of a report."""
     return {name: getattr(report, name) for name in _LOGGED}
 
 
@@ -311,11 +288,11 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     for each in (was, *unfinished):
         changed |= dynamic_settings(each, source.spec)
     # First: a new field may need a limit that was raised.
-    _put_settings(run, physical, changed)
+    change_settings(run.client, run.config, physical, changed)
     try:
         evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
     except SchemaChangeError:
-        _put_settings(run, physical, dynamic_settings(source.spec, was))  # as they were
+        change_settings(run.client, run.config, physical, dynamic_settings(source.spec, was))  # as they were
         if run.config.on_schema_change != "reexport":
             raise
         return False
@@ -344,10 +321,3 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
     publish_index(run.client, config, physical, seen)
     start = replace(start, epoch=epoch, physical_index=physical)
     lock.write(position_at(start, source, start.snapshot_id, start.nested))
-
-
-def _put_settings(run: Run, physical: str, changed: Mapping[str, Any]) -> None:
-    if changed:
-        with definition_errors(run.config):
-            settings = settings_in_place(run.config, changed)
-            run.client.indices.put_settings(index=physical, body={"index": settings})

@@ -11,26 +11,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from opensearchpy import OpenSearch
 
 from icecdc_core.commits.lock import is_gone
 from icecdc_core.commits.position import LeaseHolder, parse_position
+from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import split_table_name
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, snapshots_text
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
-from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
-
-if TYPE_CHECKING:
-    from opensearchpy import OpenSearch
-
-    from icecdc_core.config import SyncConfig
+from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, lag
 
 Step = Callable[["SyncConfig", dict[str, Any]], dict[str, Any]]
 
-_MOST_TABLES, _READING = 10_000, "reading the positions"
+_MOST_TABLES = 10_000
 _OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
 _OF_RUN = ("kind", "updated_at", "seconds", "upserts", "deletes", "already_applied", "rejected", "run_id")
 
@@ -113,12 +110,8 @@ class StatusReport(Report):
 
 
 def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] = ()) -> StatusReport:
-    """Return the status of one index, or of every index; further steps say what is known of it elsewhere.
-
-    Without steps the lag is that of tables in the embedded catalog, whose metadata are files.
-    """
-    reading = typed_errors(config.opensearch_url, _READING, config.opensearch_username)
-    with closing(Connection.of(config).client()) as client, reading:
+    """Return the status of one index, or of every index; steps add what is known of it elsewhere."""
+    with closing(Connection.of(config).client()) as client, typed_errors(config, "reading the positions"):
         if not client.indices.exists(index=config.positions_index):
             return StatusReport([])
         client.indices.refresh(index=config.positions_index)
@@ -127,8 +120,10 @@ def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] 
         hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
         positions = [hit["_source"] for hit in hits]
         last = [_last_run(client, config, str(source.get("index"))) for source in positions]
+    # Without Spark the lag is that of tables in the embedded catalog, whose metadata are files.
+    steps = steps or (partial(lag_of, partial(_metadata_of_files, config)),)
     found = zip(positions, last, strict=True)
-    return StatusReport([_status(config, source, last_run, steps or (_lag_of_files,)) for source, last_run in found])
+    return StatusReport([_status(config, source, last_run, steps) for source, last_run in found])
 
 
 def _status(
@@ -168,11 +163,6 @@ def lag_of(
     return {"lag_snapshots": sum(each[0] for each in lags), "lag_seconds": max(each[1] for each in lags)}
 
 
-def _lag_of_files(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    """The lag by the files of the embedded catalog; nothing if a table is not there."""
-    return lag_of(partial(_metadata_of_files, config), config, source)
-
-
 def _metadata_of_files(config: SyncConfig, table: str) -> TableMetadata | None:
     catalog, *namespace, name = split_table_name(table)
     file = Path(config.warehouse_location) / "catalog.db"
@@ -190,20 +180,18 @@ def _metadata_of_files(config: SyncConfig, table: str) -> TableMetadata | None:
 
 def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     position, holder = parse_position(source)
-    pending = {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None
+    gone = is_gone(holder, LeaseHolder.this_process("")) if holder else True
+    running: dict[str, Any] | None = None
+    if holder and not gone:
+        running = {"run_id": holder.run_id, "since": holder.since, "host": holder.host.split("/")[0]}
+        # Whether a run on another machine is alive shows only when its lease expires.
+        running["alive"] = None if gone is None else True
     return {
         "snapshot_id": position.snapshot_id,
         "nested_snapshots": position.nested_snapshots,
-        "pending": pending,
-        "running": _running(holder) if holder else None,
+        "pending": {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None,
+        "running": running,
     }
-
-
-def _running(holder: LeaseHolder) -> dict[str, Any] | None:
-    gone = is_gone(holder, LeaseHolder.this_process(""))
-    # Whether a run on another machine is alive shows only when its lease expires.
-    shown = {"run_id": holder.run_id, "since": holder.since, "host": holder.host.split("/")[0]}
-    return None if gone else {**shown, "alive": None if gone is None else True}
 
 
 def _last_run(client: OpenSearch, config: SyncConfig, index: str) -> dict[str, Any]:

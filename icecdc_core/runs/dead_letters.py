@@ -1,34 +1,30 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-An open dead letter is identified by index, table, document id, place, version and physical index, so a replayed
-batch stores none twice. A replay writes it with its version, so a newer document always wins; only into the physical
-index it was meant for; and only while the table still has the row, because the index may have forgotten that the
-document was deleted since.
+A replay writes one with its version, so a newer document always wins; only into the physical index it was meant for;
+and only while the table still has the row, because the index may have forgotten that the document was deleted since.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from icecdc_core.columns import quoted
+from icecdc_core.commits.position import Batch
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import place_of
 from icecdc_core.logs import event
+from icecdc_core.opensearch.bulk import parse_action
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
 from icecdc_core.table.catalogs import create_table_once, usable_table
-
-if TYPE_CHECKING:
-    from icecdc_core.commits.position import Batch
-    from icecdc_core.config import SyncConfig
 
 SCHEMA = (
     "index string, table string, document_id string, place string, version long, operation string, document string, "
@@ -38,13 +34,6 @@ SCHEMA = (
 _ABOUT = "rejected documents", "dead_letter_table"
 _ATTEMPTS = 20
 KEY = ("index", "table", "document_id", "place", "version", "physical_index")
-
-
-def parse_action(action: str) -> tuple[str, dict[str, Any], str | None]:
-    """Return the operation of a bulk line, its head, and the document as JSON; None for a delete."""
-    head, _, document = action.partition("\n")
-    ((operation, values),) = json.loads(head).items()
-    return operation, values, document.rstrip("\n") or None
 
 
 def store_dead_letters(
@@ -82,13 +71,11 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
 
 
 def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
-    """Return the number of unresolved dead letters of the index and its table."""
     with usable_table(*_ABOUT, table_name(config)):
         return open_dead_letters(spark, config).count()
 
 
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
-    """Record how dead letters were resolved."""
     name = table_name(config)
     # A run that was paused may have stored the dead letters of a batch that another run replayed meanwhile.
     resolved = resolved.groupBy(*KEY).agg(F.min("resolution").alias("resolution"))

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.steps import snapshots_between
-from icecdc_core.commits.position import Position
+from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import check_preconditions, policy_of
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, HistoryGapError
 from icecdc_core.runs.nested import heads, nested_positions
 from icecdc_core.table.snapshots import committed_at, history_gap_error, snapshot_as_of
-
-if TYPE_CHECKING:
-    from icecdc_core.commits.position import Batch, NestedPosition
-    from icecdc_core.config import SyncConfig
-    from icecdc_core.table.source import Source
+from icecdc_core.table.source import Source
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,6 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
 
 
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
-    """Return whether to export again because the changes cannot be read."""
     error = check_preconditions(position, source)
     if error is not None and getattr(config, policy_of(error)) != "reexport":
         raise error
@@ -72,7 +68,6 @@ def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bo
 
 
 def has_other_spec(position: Position, source: Source) -> bool:
-    """Return whether the index was built with another spec."""
     return bool(position.unfinished_specs) or position.selection.get(DIGEST) != source.spec.get(DIGEST)
 
 
@@ -119,7 +114,6 @@ def plan_batch(source: Source, config: SyncConfig, position: Position) -> BatchP
 
 
 def _plan_table(source: Source, begin: int | None, stops: Sequence[int | None], mode: str) -> BatchPlan:
-    """Plan the changes of one table, from stop to stop."""
     scans: list[StepScan] = []
     snapshots = 0
     for stop in (stop for stop in stops if stop is not None):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from opensearchpy import OpenSearch
+from pyspark.sql import SparkSession
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_identity, check_preconditions
 from icecdc_core.commits.store import PositionStore
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import ConfigError, IndexNotFoundError
@@ -25,16 +29,10 @@ from icecdc_core.opensearch.indexes import (
 )
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.nested import lag_of_tables, open_nested
+from icecdc_core.runs.nested import open_nested
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.source import Source, open_source
 from icecdc_core.table.vectors import open_embeddings
-
-if TYPE_CHECKING:
-    from opensearchpy import OpenSearch
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config import SyncConfig
 
 
 class Look(NamedTuple):
@@ -68,13 +66,7 @@ class Run(JobRun["SyncConfig"]):
     def stage(self, name: str, doing: str | Callable[[], str] = "") -> Iterator[None]:
         """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
         tables = self._source.tables if self._source else ()
-        with super().stage(name, doing), self.typed_errors(name), spark_errors(self.config, *tables):
-            yield
-
-    @contextmanager
-    def typed_errors(self, doing: str) -> Iterator[None]:
-        """Turn failures of the client into typed errors; ``doing`` says what the run was doing."""
-        with typed_errors(self.config.opensearch_url, doing, self.config.opensearch_username):
+        with super().stage(name, doing), typed_errors(self.config, name), spark_errors(self.config, *tables):
             yield
 
     def look(self, needs_history: bool = True) -> Look:
@@ -105,14 +97,6 @@ class Run(JobRun["SyncConfig"]):
         self.opened_source = source
         return source
 
-    def note_lag(self, look: Look) -> None:
-        """Note how far the index is behind its table; one that does not exist lacks every snapshot."""
-        position, source = look
-        snapshots, seconds = lag_of_tables(position, source)
-        self.note(lag_snapshots=snapshots, lag_seconds=seconds)
-        if position.exists:
-            self.note(lag_read_at=self.seconds)
-
     def require_position(self, look: Look, needs_history: bool = True) -> None:
         """Check that the index exists and that readers see it."""
         position = look.position
@@ -130,23 +114,18 @@ class Run(JobRun["SyncConfig"]):
             raise error
 
     def confirm_readers_indexes(self, lock: IndexLock) -> frozenset[str]:
-        """Return the physical indexes that readers see, from a moment at which this run certainly held the lock.
-
-        A write of the unchanged position after the look shows that the lock was still held.
-        """
-        with self.typed_errors("reading the alias"):
+        """Return the physical indexes that readers see, from a moment at which this run certainly held the lock."""
+        with typed_errors(self.config, "reading the alias"):
             seen = frozenset(indexes_behind(self.client, self.config.index))
-        lock.write(lock.position)
+        lock.write(lock.position)  # it shows that the lock was still held
         return seen
 
     @contextmanager
     def lock(self, look: Look) -> Iterator[tuple[IndexLock, Source]]:
-        """Lock the index against other runs; yield the lock, and the table as it knows what the position names.
-
-        If another run wrote the position between the look and the lock, it may have read newer snapshots.
-        """
+        """Lock the index against other runs; yield the lock, and the table as it knows what the position names."""
         lock = self.positions.lock(self.config.table, look.source.table_uuid, self.run_id)
         try:
+            # Another run that wrote the position since the look may have read newer snapshots.
             moved = lock.position != look.position
             yield lock, self.look_again(lock).source if moved else look.source
         finally:
@@ -157,7 +136,6 @@ class Run(JobRun["SyncConfig"]):
         return self._opened.enter_context(point_in_time(self.client, index))
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
-        """Return a report of this run."""
         return RunReport(
             kind=kind,
             table=self.config.table,
@@ -173,17 +151,15 @@ class Run(JobRun["SyncConfig"]):
 
 
 def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None:
-    """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it.
-
-    Both the position and the index that readers see know the identity, so one of them may be lost.
-    """
+    """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it."""
     position, source = look
     # A begun export of the same selection was allowed when it began.
     resumed = position.batch if position.begun_export else None
     if config.replace_index or (resumed is not None and resumed.selection == source.stored_selection):
         return
+    # Position and index both know the identity, so one of them may be lost.
     stored = [{"table": position.table, **position.selection}] if position.exists else []
-    with typed_errors(config.opensearch_url, "reading the alias", config.opensearch_username):
+    with typed_errors(config, "reading the alias"):
         stored += [icecdc_meta(entry) for entry in indexes_behind(client, config.index).values()]
     for each in stored:
         if (error := check_identity(config.index, each, source)) is not None:
@@ -208,14 +184,10 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
 
 
 def connect(config: SyncConfig) -> OpenSearch:
-    """Return a client of a cluster that answers.
-
-    A cluster that is away now fails the run at once; the client waits for one that goes away later.
-    """
+    """Return a client of a cluster that answers now; it waits for one that goes away later."""
     client = Connection.of(config).client(retry_seconds=config.retry_timeout_seconds)
     try:
-        doing = "the first request"
-        with typed_errors(config.opensearch_url, doing, config.opensearch_username), without_retries(client):
+        with typed_errors(config, "the first request"), without_retries(client):
             client.info()
     except BaseException:
         client.close()

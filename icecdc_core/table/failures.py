@@ -1,8 +1,4 @@
-"""Spark's failures as typed errors that quote the cause.
-
-Only a file that cannot be read is called that. A file that went with an expired snapshot is a gap in the history, and
-what has nothing to do with the files (memory, a lost executor, an expression) is no fault of theirs.
-"""
+"""Spark's failures as typed errors that quote the cause; a file is blamed only if it cannot be read."""
 
 from __future__ import annotations
 
@@ -10,12 +6,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from icecdc_core import errors
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     DUPLICATE_MESSAGE,
     NO_VECTOR_MESSAGE,
@@ -37,9 +33,6 @@ from icecdc_core.session.jvm import java_ended
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import duplicate_error, null_error
 from icecdc_core.table.snapshots import history_gap_error
-
-if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
 
 # What the jobs' own expressions raise. A value may have the same words, but not at the beginning of the text.
 _RAISED = re.compile(
@@ -99,18 +92,22 @@ def _typed_error(
     known = known or next(filter(None, map(_table_gone_error, tables)), None)
     if known is not None:
         return known
+    is_secret = bool(config.select or config.nest)
     file = blamed_file(chain)
     # Spark's own folders are not the store.
     of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
     if file is not None or (not of_spark and _REFUSED.search(text.strip().partition("\n")[0])):
+        said = failure_message(text) if file is None else mask_secrets(f"{file.kind}: {file.text}")[:500]
+        if is_secret:  # the path of a file has values of partition columns
+            named = _FILE_NAME.search(said)
+            said = f"{named[1] if named else 'a file'} {_HIDDEN}"
         return DataReadError(
-            f"A file of {where} cannot be read: {_describe_file(file, text, config)}",
+            f"A file of {where} cannot be read: {said}",
             subject="table",
             value=config.table,
-            remedy="restore the file or roll its table back; if the store refuses access, check its credentials in "
-            f"catalog_properties and in the environment of driver and executors; {_STAYS}",
+            remedy=f"restore the file or roll its table back, or check the store's credentials; {_STAYS}",
         )
-    reason = _reason(text, chain, config)
+    reason = f"{chain[-1].kind if chain else 'an error'} {_HIDDEN}" if is_secret else failure_message(text)
     if any(cause.kind == "ValidationException" for cause in chain):
         return DataReadError(
             f"Iceberg refuses to read {where}: {reason}",
@@ -122,19 +119,9 @@ def _typed_error(
         f"Spark failed while it worked on '{config.table}': {reason}",
         subject="table",
         value=config.table,
-        remedy=f"Spark's log has the full error; {_STAYS}, so that the next run does the same work. Where memory ran "
-        "out, or an executor or a Python worker died, give it more through spark_conf (spark.driver.memory, "
-        "spark.executor.memory, spark.executor.memoryOverhead)",
+        remedy=f"Spark's log has the full error; {_STAYS}, so that the next run does the same work. If memory ran out, "
+        "give more through spark_conf (spark.driver.memory, spark.executor.memory, spark.executor.memoryOverhead)",
     )
-
-
-def _reason(text: str, chain: Sequence[Cause], config: SyncConfig) -> str:
-    if not (config.select or config.nest):
-        return failure_message(text)
-    network = next((cause for cause in chain if _NETWORK.match(cause.kind)), None)
-    if network is not None:
-        return mask_secrets(f"{network.kind}: {network.text}")[:500]
-    return f"{chain[-1].kind if chain else 'an error'} {_HIDDEN}"
 
 
 def _raised_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | None:
@@ -160,7 +147,16 @@ def _raised_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | N
 
 def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError | None:
     """The error if ``select`` or ``row_filter`` failed for a row: no other expression of the jobs can."""
-    failed = next(filter(_is_evaluation, chain), None)
+    # The last two have an SQLSTATE of wrong syntax, or none.
+    evaluations = (
+        cause
+        for cause in chain
+        if cause.state.startswith("22")
+        or cause.state in _EVALUATION
+        or cause.condition.startswith("INVALID_FORMAT")
+        or cause.kind == "PatternSyntaxException"
+    )
+    failed = next(evaluations, None)
     given = [name for name in ("select", "nest", "row_filter") if getattr(config, name)]
     if failed is None or not given:
         return None
@@ -171,22 +167,6 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
         value=getattr(config, given[0]),
         remedy="write expressions that every row can answer, with try_cast, try_divide or coalesce for instance",
     )
-
-
-def _is_evaluation(cause: Cause) -> bool:
-    if cause.state.startswith("22") or cause.state in _EVALUATION:
-        return True
-    # These have an SQLSTATE of wrong syntax, or none.
-    return cause.condition.startswith("INVALID_FORMAT") or cause.kind == "PatternSyntaxException"
-
-
-def _describe_file(cause: Cause | None, text: str, config: SyncConfig) -> str:
-    """What an exception says about a file; with ``select`` its name only: its path has values of partition columns."""
-    shown = failure_message(text) if cause is None else mask_secrets(f"{cause.kind}: {cause.text}")[:500]
-    if not (config.select or config.nest):
-        return shown
-    named = _FILE_NAME.search(shown)
-    return f"{named[1] if named else 'a file'} {_HIDDEN}"
 
 
 def blamed_file(chain: Sequence[Cause]) -> Cause | None:

@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table, require_visible_history
-from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
     require_readable,
     spark_schema,
@@ -27,6 +26,7 @@ from icecdc_core.table.schema import (
     top_level_names,
     unreadable_columns,
 )
+from icecdc_core.table.snapshots import TableMetadata
 
 _join = "\0".join
 """Makes of texts the one in which ``FileLists`` takes several."""
@@ -113,7 +113,7 @@ class IcebergTable:
         return TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
 
     def require_visible_history(self, metadata: TableMetadata) -> None:
-        require_visible_history(self.spark, self.name, self._table, metadata)
+        require_visible_history(self.name, self._table, metadata)
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         self.read_snapshots.add(snapshot_id)

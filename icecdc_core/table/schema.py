@@ -149,8 +149,7 @@ def duplicate_error(table: str, identifier_columns: Iterable[str], said: str) ->
         f"Identifier columns of '{table}' are not unique: {said}",
         subject="identifier_columns",
         value=list(identifier_columns),
-        remedy="choose columns that are unique together, remove the duplicate rows, "
-        "or set on_duplicate_identifier=last (for one run, if the duplicates have since been removed)",
+        remedy="choose columns that are unique together, remove the duplicates, or set on_duplicate_identifier=last",
     )
 
 
@@ -193,7 +192,6 @@ def spark_schema(spark: SparkSession, table: Any) -> StructType:
 
 
 def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:
-    """Refuse columns that Spark cannot read."""
     for name, problem in unreadable.items():
         if name in columns:
             raise UnsupportedTypeError(

@@ -84,8 +84,7 @@ def open_projection(
             f"select {problem}",
             subject="select",
             value=list(select),
-            remedy="give expressions as DataFrame.selectExpr takes them, which make one row of one row and give the "
-            "same result whenever they are computed",
+            remedy="give expressions of DataFrame.selectExpr that make one row of each row, always the same",
         )
 
     # `* EXCEPT (...)` may name a column that Spark cannot read.
@@ -150,8 +149,7 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str, a
             f"row_filter {problem}",
             subject="row_filter",
             value=condition,
-            remedy="give one SQL condition over the table's columns, without subqueries, random functions or the "
-            "current time",
+            remedy="give one SQL condition over the columns, without subqueries, random functions or the current time",
         ) from cause
     nodes = json.loads(_plan(filtered).toJSON())
     return _used_columns([[nodes[0]["condition"]]], _column_names(nodes))
@@ -216,7 +214,6 @@ def _id_of(node: Node) -> str:
 
 
 def _column_names(nodes: Sequence[Node]) -> dict[str, str]:
-    """The names of the table's columns by their ids."""
     return {_id_of(column[0]): str(column[0]["name"]) for column in nodes[-1]["output"]}
 
 

@@ -1,14 +1,78 @@
-"""What table metadata says about snapshots: heads, ancestors, times, gaps. Pure Python, no Spark."""
+"""What icecdc needs of a table's metadata (JSON of Iceberg's own library), and what it says about snapshots.
+
+Nothing is parsed here but what a job uses, so that nothing else can make a table unreadable.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from icecdc_core.errors import HistoryGapError
-from icecdc_core.table.metadata import Snapshot, TableMetadata
 
 MAIN_BRANCH = "main"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot; ``operation`` is whatever its writer called it, "unknown" if it says nothing."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    parent_snapshot_id: int | None = None
+    sequence_number: int = 0
+    operation: str = "unknown"
+    summary: Mapping[str, str] = field(default_factory=dict)
+    has_manifest_list: bool = True
+    schema_id: int | None = None
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Snapshot:
+        summary = content.get("summary") or {}
+        return cls(
+            content["snapshot-id"],
+            content["timestamp-ms"],
+            content.get("parent-snapshot-id"),
+            content.get("sequence-number") or 0,
+            summary.get("operation") or "unknown",
+            summary,
+            bool(content.get("manifest-list")),
+            content.get("schema-id"),
+        )
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """A table's metadata; the current schema is JSON as Iceberg's specification defines it."""
+
+    table_uuid: str
+    location: str
+    schema: Mapping[str, Any]
+    snapshots: tuple[Snapshot, ...]
+    refs: Mapping[str, int]
+    current_snapshot_id: int | None
+    has_metadata_log: bool
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> TableMetadata:
+        """Read the metadata as ``TableMetadataParser.toJson`` writes them."""
+        current = content.get("current-snapshot-id")
+        return cls(
+            str(content["table-uuid"]),
+            content["location"],
+            next(each for each in content["schemas"] if each["schema-id"] == content["current-schema-id"]),
+            tuple(map(Snapshot.from_json, content.get("snapshots", ()))),
+            {name: ref["snapshot-id"] for name, ref in content.get("refs", {}).items()},
+            None if current == -1 else current,
+            bool(content.get("metadata-log")),
+        )
+
+    def snapshot_by_id(self, snapshot_id: int | None) -> Snapshot | None:
+        """Return a snapshot; None if it has expired."""
+        return next((each for each in self.snapshots if each.snapshot_id == snapshot_id), None)
 
 
 def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
@@ -22,7 +86,7 @@ def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int 
             value=branch,
             remedy="use one of: " + ", ".join(sorted(metadata.refs) or [MAIN_BRANCH]),
         )
-    return metadata.refs[branch].snapshot_id
+    return metadata.refs[branch]
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
@@ -77,12 +141,10 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
 
 
 def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:
-    """Return the error that says a snapshot is gone, None while it is there."""
     return None if snapshot_id in _by_id(metadata) else _gap_error(metadata, "snapshot", snapshot_id)
 
 
 def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:
-    """Check that all ancestors of a snapshot are known."""
     first = ancestors(metadata, snapshot_id)[-1]
     if _by_id(metadata)[first].parent_snapshot_id is not None:
         raise _gap_error(metadata, "start_snapshot_id", "before the first snapshot")
@@ -109,8 +171,7 @@ def _gap_error(metadata: TableMetadata, subject: str, value: object) -> HistoryG
         f"The history needed for the changes is gone: {subject} {value} is not in the table's metadata{oldest}",
         subject=subject,
         value=value,
-        remedy="set on_history_gap=reexport (a re-export behind the alias, without downtime), or run the export; "
-        "to prevent it, keep snapshots longer than the longest pause between two syncs",
+        remedy="set on_history_gap=reexport, or run the export; keep snapshots longer than the pause between two syncs",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,22 +22,21 @@ from icecdc_core.columns import (
     private_identifier,
     quoted,
 )
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
-from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schema import (
+    SchemaChange,
     require_distinct,
     require_identifier_types,
     require_readable,
     require_unique,
 )
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, new_document_fields, open_projection
-from icecdc_core.table.snapshots import head_snapshot_id
+from icecdc_core.table.snapshots import TableMetadata, head_snapshot_id
 from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
-    from icecdc_core.table.schema import SchemaChange
     from icecdc_core.table.vectors import Embeddings
 
 
@@ -108,12 +107,11 @@ def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
     """Check that the position of every row of these files is known."""
     if len(tasks) and table.has_row_lineage and not table.have_row_ids(tasks):
         raise IdentifierColumnsError(
-            f"Rows of '{table.name}' have no row id yet, because they were written before it became format version 3 "
-            "(or lie in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",
+            f"Rows of '{table.name}' have no row id yet (they were written before it became format version 3, or lie "
+            "in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",
             subject="identifier_columns",
             value=[],
-            remedy="name the columns that identify a row, or commit once to the table (an append or a compaction will "
-            "do): that gives every row its id",
+            remedy="name the columns that identify a row, or append to the table once: that gives every row its id",
         )
 
 
@@ -165,8 +163,8 @@ class Source:
     @property
     def snapshot_ids(self) -> frozenset[int]:
         """The snapshots of all tables that had not expired."""
-        tables = (self.metadata, *(each.metadata for each in self.nested.values()))
-        return frozenset(snapshot.snapshot_id for metadata in tables for snapshot in metadata.snapshots)
+        tables = (self, *self.nested.values())
+        return frozenset(snapshot.snapshot_id for each in tables for snapshot in each.metadata.snapshots)
 
     @property
     def schema_json(self) -> str:
@@ -179,21 +177,15 @@ class Source:
     @property
     def selection(self) -> Selection:
         """What is read of the table's rows; without identifier columns also where each row lies."""
-        selection = Selection(
-            tuple(self.columns),
+        return Selection(
+            self.projection.columns if self.projection else tuple(self.columns),
             self.row_filter,
             with_row_position=not self.identifier_columns,
+            projection=self.projection,
+            identifier_columns=tuple(self.identifier_columns),
             routing=self.routing,
             alias=self.alias,
             index_column=self.index_column,
-        )
-        if self.projection is None:
-            return selection
-        return replace(
-            selection,
-            columns=self.projection.columns,
-            projection=self.projection,
-            identifier_columns=tuple(self.identifier_columns),
         )
 
     @property
@@ -284,14 +276,13 @@ class Source:
         keys = self.key_columns or [ROW_POSITION]
         for row in rows.where(f"{PLACE} IS NULL").select(*map(quoted, keys)).limit(1).collect():
             found = {identifier_name(name): row[name] for name in keys}
-            no_suffix = " or makes no name of an index" if self.index_column else ""
             names = " and ".join(filter(None, (self.routing, self.index_column)))
             raise ConfigError(
-                f"The value of {names} in '{self.table.name}' is null or empty{no_suffix} in the row {found}",
+                f"The value of {names} in '{self.table.name}' is null, empty or no name of an index in the row {found}",
                 subject="index_column" if self.index_column else "routing",
                 value=self.index_column or self.routing,
-                remedy="correct the value in the table, or leave such rows out with row_filter"
-                + ("; a suffix has lower-case letters, digits and single . _ - between them" if no_suffix else ""),
+                remedy="correct the value (a name of an index has lower-case letters, digits and single . _ - between "
+                "them), or leave such rows out with row_filter",
             )
 
     def require_identifier_columns(self, why: str) -> None:
@@ -301,9 +292,8 @@ class Source:
                 f"Table '{self.table.name}' has no identifier columns, but {why}",
                 subject="identifier_columns",
                 value=[],
-                remedy="name the columns that identify a row in identifier_columns, or set them on the table: "
-                "ALTER TABLE ... SET IDENTIFIER FIELDS ...; then run the export, with replace_index=true if the index "
-                "exists, because document ids change with them",
+                remedy="name the columns that identify a row, then run the export, with replace_index=true if the "
+                "index exists, because document ids change with them",
             )
 
 
@@ -352,15 +342,6 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     condition = condition_columns(spark, schema, config.row_filter, alias) if config.row_filter else UsedColumns()
     if config.index_column:
         _require_place_column("index_column", config.index_column, selected)
-    ref = metadata.refs.get(config.branch)
-    if ref is not None and not ref.is_branch:
-        branches = sorted(name for name, known in metadata.refs.items() if known.is_branch)
-        raise ConfigError(
-            f"'{config.branch}' is a tag, which never moves, so there is nothing to follow",
-            subject="branch",
-            value=config.branch,
-            remedy="name a branch: " + ", ".join(branches),
-        )
     return Source(
         table=table,
         metadata=metadata,

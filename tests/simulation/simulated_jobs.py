@@ -46,7 +46,7 @@ class SimulatedRun(Run):
 
     @contextmanager
     def stage(self, name: str, *_: Any) -> Iterator[None]:
-        with self.typed_errors(name):
+        with client.typed_errors(self.config, name):
             yield
 
     def _open_source(self, needs_history: bool) -> Any:

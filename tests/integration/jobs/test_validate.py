@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import OpenSearchUnreachableError, TableLockedError
-from icecdc_core.opensearch import checksums, index_pages
+from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.checksums import index_checksums
 from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
@@ -80,10 +80,10 @@ def it_reads_every_document_in_one_part_of_the_index(
     sql(FILL)
     config = make_config(number_of_shards=shards)
     export_table(spark, config)
-    monkeypatch.setattr(index_pages, "RANGE_DOCUMENTS", 60)
-    monkeypatch.setattr(index_pages, "PAGE_DOCUMENTS", 7)
+    monkeypatch.setattr(checksums, "RANGE_DOCUMENTS", 60)
+    monkeypatch.setattr(checksums, "PAGE_DOCUMENTS", 7)
     pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
-    parts = index_pages.index_parts(opensearch, pit, shards, parallelism)
+    parts = checksums.index_parts(opensearch, pit, shards, parallelism)
     (physical,) = opensearch.indices.get_alias(name=config.index)
     frames = [index_checksums(spark, config, pit, parts, physical, schema=each) for each in (StructType([]), None)]
     ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]

@@ -9,7 +9,7 @@ import pytest
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.opensearch.index_pages import WHOLE, IndexPart
+from icecdc_core.opensearch.checksums import WHOLE, IndexPart
 
 
 @pytest.fixture

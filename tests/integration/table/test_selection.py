@@ -86,13 +86,10 @@ class DescribeABranch:
             (2, 0, True),
         )
 
-    def it_is_refused_when_it_is_a_tag_or_is_not_there(self, spark, sql, make_config):
+    def it_is_refused_when_it_is_not_there(self, spark, sql, make_config):
         sql(CREATE.format(version=2, mode="copy-on-write"))
         sql(FILL)
-        sql("ALTER TABLE {t} CREATE TAG frozen")
-        with pytest.raises(ConfigError, match=r"is a tag.*\[branch='frozen'\]. Remedy: name a branch: main"):
-            export_table(spark, make_config(branch="frozen"))
-        with pytest.raises(HistoryGapError, match=r"\[branch='nowhere'\]. Remedy: use one of: frozen, main"):
+        with pytest.raises(HistoryGapError, match=r"\[branch='nowhere'\]. Remedy: use one of: main"):
             export_table(spark, make_config(branch="nowhere"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icecdc_core.table.metadata import TableMetadata
+from icecdc_core.table.snapshots import TableMetadata
 from tests.table_metadata import metadata_of
 
 Snapshot = tuple[int, "int | None", str, dict[str, str]]

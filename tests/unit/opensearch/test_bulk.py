@@ -15,8 +15,8 @@ from icecdc_core.opensearch.bulk import (
     are_upserts,
     bulk_requests,
     count_outcomes,
-    document_id_of,
     item_outcomes,
+    parse_action,
     request_body,
     require_accepted,
 )
@@ -73,7 +73,7 @@ class DescribeRequests:
 
     @pytest.mark.parametrize("action", ['{"index":{"_id":"\\u00e9|"}}\n{"a":"\\n"}\n', '{"delete":{"_id":"é|"}}\n'])
     def it_finds_the_document_of_an_action(self, action):
-        assert document_id_of(action) == "é|"
+        assert parse_action(action)[1]["_id"] == "é|"
 
     def it_sends_only_the_selected_actions_again(self):
         again = texts(3, 4, 5).take(pa.array([0, 2]))

@@ -44,7 +44,7 @@ class DescribeStart:
     @pytest.mark.parametrize("point", [42, datetime(2020, 1, 1, tzinfo=UTC)])
     def it_refuses_a_start_that_the_table_does_not_have(self, point):
         snapshot = SimpleNamespace(snapshot_id=9, parent_snapshot_id=8, timestamp_ms=1_700_000_000_000)
-        refs = {"main": SimpleNamespace(snapshot_id=9)}
+        refs = {"main": 9}
         metadata = SimpleNamespace(snapshots=[snapshot], refs=refs, current_snapshot_id=9)
         source = SimpleNamespace(**{**vars(SOURCE), "metadata": metadata})
         with pytest.raises(ConfigError, match=r"oldest is 9 of 2023.*start_from='(42|2020).*Remedy: .*latest"):
