@@ -29,6 +29,7 @@ from icecdc_core.errors import (
     IcecdcError,
     IdentifierColumnsError,
     TableNotFoundError,
+    unwritable_error,
 )
 from icecdc_core.quoting import quoted
 from icecdc_core.reporting.card import Card
@@ -129,8 +130,11 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
         )
     lines = [*_head(config), *(line for name, entry in entries.items() for line in ["", f"  {_yaml(name)}:", *entry])]
     content = "\n".join(lines)
-    with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
-        file.write(f"{content}\n")
+    try:
+        with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
+            file.write(f"{content}\n")
+    except OSError as error:
+        raise unwritable_error("output", config.output, error, "name a new file in a folder that exists") from error
     seconds = round(time.monotonic() - begin, 3)
     return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
 
