@@ -39,19 +39,6 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="ParameterModel")
 R = TypeVar("R", bound=Report)
 
-_DOING = {
-    "check": "looking at table and index",
-    "plan": "finding the files to read",
-    "changes": "comparing rows",
-    "embed": "making vectors of new texts",
-    "check identifiers": "checking that identifiers are unique",
-    "compare": "comparing rows and documents",
-    "write": "writing documents",
-    "commit": "recording the position",
-    "batches": "reading records and writing tables",
-}
-"""What a stage does, where its name does not say it."""
-
 
 class JobRun(Generic[C]):
     """One run of a job, to be used in a ``with``.
@@ -146,18 +133,14 @@ class JobRun(Generic[C]):
         return round(self._clock() - self._started_at, 3)
 
     @contextmanager
-    def stage(self, name: str, doing: str | Callable[[], str] = "") -> Iterator[None]:
+    def stage(self, name: str, doing: Callable[[], str] | None = None) -> Iterator[None]:
         """Time a stage, and show on a terminal what it does; its seconds are added to earlier ones of that name."""
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
 
-        def shown() -> str:
-            what = doing() if callable(doing) else doing or _DOING.get(name, name)
-            return f"{self.config.subject['index']}: {what}"
-
         with log_fields(stage=name):
             try:
-                with span(name), activity(shown):
+                with span(name), activity(lambda: f"{self.config.subject['index']}: {doing() if doing else name}"):
                     yield
             finally:
                 seconds = round(self._clock() - begin, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -13,32 +14,34 @@ from typing import Any
 
 SECONDS_BETWEEN_LOOKS = 0.5
 """How often a counter is looked at, and the line drawn."""
+_ERASE = "\r\x1b[K"
+
+_lock = threading.RLock()
+_shown: list[Progress] = []
+"""What is being done, in all threads; the last one has the line."""
+_hidden = threading.Event()
 
 
 class Progress:
     """What is being done, and how many documents of how many are done."""
 
-    def __init__(self, description: str, total: int = 0, done: int = 0, is_shown: bool = False) -> None:
-        self.is_shown, self.thread = is_shown, threading.get_ident()
+    def __init__(self, description: str, total: int = 0, done: int = 0, output: Any = None) -> None:
         self._description, self.total, self._known, self.n = description, total, done, done
-        self._done_before, self._began = done, time.monotonic()
-        self._lock = threading.Lock()
+        self._done_before, self._began, self._output = done, time.monotonic(), output
 
     def update(self, documents: int) -> None:
         """Add documents that are done for certain."""
-        with self._lock:
-            self._known += documents
-            self.n = min(max(self.n, self._known), self.total)
+        self._known += documents
+        self.n = min(max(self.n, self._known), self.total)
 
     def complete(self, documents: int) -> None:
         """End with the true number: the total includes rows that a row filter or a delete file leaves out."""
-        with self._lock:
-            self.total = self._known = self.n = documents
+        self.total = self._known = self.n = documents
 
     @contextmanager
     def watching(self, count: Callable[[], int]) -> Iterator[None]:
         """Look from time to time how many documents are done, while the caller waits for Spark."""
-        if not self.is_shown:
+        if self._output is None:
             yield
             return
         ended, known = threading.Event(), self._known
@@ -48,17 +51,14 @@ class Progress:
                 first = count()
                 while not ended.wait(SECONDS_BETWEEN_LOOKS):
                     counted = known + count() - first
-                    with self._lock:
-                        if not ended.is_set():
-                            self.n = min(max(self.n, counted), self.total)
+                    if not ended.is_set():
+                        self.n = min(max(self.n, counted), self.total)
 
         threading.Thread(target=look, name="icecdc-progress", daemon=True).start()
         try:
             yield
         finally:
-            # A request may take long; nobody waits for the last one.
-            with self._lock:
-                ended.set()
+            ended.set()  # a request may take long; nobody waits for the last one
 
     def text(self) -> str:
         """The line that shows it."""
@@ -70,83 +70,47 @@ class Progress:
         done = f"{100 * self.n // self.total}%, {self.n:,} of {self.total:,} documents"
         return f"{self._description}: {done} [{rate:,.0f}/s, {left} left]"
 
-
-class _Line:
-    """The line that shows what each thread is doing; it is there as long as one of them does something."""
-
-    def __init__(self) -> None:
-        self._shown: list[Progress] = []
-        self._lock = threading.RLock()
-        self._output: Any = None
-        self._close: Callable[[], object] = lambda: None
-        self._drawn = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread()
-
-    def add(self, progress: Progress, output: Any) -> None:
-        with self._lock:
-            self._shown.append(progress)
-            if self._output is None:
-                self._output, self._close, self._ended = output, lambda: None, threading.Event()
-                with suppress(Exception):  # While Spark starts, the standard error is a file, see `jvm_output_to_file`.
-                    self._output = os.fdopen(os.dup(output.fileno()), "w", encoding="utf-8", errors="replace")
-                    self._close = self._output.close
-                self._thread = threading.Thread(target=self._draw_until, args=(self._ended,), daemon=True)
-                self._thread.start()
-            self._draw()
-
-    def remove(self, progress: Progress) -> None:
-        with self._lock:
-            self.erase()
-            self._shown.remove(progress)
-            if progress.total:
-                self._write(f"{progress.text()}\n")
-            if self._shown:
-                self._draw()
-                return
-            self._ended.set()
-            self._output, thread = None, self._thread
-            with suppress(Exception):
-                self._close()
-        thread.join(1.0)
-
-    def erase(self) -> None:
-        """Make room for another line."""
-        with self._lock:
-            if self._drawn:
-                self._write(f"\r{'':{self._drawn}}\r")
-            self._drawn = 0
-
-    def _draw(self) -> None:
-        width = 1000
-        with suppress(Exception):  # some terminals say that they have no width
-            width = (os.get_terminal_size(self._output.fileno()).columns or 80) - 1
-        current = {progress.thread: progress for progress in self._shown}
-        text = " · ".join(progress.text() for progress in current.values())[:width]
-        self._write(f"\r{text:{self._drawn}}")
-        self._drawn = len(text)
-
-    def _draw_until(self, ended: threading.Event) -> None:
-        while not ended.wait(SECONDS_BETWEEN_LOOKS):
-            with self._lock:
-                if not ended.is_set():
-                    self._draw()
-
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
+        """Replace the line."""
         # The terminal or the notebook may be gone, which is no reason to end the run.
         with suppress(Exception):
-            self._output.write(text)
+            self._output.write(f"{_ERASE}{text}")
             self._output.flush()
 
+    @contextmanager
+    def shown(self) -> Iterator[Progress]:
+        """Draw the line during the block, and let that of documents stay."""
+        if self._output is None:
+            yield self
+            return
+        ended = threading.Event()
 
-_line = _Line()
-_hidden = threading.Event()
+        def draw() -> None:
+            while not ended.is_set():
+                with _lock:
+                    if _shown[-1:] == [self]:
+                        self.write(self.text()[: shutil.get_terminal_size().columns - 1])
+                ended.wait(SECONDS_BETWEEN_LOOKS)
+
+        _shown.append(self)
+        thread = threading.Thread(target=draw, name="icecdc-line", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            with _lock:
+                _shown.remove(self)
+                self.write(f"{self.text()}\n" if self.total else "")
+            thread.join(1.0)
+            with suppress(Exception):
+                self._output.close()
 
 
 @contextmanager
 def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
     """Count documents: shown in a notebook and on a terminal, not in a log file, nor if there is nothing to do."""
-    with _shown(description, person_output() if total else None, total, done) as bar:
+    with Progress(description, total, done, person_output() if total else None).shown() as bar:
         yield bar
 
 
@@ -156,7 +120,7 @@ def activity(description: str | Callable[[], str]) -> Iterator[None]:
     output, text = _terminal(), ""
     with suppress(Exception):  # whatever it reads, it is only to be seen
         text = "" if output is None else description if isinstance(description, str) else description()
-    with _shown(text, output):
+    with Progress(text, output=output).shown():
         yield
 
 
@@ -172,20 +136,10 @@ def hidden() -> Iterator[None]:
 
 def print_line(text: str, stream: Any = None) -> None:
     """Print a line in one write, because other threads print too, and not into the middle of what is shown."""
-    _line.erase()
-    print(f"{text}\n", end="", flush=True, file=stream)
-
-
-@contextmanager
-def _shown(description: str, output: Any, total: int = 0, done: int = 0) -> Iterator[Progress]:
-    each = Progress(description, total, done, is_shown=output is not None)
-    if output is not None:
-        _line.add(each, output)
-    try:
-        yield each
-    finally:
-        if output is not None:
-            _line.remove(each)
+    with _lock:
+        if _shown:
+            _shown[-1].write("")
+        print(f"{text}\n", end="", flush=True, file=stream)
 
 
 class _NotebookLine:
@@ -200,19 +154,17 @@ class _NotebookLine:
         self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def write(self, text: str) -> None:
-        if line := text.strip():
+        if line := text.removeprefix(_ERASE).strip():
             self._handle.update({"text/plain": line}, raw=True)
-
-    def flush(self) -> None:
-        """Do nothing: a line is shown at once."""
 
 
 def _terminal() -> Any:
     """The terminal that a person sees; None if there is none, or something else is to be seen there."""
     if _hidden.is_set() or _kernel() is not None:
         return None
-    with suppress(Exception):  # without a standard error, or a closed one
-        return sys.stderr if sys.stderr.isatty() else None
+    with suppress(Exception):  # no standard error, a closed one, or one that is no terminal
+        # By its name: while Spark starts, the standard error is a file, see `jvm_output_to_file`.
+        return open(os.ttyname(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace")
     return None
 
 

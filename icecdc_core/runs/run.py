@@ -63,7 +63,7 @@ class Run(JobRun["SyncConfig"]):
         self._opened.close()
 
     @contextmanager
-    def stage(self, name: str, doing: str | Callable[[], str] = "") -> Iterator[None]:
+    def stage(self, name: str, doing: Callable[[], str] | None = None) -> Iterator[None]:
         """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
         tables = self._source.tables if self._source else ()
         with super().stage(name, doing), typed_errors(self.config, name), spark_errors(self.config, *tables):

@@ -67,7 +67,7 @@ def run_on_terminal(*arguments):
         parts.append((time.monotonic() - begin, text))
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    shown = "".join(text for _, text in parts)
+    shown = "".join(text for _, text in parts).replace("\x1b[K", "")
     stays = [line.rpartition("\r")[2].strip() for line in shown.replace("\r\n", "\n").split("\n")]
     return os.waitstatus_to_exitcode(status), parts, shown, [line for line in stays if line]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,10 +17,14 @@ CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg
 TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write')"""
 
 
+def _screen():
+    return SimpleNamespace(write=sys.stdout.write, flush=sys.stdout.flush)
+
+
 @pytest.fixture
 def shown(monkeypatch):
     """Bars are shown, as in a notebook."""
-    monkeypatch.setattr(module, "person_output", lambda: sys.stdout)
+    monkeypatch.setattr(module, "person_output", _screen)
     monkeypatch.setattr(module, "SECONDS_BETWEEN_LOOKS", 0.05)
 
 
@@ -64,6 +69,6 @@ def it_starts_no_spark_job_of_its_own_and_ends_with_the_rows_that_the_filter_kee
     assert count_operations(client, physical) == report.upserts == 30
     client.close()
     silent = _jobs(spark, "silent", lambda: export_table(spark, config))
-    monkeypatch.setattr(module, "person_output", lambda: sys.stdout)
+    monkeypatch.setattr(module, "person_output", _screen)
     assert _jobs(spark, "shown", lambda: export_table(spark, config)) == silent > 0
     assert "30 of 30 documents" in _last_line(capsys)
