@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from icecdc_core.jobs.sync import sync_changes
     from icecdc_core.jobs.validate import validate_table
     from icecdc_core.reporting.reports import RunReport, ValidationReport
-    from icecdc_core.session import get_spark
+    from icecdc_core.session.spark import get_spark
 
 __all__ = [
     "RunReport",
@@ -34,7 +34,7 @@ _MODULES = {
     "SyncConfig": "config",
     "ValidationReport": "reporting.reports",
     "export_table": "jobs.export",
-    "get_spark": "session",
+    "get_spark": "session.spark",
     "replay_dead_letters": "jobs.replay",
     "status": "jobs.status",
     "sync_changes": "jobs.sync",

@@ -17,13 +17,14 @@ import traceback
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError, IcecdcError
-from icecdc_core.reporting.exit_states import EXIT_STATES, failure_of, failure_report, state_of
+from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, state_of
 from icecdc_core.reporting.progress import activity, hidden, print_line
 from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_page, write_report
 from icecdc_core.secrets import mask_secrets
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         if request.verbose or (facts["failed"] and state_of(error) == "failed"):
             sys.stderr.write(mask_secrets(traceback.format_exc()))
         seconds = round(time.monotonic() - begin, 3)
-        report = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
+        report = failure_report(error, {**facts, "seconds": seconds})
         for path in filter(None, facts.get("report_paths", ())):
             with suppress(ConfigError):  # the report of an older run must not stay, nor hide why this one failed
                 write_report(report, path)
@@ -90,8 +91,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     if facts.get("failed") and (log := keep_jvm_output()):
         print_line(f"Spark's log: {log}", sys.stderr)
     if not as_json and sys.stderr and sys.stderr.isatty():
-        start = f", {facts['spark_seconds']:.1f} s of them to start Spark" if "spark_seconds" in facts else ""
-        print_line(f"{time.monotonic() - begin:.1f} s in all{start}", sys.stderr)
+        print_line(f"{time.monotonic() - begin:.1f} s in all", sys.stderr)
     return EXIT_STATES[state].code
 
 
@@ -125,7 +125,8 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     def write(report: ManyReport) -> None:
         """Write the summary of the indexes that name a path to it."""
         for path in facts["report_paths"]:
-            write_report(report.of([name for name in configs if configs[name].report_path == path]), path)
+            of_path = {name: each for name, each in report.indexes.items() if configs[name].report_path == path}
+            write_report(replace(report, indexes=of_path), path)
 
     def on_poll(so_far: ManyReport) -> None:
         with suppress(ConfigError):  # the last one says why
@@ -166,12 +167,12 @@ def _status(config: Any, index: str = "") -> Report:
 
 
 def _session(configs: Sequence[ParameterModel], request: Request, facts: dict[str, Any]) -> SparkSession:
-    from icecdc_core import session  # no help needs Spark
+    from icecdc_core.session.spark import get_spark  # no help needs Spark
 
-    begin, facts["stage"] = time.monotonic(), "session"
+    facts["stage"] = "session"
     with activity("starting Spark"):
-        spark = session.get_spark(*configs, verbose=request.verbose)
-    facts |= {"spark_seconds": time.monotonic() - begin, "stage": "run"}
+        spark = get_spark(*configs, verbose=request.verbose)
+    facts["stage"] = "run"
     return spark
 
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from pydantic_core import PydanticCustomError
 
-import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, problems_error
 from icecdc_core.config.values import parse_json_object
 from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
-from icecdc_core.session import get_spark
+from icecdc_core.session.spark import get_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from typing import Any
 
 from icecdc_core.errors import SecretError
@@ -84,13 +85,8 @@ def resolve(reference: str, parameter: str) -> str:
 
 def _find_dbutils() -> Any:
     """The `dbutils` of the notebook, else one for the active session; None outside of Databricks."""
-    namespaces: list[Mapping[str, Any]] = [vars(sys.modules["__main__"])]
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if shell is not None:
-        namespaces.append(shell.user_ns)
-    for namespace in namespaces:
-        if "dbutils" in namespace:
-            return namespace["dbutils"]
+    if (dbutils := vars(sys.modules["__main__"]).get("dbutils")) is not None:
+        return dbutils
     try:
         session = importlib.import_module("pyspark.sql").SparkSession.getActiveSession()
         return importlib.import_module("pyspark.dbutils").DBUtils(session)
@@ -98,20 +94,8 @@ def _find_dbutils() -> Any:
         return None
 
 
-class Properties(Mapping[str, str]):
-    """A read-only mapping of strings whose `repr` shows no secrets; `dict(properties)` has the real values."""
-
-    def __init__(self, items: Mapping[str, str] | None = None) -> None:
-        self._items = dict(items or {})
-
-    def __getitem__(self, key: str) -> str:
-        return self._items[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
+class Properties(UserDict[str, str]):
+    """A mapping of strings whose `repr` shows no secrets; `dict(properties)` has the real values."""
 
     def __repr__(self) -> str:
         return repr(redact("", self))
@@ -119,6 +103,5 @@ class Properties(Mapping[str, str]):
     def resolved(self, parameter: str) -> dict[str, str]:
         """Return the mapping with every reference replaced by its secret; raises SecretError."""
         return {
-            key: resolve(value, f"{parameter}.{key}") if is_reference(value) else value
-            for key, value in self._items.items()
+            key: resolve(value, f"{parameter}.{key}") if is_reference(value) else value for key, value in self.items()
         }

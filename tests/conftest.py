@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
-from icecdc_core.session import get_spark
+from icecdc_core.session.spark import get_spark
 from tests.fast_java import (
     INTERPRETED,
     QUICK_DAEMON,

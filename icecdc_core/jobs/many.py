@@ -17,7 +17,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
-from icecdc_core.reporting.exit_states import failure_of, failure_report, state_of
+from icecdc_core.reporting.exit_states import failure_report, state_of
 from icecdc_core.reporting.reports import ManyReport, Report, RunReport
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import register_catalog
@@ -87,7 +87,7 @@ def run_many(
                 return
             reported.append(error)
             facts = {"job": command, **config.subject, "seconds": round(time.monotonic() - started, 3)}
-            failure = failure_of(error) or failure_report(error, facts)
+            failure = failure_report(error, facts)
             is_unexpected = state_of(error) == "failed"
             trace = mask_secrets("".join(traceback.format_exception(error))) if is_unexpected else ""
             on_failure(name, failure, trace)

@@ -24,7 +24,7 @@ import psutil
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
 from icecdc_core.local import watchdog
-from icecdc_core.session.processes import started_at
+from icecdc_core.session.processes import is_running, started_at
 
 _ATTEMPTS = 4
 _KILL_SECONDS = 5.0
@@ -64,14 +64,6 @@ class ServerState:
     version: str
     log: str
     data_folder: str
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process is still the one that was started: process ids are used again, start times are not."""
-        try:
-            return started_at(self.pid) == self.started
-        except psutil.Error:
-            return False
 
 
 @contextmanager
@@ -222,7 +214,7 @@ class Background:
             state = ServerState(**json.loads(self._file().read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
-        return state if state.alive else None
+        return state if is_running(state.pid, state.started) else None
 
     def start(self, service: Callable[[], Service], seconds: float) -> ServerState:
         """Return the server that runs in the background; else start one and record it."""

@@ -63,27 +63,27 @@ def utc_now() -> str:
 
 
 LONGEST_MESSAGE = 20_000
-_INTERRUPTED = "The run was interrupted"
-_AFTER_AN_INTERRUPT = "run it again; the next run finishes or repeats what this one began"
 REPORT = "icecdc_report"
 """The attribute of an error that holds the report of the run that it ended."""
 
 
 def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the report of a failed run, as a scheduler reads it."""
+    """Return the report of a failed run, as a scheduler reads it; the error may have it already."""
+    if known := getattr(error, REPORT, None):
+        return dict(known)
     state, now = state_of(error), datetime.now(UTC)
     lag = facts.get("lag_seconds") if facts.get("lag_snapshots") else None
     if lag is not None:  # it was read when the run began
         lag += (facts.get("seconds") or 0) - facts.get("lag_read_at", 0)
-    known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
+    about = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
     text = shorten(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
     remedy = getattr(error, "remedy", "")
     if isinstance(error, KeyboardInterrupt):
-        text, remedy = _INTERRUPTED, _AFTER_AN_INTERRUPT
+        text, remedy = "The run was interrupted", "run it again; the next run finishes what this one began"
     # Each of several problems names its own remedy, and an error raised on an executor arrives as text.
     remedies = re.findall(r"Remedy: (.*?)\.?$", text, re.MULTILINE)
     return {
-        **known,
+        **about,
         "state": state,
         "exit_code": EXIT_STATES[state].code,
         "error": type(error).__name__,
@@ -92,12 +92,6 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
         "ended_at": now.isoformat(timespec="seconds"),
         "behind_since": (now - timedelta(seconds=lag)).isoformat(timespec="seconds") if lag else "",
     }
-
-
-def failure_of(error: BaseException) -> dict[str, Any] | None:
-    """Return the report of the run that this error ended; None if no run had begun."""
-    report: dict[str, Any] | None = getattr(error, REPORT, None)
-    return report
 
 
 def reason_without_values(error: BaseException) -> str:

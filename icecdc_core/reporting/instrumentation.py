@@ -19,7 +19,7 @@ from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_r
 from icecdc_core.reporting.lineage import send_lineage
 from icecdc_core.reporting.metrics import RunMetrics, push_metrics, write_metrics
 from icecdc_core.reporting.progress import activity
-from icecdc_core.reporting.reports import Report, RunReport, check_report_path, make_folder, write_report
+from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, trace_of_run
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
@@ -75,8 +75,6 @@ class JobRun(Generic[C]):
         event("run started")
         try:
             check_report_path(self.config.report_path)
-            if self.config.metrics_folder:
-                make_folder(self.config.metrics_folder, "metrics_folder")
             self.spark = self._resources.enter_context(job_session(self.spark))
             require_catalog(self.spark, self.config)
             self._open()
@@ -117,13 +115,14 @@ class JobRun(Generic[C]):
     def finish(self, report: R) -> R:
         """Set the report of a run that did its work, and return it."""
         if isinstance(report, RunReport):
-            known = {name: self._facts[name] for name in ("lag_snapshots", "lag_seconds") if name in self._facts}
-            report = replace(report, **known)
-            if report.lag_snapshots and "lag_read_at" in self._facts and not report.dry_run:
+            lag = ("lag_snapshots", "lag_seconds")
+            known: dict[str, Any] = {name: self._facts[name] for name in lag if name in self._facts}
+            if known.get("lag_snapshots") and "lag_read_at" in self._facts and not report.dry_run:
                 waited = self.seconds - self._facts["lag_read_at"]
-                report = replace(report, worst_lag_seconds=round((report.lag_seconds or 0.0) + waited, 3))
+                known["worst_lag_seconds"] = round((known["lag_seconds"] or 0.0) + waited, 3)
             if self.opened_source is not None and report.snapshots and "export" not in report.strategy:
-                report = replace(report, rows_rewritten=_rows_rewritten(self.opened_source.metadata, report))
+                known["rows_rewritten"] = _rows_rewritten(self.opened_source.metadata, report)
+            report = replace(report, **known)
         self._finished = report
         return report
 

@@ -105,6 +105,7 @@ def _samples(facts: Mapping[str, Any], now: float) -> Samples:
 
 def write_metrics(metrics: RunMetrics, folder: str) -> None:
     """Replace the file of this job and index in one step; metrics that this run lacks keep their last value."""
+    Path(folder).expanduser().mkdir(parents=True, exist_ok=True)
     target = Path(folder).expanduser() / f"icecdc-{metrics.labels['index']}-{metrics.labels['job']}.prom"
     # The collector must neither see half a file nor take the draft for a second file of metrics.
     draft = target.with_name(f"icecdc-{uuid.uuid4().hex}.tmp")

@@ -6,7 +6,6 @@ In: counts, times and ids of a run. Out: a report as a card, a page or JSON, als
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from icecdc_core.errors import unwritable_error
-from icecdc_core.opensearch.counts import COUNTERS, Counts
+from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.card import (
     BEHIND,
     FAILED,
@@ -168,11 +167,6 @@ class RunReport(Report):
     worst_lag_seconds: float | None = None
     rows_rewritten: int | None = None
 
-    @property
-    def counts(self) -> Counts:
-        """The counters, which add up over batches and runs."""
-        return Counts(**{name: getattr(self, name) for name in COUNTERS})
-
     def then(self, later: RunReport) -> RunReport:
         """Add a later batch of the same run: counts are added up, the rest is the later report's."""
         return replace(
@@ -182,7 +176,7 @@ class RunReport(Report):
             notes=[*self.notes, *later.notes],
             rejected_samples=[*self.rejected_samples, *later.rejected_samples],
             rows_rewritten=(self.rows_rewritten or 0) + (later.rows_rewritten or 0),
-            **asdict(self.counts + later.counts),
+            **{name: getattr(self, name) + getattr(later, name) for name in COUNTERS},
         )
 
     def card(self) -> Card:
@@ -327,17 +321,6 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
         raise unwritable_error(subject, path, error) from error
 
 
-def make_folder(path: str, parameter: str) -> None:
-    """Create a folder unless it exists, and check that it can be written, before there is something to write."""
-    try:
-        folder = Path(path).expanduser()
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError("no permission")
-    except OSError as error:
-        raise unwritable_error(parameter, path, error) from error
-
-
 WORST_FIRST = (
     *("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry", "locked", "ok"),
 )
@@ -382,10 +365,6 @@ class ManyReport(Report):
         counts = Counter(self.states.values())
         what = ", ".join(f"{count} {state}" for state, count in counts.items())
         return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
-
-    def of(self, names: list[str]) -> ManyReport:
-        """The report of some of the indexes."""
-        return replace(self, indexes={name: self.indexes[name] for name in names})
 
     def text(self) -> str:
         """The report as a table of plain text, an index a row; then the problems that a check found."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# First, because it refuses a pyspark that is missing or too old.
+from icecdc_core.session.compat import NO_JVM, require_kafka, require_supported, unsupported_error  # isort: split
+
 import atexit
 import os
 import re
@@ -24,7 +27,6 @@ from pyspark.sql.utils import is_remote
 
 from icecdc_core.errors import DependencyError
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
-from icecdc_core.session.compat import NO_JVM, require_kafka, require_supported, unsupported_error
 from icecdc_core.session.jars import (
     avro_package,
     iceberg_packages,

@@ -57,11 +57,6 @@ class DescribeResolve:
         with pytest.raises(SecretError, match=r"KeyError.*secret:scope/other"):
             resolve("secret:scope/other", "p")
 
-    def it_finds_dbutils_of_a_notebook(self, monkeypatch, dbutils):
-        shell = SimpleNamespace(user_ns={"dbutils": dbutils})
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-        assert resolve("secret:scope/key", "p") == "hunter2"
-
 
 def it_hides_secrets_in_the_text_of_properties():
     properties = Properties({"type": "rest", "token": "hunter2", "credential": "env:C"})

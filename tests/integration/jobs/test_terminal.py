@@ -84,7 +84,7 @@ class DescribeATerminal:
         # What it did is gone in the end; the count, the poll, the report and the time stay.
         assert [bool(re.search("reading|comparing|starting", line)) for line in stays[:-1]] == [False] * len(stays[:-1])
         assert any(re.fullmatch(r"Syncing .*100%, 41 of 41 documents .*left\]", line) for line in stays), stays
-        assert re.fullmatch(r"[\d.]+ s in all, [\d.]+ s of them to start Spark", stays[-1])
+        assert re.fullmatch(r"[\d.]+ s in all", stays[-1])
 
 
 class DescribeAStatusWithoutSpark:

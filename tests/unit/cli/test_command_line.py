@@ -7,7 +7,6 @@ import json
 import pytest
 
 import icecdc_core.__main__ as command_line
-from icecdc_core import session
 from icecdc_core.cli import COMMANDS, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
@@ -44,7 +43,7 @@ def broken(monkeypatch):
         def get_spark(*configs, verbose):
             raise error
 
-        monkeypatch.setattr(session, "get_spark", get_spark)
+        monkeypatch.setattr("icecdc_core.session.spark.get_spark", get_spark)
 
     return _broken
 

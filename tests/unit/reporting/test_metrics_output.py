@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics, write_metrics
-from icecdc_core.reporting.reports import make_folder
 from tests.metric_samples import samples, text_of
 from tests.monitoring_receivers import receiver
 
@@ -18,23 +16,14 @@ LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
 
 class DescribeTheFile:
     def it_is_replaced_and_keeps_metrics_that_the_last_run_lacks(self, tmp_path):
-        write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path))
-        write_metrics(RunMetrics({**FACTS, "state": "retry"}, 200.0), str(tmp_path))
-        write_metrics(RunMetrics({**LABELS, "lag_achieved": 2.5}), str(tmp_path))
-        found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
+        folder = tmp_path / "new"
+        write_metrics(RunMetrics(FACTS, 100.0), str(folder))
+        write_metrics(RunMetrics({**FACTS, "state": "retry"}, 200.0), str(folder))
+        write_metrics(RunMetrics({**LABELS, "lag_achieved": 2.5}), str(folder))
+        found = samples((folder / "icecdc-t-sync.prom").read_text())
         times = found["icecdc_success_timestamp_seconds", ""], found["icecdc_run_timestamp_seconds", ""]
-        assert (times, [path.name for path in tmp_path.iterdir()]) == ((100, 200), ["icecdc-t-sync.prom"])
+        assert (times, [path.name for path in folder.iterdir()]) == ((100, 200), ["icecdc-t-sync.prom"])
         assert (found["icecdc_run_seconds", ""], found["icecdc_lag_achieved_seconds", ""]) == (2.5, 2.5)
-
-    def it_is_refused_before_a_run_if_its_folder_cannot_be(self, tmp_path):
-        (tmp_path / "file").write_text("")
-        with pytest.raises(ConfigError, match="metrics_folder"):
-            make_folder(str(tmp_path / "file"), "metrics_folder")
-
-    def it_is_refused_before_a_run_if_its_folder_cannot_be_written(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write to any
-        with pytest.raises(ConfigError, match=r"no permission.*metrics_folder"):
-            make_folder(str(tmp_path), "metrics_folder")
 
 
 @pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])

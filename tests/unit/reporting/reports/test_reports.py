@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.counts import COUNTERS, Counts
+from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.reports import RunReport, ValidationReport, write_report
 
 SYNC = RunReport("sync", "lake.demo.flights", "flights", 3051729675574597004, 8924558786060583479, seconds=12.34)
@@ -19,9 +19,10 @@ DIFFERENT = ValidationReport(False, 10, 9, **IDS, table="lake.demo.flights", ind
 
 
 class DescribeReports:
-    def it_has_every_counter(self):
+    def it_adds_up_every_counter(self):
         ones = {name: at for at, name in enumerate(COUNTERS, 1)}
-        assert replace(SYNC, **ones).counts == Counts(**ones)
+        both = replace(SYNC, **ones).then(replace(SYNC, **ones))
+        assert {name: getattr(both, name) for name in COUNTERS} == {name: 2 * at for name, at in ones.items()}
 
     def it_gives_every_field_in_one_line_of_json(self):
         text = SYNC.to_json()
