@@ -1,13 +1,4 @@
-"""Run a job from the command line or a scheduler.
-
-Example: icecdc sync --table lake.shop.orders --opensearch-url https://search:9200
-
-Every parameter is an option: --name value. Lists and mappings are text: --columns "id,name",
---catalog-properties '{"type":"rest","uri":"https://catalog:8181"}'. The exit code follows from the state in the report.
-
-`icecdc` prints a table, with --json the report as one JSON object on the last line of the standard output.
-`python -m icecdc_core` always prints that object, also when the run fails.
-"""
+"""Run a job from the command line: `icecdc` prints a table, `python -m icecdc_core` the report as JSON."""
 
 from __future__ import annotations
 

@@ -174,16 +174,16 @@ class _Parser(argparse.ArgumentParser):
         raise _error(f"{text.removeprefix('argument ')}. Remedy: write --name VALUE or --name=VALUE, see --help.")
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def _parser(job: str) -> argparse.ArgumentParser:
     """The options of a command; those that matter come last, where a terminal shows them."""
-    command = COMMANDS[name]
-    example = f"example: icecdc {name} {command.example}"
+    command = COMMANDS[job]
+    example = f"example: icecdc {job} {command.example}"
     takes_file = issubclass(command.kind, SyncConfig)
     if takes_file:
-        example += f"\n         icecdc {name} --file indexes.yml --only orders,films"
+        example += f"\n         icecdc {job} --file indexes.yml --only orders,films"
     states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())
     parser = _Parser(
-        usage=f"icecdc {name} [--name value ...]",
+        usage=f"icecdc {job} [--name value ...]",
         description=f"{command.help[0].upper()}{command.help[1:]}.\n\nexit codes:\n{states}",
         epilog=f"A boolean needs no value: --dry-run.\n\n{example}",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=80),
@@ -191,28 +191,22 @@ def _parser(name: str) -> argparse.ArgumentParser:
         argument_default=argparse.SUPPRESS,
     )
     names = sorted(command.kind.model_fields, key=lambda each: each in ParameterModel.model_fields)
-    others = [each for each in names if each not in command.main]
-    groups = {title: parser.add_argument_group(title) for title in ("more options", "output", "main options")}
-    for title, parameters in (("more options", others), ("main options", command.main)):
-        for parameter in parameters:
-            described = command.kind.model_fields[parameter]
-            text = f"{described.description}{' Required.' if described.is_required() else ''}".replace("%", "%%")
-            flag: dict[str, Any] = {"nargs": "?", "const": "true"} if described.annotation is bool else {}
-            option = f"--{parameter.replace('_', '-')}"
-            groups[title].add_argument(option, metavar="VALUE", help=text, **flag)
-    group = groups["main options"]
+    for name in [*(each for each in names if each not in command.main), *command.main]:
+        described = command.kind.model_fields[name]
+        text = f"{described.description}{' Required.' if described.is_required() else ''}".replace("%", "%%")
+        flag: dict[str, Any] = {"nargs": "?", "const": "true"} if described.annotation is bool else {}
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text, **flag)
     if takes_file:
-        group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file, such as indexes.yml.")
+        parser.add_argument("--file", metavar="FILE", help="Work on all indexes of a file, such as indexes.yml.")
         only = "Work on these of its indexes, such as orders,films."
-        group.add_argument("--only", metavar="NAMES", type=lambda text: [*map(str.strip, text.split(","))], help=only)
-        group.add_argument("--parallel", type=int, metavar="N", help="Indexes at a time (1 to 64). Default: 2.")
-    if name == "status":
+        parser.add_argument("--only", metavar="NAMES", type=lambda text: [*map(str.strip, text.split(","))], help=only)
+        parser.add_argument("--parallel", type=int, metavar="N", help="Indexes at a time (1 to 64). Default: 2.")
+    if command.kind is StatusConfig:
         tables = "Start Spark and read the tables too, for the lag and waiting dead letters."
-        group.add_argument("--tables", action="store_true", help=tables)
-    group = groups["output"]
-    group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
-    group.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")
-    group.add_argument("--verbose", action="store_true", help="Show Spark's output, and where an error came from.")
+        parser.add_argument("--tables", action="store_true", help=tables)
+    parser.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
+    parser.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")
+    parser.add_argument("--verbose", action="store_true", help="Show Spark's output, and where an error came from.")
     return parser
 
 

@@ -48,7 +48,8 @@ class Keys(NamedTuple):
 def with_keys(frame: DataFrame, fields: Sequence[StructField]) -> tuple[DataFrame, dict[str, Keys]]:
     """Give each column keys that are equal exactly if two of its values are the same."""
     rows, names = with_canonical_columns(frame, fields)
-    return rows, {field.name: _keys(field.dataType, names[field.name]) for field in fields}
+    of_zero = {each.name: is_negative_zero(F.col(names[each.name])) for each in fields if is_floating(each.dataType)}
+    return rows, {name: Keys(key, of_zero.get(name)) for name, key in names.items()}
 
 
 def with_canonical_columns(
@@ -85,10 +86,6 @@ def is_floating(data_type: DataType) -> bool:
 def is_negative_zero(value: Column) -> Column:
     """Whether a floating-point value is -0.0, which Spark takes for 0.0."""
     return (value == 0.0) & (value.cast("string") == "-0.0")
-
-
-def _keys(data_type: DataType, name: str) -> Keys:
-    return Keys(name, is_negative_zero(F.col(name)) if is_floating(data_type) else None)
 
 
 def _is_comparable(data_type: DataType) -> bool:

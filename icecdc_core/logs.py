@@ -1,8 +1,4 @@
-"""Structured logs: one JSON object a line, with the run, table, batch and stage of the event.
-
-Events also go to the logger `icecdc` of the standard library, with the fields in `record.fields`, for handlers of the
-application. Without `log_path` and without such a handler nothing is written.
-"""
+"""Structured logs: one JSON object a line; the logger `icecdc` has the same events, with `fields` in each record."""
 
 from __future__ import annotations
 

@@ -91,14 +91,7 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
 def list_indexes(namespace: Mapping[str, Any]) -> None:
     """With `list_only`, give the names of all indexes in `index_file` to a Databricks job, and end the notebook.
 
-    They are the task value `indexes`, for the tasks that run for each of them. Their parameters are checked, but no
-    table is read. Without `list_only` or Databricks nothing is done.
-
-    Args:
-        namespace: The notebook's `globals()`.
-
-    Raises:
-        ConfigError: A parameter of the file or of an index is wrong; all problems are reported together.
+    They are the task value `indexes`. Their parameters are checked, but no table is read.
     """
     given, problems = _given(namespace, SyncConfig)
     dbutils, list_only = namespace.get("dbutils"), str(given.pop(LIST_ONLY, "")).lower() == "true"
@@ -149,24 +142,14 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
 
 
 def _near(name: str, known: Collection[str]) -> str:
-    """Return the parameter that a name is probably a misspelling of; "" if there is none.
-
-    Jobs pass their own names to every notebook, such as `warehouse_id`, so the names must be very similar.
-    """
+    """The parameter that a name is a slip of; jobs pass names of their own to all notebooks, such as `warehouse_id`."""
     plain = name.lower().replace("-", "_")
     swapped = [each for each in known if sorted(each) == sorted(plain)]
     return next(iter(swapped or difflib.get_close_matches(plain, known, 1, 0.86)), "")
 
 
 def open_services(config: SyncConfig) -> SyncConfig:
-    """Start an embedded OpenSearch if no server is given or running.
-
-    A given `opensearch_url` is used as it is. Otherwise the server at the default URL is used; without one, an embedded
-    server starts and stays running for the next notebook.
-
-    Returns:
-        The configuration with the server's address.
-    """
+    """Start an embedded OpenSearch, which stays for the next notebook, unless a server is given or runs already."""
     if "opensearch_url" in config.model_fields_set:
         return config
     from icecdc_core.local import start_opensearch
@@ -192,16 +175,7 @@ def finish(
     config: ParameterModel,
     namespace: Mapping[str, Any],
 ) -> None:
-    """End the notebook: print the report as one JSON object, write it to `report_path`, return it to the job.
-
-    Args:
-        report: The report.
-        config: The parameters; `report_path` and `fail_on_difference` are used here.
-        namespace: The notebook's `globals()`.
-
-    Raises:
-        IndexDiffersError: A validation found a difference and `fail_on_difference` is set.
-    """
+    """End the notebook: print the report as one JSON object, write it to `report_path`, return it to the job."""
     text = report_json(report)
     if config.report_path:
         write_report(report, config.report_path)

@@ -132,20 +132,13 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
 
 
 def _unpacked(jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
-    """The jars, with those inside the k-NN plugin if this version has it, and the classes of the plugins.
-
-    The plugin's native libraries are not published as a jar, so vectors need `engine: lucene`.
-    """
-    libraries, plugins = [], [_PLUGIN.stem]
-    for jar in jars:
-        if jar.suffix != ".zip":
-            libraries.append(jar)
-            continue
-        with zipfile.ZipFile(jar) as archive:
-            libraries += [
-                Path(archive.extract(name, folder / "lib")) for name in archive.namelist() if name.endswith(".jar")
-            ]
-        plugins.append(_KNN_PLUGIN)
+    """The jars, with those inside the k-NN plugin if this version has it, and the classes of the plugins."""
+    libraries, plugins = [jar for jar in jars if jar.suffix != ".zip"], [_PLUGIN.stem]
+    for plugin in [jar for jar in jars if jar.suffix == ".zip"]:
+        with zipfile.ZipFile(plugin) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".jar")]
+            libraries += [Path(archive.extract(name, folder / "lib")) for name in names]
+        plugins.append(_KNN_PLUGIN)  # without its native libraries: vectors need `engine: lucene`
     return libraries, plugins
 
 
@@ -169,10 +162,8 @@ def _compiled_plugin(java: JavaHome, jars: list[Path], folder: Path) -> Path:
 def _spark_jar(name: str) -> Path:
     """Return a jar of the Spark installation, by its name without the version."""
     spec = importlib.util.find_spec("pyspark")
-    homes = [os.environ.get("SPARK_HOME", ""), str(Path(spec.origin).parent) if spec and spec.origin else ""]
-    for home in filter(None, homes):
-        for jar in Path(home, "jars").glob(f"{name}-[0-9]*.jar"):
-            return jar
+    for jar in Path(spec.origin).parent.glob(f"jars/{name}-[0-9]*.jar") if spec and spec.origin else ():
+        return jar
     raise DependencyError(
         f"The embedded services need the jar of '{name}' that comes with Spark, and it was not found",
         remedy="pip install 'icecdc[local]'",

@@ -1,8 +1,6 @@
-"""Run a server as a child process that cannot outlive the process that started it. This is a script.
+"""A script that runs a server until the process that started it ends: `python watchdog.py PID FOLDER COMMAND...`.
 
-Usage: `python watchdog.py PID FOLDER COMMAND...`. The server runs until this process gets a SIGTERM. If the starting
-process, whose id is PID, dies, FOLDER with its data is removed too. If the server ends by itself, this process ends
-with its exit code.
+If the starting process, whose id is PID, dies without a SIGTERM to this one, FOLDER with its data is removed too.
 """
 
 from __future__ import annotations

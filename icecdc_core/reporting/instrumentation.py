@@ -41,11 +41,7 @@ R = TypeVar("R", bound=Report)
 
 
 class JobRun(Generic[C]):
-    """One run of a job, to be used in a ``with``.
-
-    Inside, every log line carries the run's id. At the end the run leaves its metrics, and, if it failed, a report of
-    the failure at ``report_path``.
-    """
+    """One run of a job, for a ``with``; it leaves its metrics and, if it failed, a report at ``report_path``."""
 
     opened_source: Source | None = None
     """The table that the run reads."""
@@ -148,11 +144,9 @@ class JobRun(Generic[C]):
 
     @contextmanager
     def batch(self, number: int) -> Iterator[dict[str, Any]]:
-        """Trace a batch of an ingest, in a thread of Spark; yields a mapping for what it wrote.
-
-        In a run without a natural end it is a trace of its own.
-        """
+        """Trace a batch of an ingest, in a thread of Spark; yields a mapping for what it wrote."""
         attributes = {"icecdc.batch": number, "icecdc.run_id": self.run_id}
+        # In a run without a natural end it is a trace of its own.
         with span("batch", attributes, None if self.is_endless else self._trace) as facts:
             yield facts
 
@@ -184,11 +178,8 @@ def _rows_rewritten(metadata: TableMetadata, report: RunReport) -> int | None:
 
 
 def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
-    """Write, push and send the metrics; a problem here is logged and does not change how the run ended.
-
-    A dry run leaves none: it would count as a success, although nothing was written.
-    """
-    if getattr(config, "dry_run", False):
+    """Write, push and send the metrics; a problem here is logged and does not change how the run ended."""
+    if getattr(config, "dry_run", False):  # it would count as a success, although nothing was written
         return
     for send, target in ((write_metrics, config.metrics_folder), (push_metrics, config.metrics_url)):
         try:

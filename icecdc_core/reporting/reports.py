@@ -1,7 +1,4 @@
-"""Reports: what a run did, as plain data.
-
-In: counts, times and ids of a run. Out: a report as a card, a page or JSON, also written to `report_path`.
-"""
+"""Reports: what a run did, as plain data, which become a card, a page or JSON."""
 
 from __future__ import annotations
 

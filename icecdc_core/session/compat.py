@@ -70,12 +70,6 @@ def unsupported_versions(spark: str, iceberg: str) -> str:
     return f"Spark {spark} with Iceberg {iceberg}" if iceberg else f"Spark {spark} without Iceberg"
 
 
-def require_pyspark(version: str) -> None:
-    """Refuse an older pyspark, with which other modules of this package cannot be imported."""
-    if int(version.partition(".")[0]) < 4:
-        raise unsupported_error(f"Spark {version}")
-
-
 def require_kafka(spark: SparkSession) -> None:
     """Refuse a session without Spark's Kafka connector."""
     if not has_class(java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader(), KAFKA_SOURCE):
@@ -127,4 +121,5 @@ def _line(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-require_pyspark(pyspark.__version__)
+if int(pyspark.__version__.partition(".")[0]) < 4:  # other modules of this package cannot be imported with it
+    raise unsupported_error(f"Spark {pyspark.__version__}")

@@ -38,10 +38,6 @@ class JavaHome:
         """The `java` command of this installation."""
         return self.path / "bin" / "java"
 
-    def lacking(self, modules: frozenset[str]) -> list[str]:
-        """The modules that it lacks; one that does not list its modules counts as complete."""
-        return sorted(modules - self.modules) if self.modules else []
-
 
 def find_spark_java() -> JavaHome:
     """Find the Java home for a local Spark session: 17 to 22."""
@@ -50,19 +46,15 @@ def find_spark_java() -> JavaHome:
 
 def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), purpose: str = "") -> JavaHome:
     """Find the first Java home whose version is in the range and that has the modules."""
-    needed = frozenset(modules)
-    found = [java for home in candidate_homes() if (java := read_java_home(home))]
-    for java in found:
-        if minimum <= java.version <= maximum and not java.lacking(needed):
+    found = []
+    for java in filter(None, map(read_java_home, candidate_homes())):
+        lacking = sorted({*modules} - java.modules) if java.modules else []  # not all list their modules
+        if minimum <= java.version <= maximum and not lacking:
             return java
-    described = [
-        f"Java {java.version} in {java.path}"
-        + (f" (without {', '.join(java.lacking(needed))})" if java.lacking(needed) else "")
-        for java in found
-    ]
+        found.append(f"Java {java.version} in {java.path}" + (f" (without {', '.join(lacking)})" if lacking else ""))
     up_to = f" to {maximum}" if maximum < 99 else " or newer"
     raise JavaNotFoundError(
-        f"No suitable Java for {purpose}: need Java {minimum}{up_to}, found {', '.join(described) or 'none'}",
+        f"No suitable Java for {purpose}: need Java {minimum}{up_to}, found {', '.join(found) or 'none'}",
         subject="JAVA_HOME",
         value=os.environ.get("JAVA_HOME", ""),
         remedy="install a full JDK 21 (apt install openjdk-21-jdk, brew install openjdk@21) and set JAVA_HOME to its "
@@ -102,11 +94,7 @@ _logs: list[Path] = []
 
 @contextmanager
 def jvm_output_to_file() -> Iterator[Path]:
-    """Let a JVM that starts in the block write its output to the file that is yielded.
-
-    If the block fails, the end of the file is shown on the standard error. The file is removed when this process ends,
-    unless an error ended it or `keep_jvm_output` was called.
-    """
+    """Let a JVM that starts in the block write its output to the file that is yielded; if it fails, show its end."""
     # The log names tables and paths, so it has a private folder: in a shared one somebody could prepare a link.
     log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
     _logs.append(log)

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError
-from icecdc_core.session.compat import require_pyspark, require_supported, unsupported_versions
+from icecdc_core.session.compat import require_supported, unsupported_versions
 from icecdc_core.session.jars import ICEBERG_RUNTIMES
 
 BLOCKED = "py4j.security.Py4JSecurityException: Method java.lang.Thread.currentThread() is not whitelisted"
@@ -67,9 +67,3 @@ def it_raises_one_typed_error_that_names_what_is_supported(session):
     assert [
         text for text in ("found a session without", *pairs, "dedicated access mode") if text not in str(caught.value)
     ] == []
-
-
-def it_refuses_an_older_pyspark_and_leaves_newer_ones_to_the_check_of_the_session():
-    with pytest.raises(DependencyError, match=r"found Spark 3\.5\.2; supported: a classic session of Spark 4\.0"):
-        require_pyspark("3.5.2")
-    require_pyspark("4.2.0.dev1")
