@@ -59,16 +59,10 @@ class RowChange:
             return INSERTED
         return DELETED if self.after is None else UPDATED
 
-    @property
-    def changed_fields(self) -> list[str]:
-        """The fields whose values differ, in the order of the document."""
-        before, after = self.before or {}, self.after or {}
-        return [name for name in {**before, **after} if before.get(name) != after.get(name)]
-
     def text(self, name: str) -> str:
         """One field: its value, or both if they differ."""
-        sides = [side for side in (self.before, self.after) if side is not None]
-        return " → ".join(dict.fromkeys(value_text(side.get(name)) for side in sides))
+        values = [side.get(name) for side in (self.before, self.after) if side is not None]
+        return " → ".join(map(value_text, values if values[0] != values[-1] else values[:1]))
 
 
 def value_text(value: Any) -> str:
@@ -131,11 +125,6 @@ class Differences(Part):
         """How many rows changed."""
         return self.inserts + self.updates + self.deletes
 
-    @property
-    def example_id(self) -> str:
-        """The id of a document that changed, an updated one if there is one; empty if none changed."""
-        return next((change.document_id for change in self.sample if change.document_id), "")
-
     def shown(self) -> Iterator[str | pd.DataFrame]:
         """Yield the counts, and the sample with both values of each changed field."""
         start = "the empty table" if self.from_snapshot_id is None else f"snapshot {self.from_snapshot_id}"
@@ -157,8 +146,9 @@ class Differences(Part):
 
 def shown_fields(sample: Sequence[RowChange]) -> list[str]:
     """The fields that a table shows: all that an update changed, then some others."""
-    every = dict.fromkeys(name for each in sample for name in {**(each.before or {}), **(each.after or {})})
-    changed = {name for each in sample if each.kind == UPDATED for name in each.changed_fields}
+    sides = [(each.before or {}, each.after or {}) for each in sample]
+    every = dict.fromkeys(name for before, after in sides for name in {**before, **after})
+    changed = {name for name in every for b, a in sides if b and a and b.get(name) != a.get(name)}
     return sorted(every, key=lambda name: name not in changed)[: max(_MOST_FIELDS, len(changed))]
 
 

@@ -72,7 +72,8 @@ class DocumentView(Part):
 
 def look_up_document(view: View, differences: Differences) -> DocumentView:
     """Look a document up in the index and in the table, and find what snapshots did to it."""
-    document_id = view.config.document_id or differences.example_id
+    changed = (each.document_id for each in differences.sample if each.document_id)
+    document_id = view.config.document_id or next(changed, "")
     if not view.source.identifier_columns:
         return DocumentView(verdict="The table has no identifier columns: an id does not say which row a document is.")
     if not document_id:

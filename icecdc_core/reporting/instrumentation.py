@@ -83,7 +83,6 @@ class JobRun(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._close()
             if error is not None:
                 self._failed(error)
             elif self._finished is not None:
@@ -100,9 +99,6 @@ class JobRun(Generic[C]):
 
     def _open(self) -> None:
         """Open what the job needs; what fails here is reported like any other failure of the run."""
-
-    def _close(self) -> None:
-        """Close what the job opened."""
 
     def note(self, **facts: Any) -> None:
         """Remember facts for the log and the metrics, however the run ends."""
@@ -132,7 +128,6 @@ class JobRun(Generic[C]):
         """Time a stage, and show on a terminal what it does; its seconds are added to earlier ones of that name."""
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
-
         with log_fields(stage=name):
             try:
                 with span(name), activity(lambda: f"{self.config.subject['index']}: {doing() if doing else name}"):
@@ -185,6 +180,6 @@ def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
         try:
             if target:
                 send(metrics, target)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             event(f"the metrics were not published: {type(error).__name__}: {error}", logging.WARNING)
     send_gauges(metrics)

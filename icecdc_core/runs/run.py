@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -50,17 +50,13 @@ class Run(JobRun["SyncConfig"]):
 
     def __init__(self, job: str, spark: SparkSession, config: SyncConfig) -> None:
         super().__init__(job, spark, config)
-        self._opened = ExitStack()
         self._source: Source | None = None
         self._needs_history = True
 
     def _open(self) -> None:
         self.client = connect(self.config)
-        self._opened.callback(self.client.close)
+        self._resources.callback(self.client.close)
         self.positions = PositionStore(self.client, self.config)
-
-    def _close(self) -> None:
-        self._opened.close()
 
     @contextmanager
     def stage(self, name: str, doing: Callable[[], str] | None = None) -> Iterator[None]:
@@ -92,7 +88,7 @@ class Run(JobRun["SyncConfig"]):
         if self._source is not None:
             self._source.release()
         source = open_indexable_source(self.spark, self.config, needs_history)
-        self._opened.callback(source.release)
+        self._resources.callback(source.release)
         self._source = source
         self.opened_source = source
         return source
@@ -133,7 +129,7 @@ class Run(JobRun["SyncConfig"]):
 
     def point_in_time(self, index: str) -> str:
         """Open a point in time of an index, see the function; it ends with the run."""
-        return self._opened.enter_context(point_in_time(self.client, index))
+        return self._resources.enter_context(point_in_time(self.client, index))
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
         return RunReport(

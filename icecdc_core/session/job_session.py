@@ -55,7 +55,7 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
         else:
             settings = _taken_over(spark)
             if spark not in _by_caller or _by_caller[spark][0] != settings:
-                _by_caller[spark] = settings, _open(spark, settings)
+                _by_caller[spark] = settings, new_job_session(spark)
             own = _by_caller[spark][1]
     except SPARK_HAS_ENDED as error:
         if not has_ended(spark):
@@ -80,20 +80,16 @@ def with_job_session(function: Callable[Concatenate[SparkSession, P], R]) -> Cal
     return within  # type: ignore[return-value]  # spark may be given by name, too
 
 
-def new_job_session(spark: SparkSession) -> SparkSession:
-    """Return another session for jobs, which nobody else uses: runs at the same time change SQL settings."""
-    return _open(spark, _taken_over(spark))
-
-
 def _taken_over(spark: SparkSession) -> dict[str, str]:
     given = spark.conf.getAll
     return {key: value for key, value in given.items() if key.startswith(_TAKEN_OVER) or not key.startswith(_SQL)}
 
 
-def _open(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
+def new_job_session(spark: SparkSession) -> SparkSession:
+    """Return another session for jobs, which nobody else uses: runs at the same time change SQL settings."""
     own = spark.newSession()
     present = own.conf.getAll
-    wanted = {**settings, **_FIXED}
+    wanted = {**_taken_over(spark), **_FIXED}
     for key in {*present, *wanted}:
         with suppress(PySparkException):  # a setting of the whole application
             if key not in wanted:

@@ -42,7 +42,7 @@ class SimulatedRun(Run):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self._resources.close()
 
     @contextmanager
     def stage(self, name: str, *_: Any) -> Iterator[None]:
