@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from icecdc_core.reporting.metrics import RunMetrics, prometheus_text
+from prometheus_client import generate_latest
+
+from icecdc_core.reporting.metrics import RunMetrics
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -17,7 +19,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 def text_of(metrics: RunMetrics) -> str:
     """The text of a run's metrics."""
-    return prometheus_text(metrics.collect())
+    return generate_latest(metrics).decode()
 
 
 def samples_of(metrics: RunMetrics) -> dict[tuple[str, str], float]:

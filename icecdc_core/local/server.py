@@ -187,18 +187,12 @@ def _start_error(service: Service, how: str, log: Path) -> ServiceStartError:
 
 
 def _folder_error(service: Service, data: Path, error: OSError) -> DiskFullError | ServiceStartError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(
-            f"No room left for the data of the embedded {service.name}",
-            subject="data_folder",
-            value=str(data),
-            remedy="free some space, or give a data_folder on another disk (the default one follows TMPDIR)",
-        )
-    return ServiceStartError(
+    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ServiceStartError
+    return kind(
         f"The folder of the embedded {service.name} cannot be used: {error}",
         subject="data_folder",
         value=str(data),
-        remedy="give a folder you may write to",
+        remedy="give a folder with room that you may write to (the default one follows TMPDIR)",
     )
 
 

@@ -113,7 +113,8 @@ def write_metrics(metrics: RunMetrics, folder: str) -> None:
     names = {family.name for family in families}
     before = target.read_text(encoding="utf-8") if target.exists() else ""
     families += [family for family in text_string_to_metric_families(before) if family.name not in names]
-    draft.write_bytes(prometheus_text(families).encode())
+    registry: Any = SimpleNamespace(collect=lambda: families)
+    draft.write_bytes(generate_latest(registry))
     draft.replace(target)
 
 
@@ -121,9 +122,3 @@ def push_metrics(metrics: RunMetrics, url: str) -> None:
     """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays."""
     group = {"index": metrics.labels["index"], "icecdc_job": metrics.labels["job"]}
     pushadd_to_gateway(url, "icecdc", metrics, grouping_key=group, timeout=_PUSH_SECONDS)
-
-
-def prometheus_text(families: Iterable[Family]) -> str:
-    """Return metrics in Prometheus' text format."""
-    registry: Any = SimpleNamespace(collect=lambda: families)
-    return generate_latest(registry).decode()
