@@ -66,6 +66,7 @@ class DescribeABegunExport:
         logged = [entry["level"] for entry in entries if "starts over" in entry["message"]]
         assert (found, logged) == ((True, True, GROUPS * ROWS), ["warning"])
 
+    @pytest.mark.long
     def it_starts_over_when_its_index_was_created_again(self, spark, config, begun, opensearch, indexed):
         entry = opensearch.indices.get(index=begun.physical_index)[begun.physical_index]
         opensearch.indices.delete(index=begun.physical_index)

@@ -113,15 +113,17 @@ class DescribeARunThatAnotherOvertakes:
 
         return run
 
-    @pytest.mark.parametrize("overtaken", ["_open_source", "lock"], indirect=True)
+    @pytest.mark.parametrize("overtaken", [pytest.param("_open_source", marks=pytest.mark.long), "lock"], indirect=True)
     def it_finds_nothing_left_to_sync(self, overtaken, names):
         report = overtaken(sync_changes, on_history_gap="reexport")
         assert (report.strategy, names()) == ("none", {"1": "v", "2": "b", "3": "c"})
 
+    @pytest.mark.long
     def it_exports_the_snapshot_that_the_index_has_already(self, overtaken, names):
         overtaken(export_table)
         assert names() == {"1": "v", "2": "b", "3": "c"}
 
+    @pytest.mark.long
     def it_replays_and_validates_at_the_position_of_the_other_run(self, overtaken):
         assert overtaken(replay_dead_letters).strategy == "none"
         assert overtaken(validate_table, validate_at="position").ok

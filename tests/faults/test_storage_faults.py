@@ -160,7 +160,7 @@ class DescribeSnapshotsThatExpireUnderARead:
         report = sync_changes(spark, exported)
         assert (report.strategy, report.to_snapshot_id != planned, equal(exported)) == ("diff", True, True)
 
-    @pytest.mark.parametrize("policy", ["fail", "reexport"])
+    @pytest.mark.parametrize("policy", [pytest.param("fail", marks=pytest.mark.long), "reexport"])
     def it_starts_an_export_over(self, spark, sql, make_config, equal, name, just_before, policy):
         config = make_config(on_history_gap=policy)
         sql(CREATE)

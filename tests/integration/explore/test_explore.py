@@ -92,6 +92,7 @@ class DescribeATableAndItsIndex:
         assert (hits.total, len(hits.hits)) == (20, 20)
         assert opensearch.search(index=config.positions_index)["hits"]["hits"] == before
 
+    @pytest.mark.long
     def it_is_compared_over_compactions_rollbacks_and_branches(self, spark, sql, make_config, name):
         create(sql)
         config = make_config()
@@ -156,6 +157,7 @@ class DescribeADocument:
         assert f">{language['position_snapshot_id']}<" in text
         assert f">{language['current_snapshot_id']}<" in text
 
+    @pytest.mark.long
     def it_may_have_an_id_that_is_a_digest_or_like_json(self, spark, sql, make_config):
         sql("CREATE TABLE {t} (id STRING, n INT) USING iceberg")
         sql("INSERT INTO {t} VALUES ('{6F9619FF}', 1), (NULL, 2), (repeat('x', 600), 3)")
@@ -238,6 +240,7 @@ class DescribeWhatIsMissing:
         assert (differences.deletes, changes_of(document)[0]) == (1, "delete")
         assert (document.agrees, hits.total) == (None, None)
 
+    @pytest.mark.long
     def it_is_said_of_a_server_that_is_away(self, spark, sql, make_config):
         create(sql)
         config = explore(make_config(opensearch_url="http://127.0.0.1:9"))
@@ -257,6 +260,7 @@ class DescribeWhatIsMissing:
         assert "never updates" in text
         assert hits.total is not None
 
+    @pytest.mark.long
     def it_is_said_of_an_empty_table(self, spark, sql, make_config):
         sql("CREATE TABLE {t} (id BIGINT NOT NULL) USING iceberg")
         line, sync, differences, document, hits, text = shown(spark, explore(make_config()))
@@ -264,6 +268,7 @@ class DescribeWhatIsMissing:
         assert "The table has no snapshot yet" in text
         assert sync.state == "ok"
 
+    @pytest.mark.long
     def it_is_said_of_history_that_expired(self, spark, sql, make_config, name):
         create(sql)
         config = make_config()

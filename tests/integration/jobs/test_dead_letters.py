@@ -73,6 +73,7 @@ class DescribeKeptLetters:
         assert (json.loads(dead_letter["document"]), dead_letter["status"]) == ({"id": 7, "value": "NaN"}, 400)
         assert "mapper_parsing_exception" in dead_letter["reason"]
 
+    @pytest.mark.long
     def it_cuts_a_reason_that_repeats_the_document(self, spark, sql, exported, dead_letters, opensearch_url, tmp_path):
         def longer(path, body, answer):
             for item in answer.get("items", []):

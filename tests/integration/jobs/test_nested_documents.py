@@ -19,22 +19,30 @@ KINDS = (
     "'format-version' = '1'",
     "'format-version' = '3'",
 )
-CHANGES = {
-    "a row of a nested table (pgsync 371)": "UPDATE {country} SET name = 'Espana' WHERE country_id = 100",
-    "a row three levels below": "UPDATE {continent} SET name = 'The old world' WHERE code = 'EU'",
-    "a link of the root": "UPDATE {film} SET language_id = 2 WHERE film_id = 1",
-    "a link in the middle (pgsync 115)": "UPDATE {actor} SET country_id = 101 WHERE actor_id = 10",
-    "a row of the table between": "UPDATE {film_actor} SET film_id = 3 WHERE actor_id = 11",
-    "a nested row that goes": "DELETE FROM {language} WHERE language_id = 2",
-    "one of two children that goes (Data Prepper 6759)": "DELETE FROM {film_actor} WHERE film_id = 1 AND actor_id = 11",
-    "a row between that comes (pgsync 613)": "INSERT INTO {film_actor} VALUES (1, 11)",
-    "a nested row that comes later (pgsync 493, 569)": "INSERT INTO {language} VALUES (9, 'Welsh', 'x')",
-    "a filter of a nested table": "UPDATE {actor} SET name = 'hidden' WHERE actor_id = 12",
-    "a filter of the root": "UPDATE {film} SET shelf = 'gone' WHERE film_id = 2",
-    "a root that goes": "DELETE FROM {film} WHERE film_id = 4",
-    "a new root": "INSERT INTO {film} VALUES (5, 'Eraserhead', 1, 1, 'a')",
-    "the key of a root": "UPDATE {film} SET film_id = 6 WHERE film_id = 5",
-}
+# What happens in the range of one sync; none of it hides what another does.
+CHANGES = (
+    {
+        "a row of a nested table (pgsync 371)": "UPDATE {country} SET name = 'Espana' WHERE country_id = 100",
+        "a link of the root": "UPDATE {film} SET language_id = 2 WHERE film_id = 1",
+        "a row of the table between": "UPDATE {film_actor} SET film_id = 3 WHERE actor_id = 12",
+        "one of two children that goes (Data Prepper 6759)": "DELETE FROM {film_actor} WHERE actor_id = 11",
+        "a new root": "INSERT INTO {film} VALUES (5, 'Eraserhead', 1, 1, 'a')",
+    },
+    {
+        "a row three levels below": "UPDATE {continent} SET name = 'The old world' WHERE code = 'EU'",
+        "a nested row that goes": "DELETE FROM {language} WHERE language_id = 2",
+        "a row between that comes (pgsync 613)": "INSERT INTO {film_actor} VALUES (1, 11)",
+        "a filter of a nested table": "UPDATE {actor} SET name = 'hidden' WHERE actor_id = 12",
+        "a filter of the root": "UPDATE {film} SET shelf = 'gone' WHERE film_id = 2",
+    },
+    {
+        "a link in the middle (pgsync 115)": "UPDATE {actor} SET country_id = 101 WHERE actor_id = 10",
+        "a nested row that comes later (pgsync 493, 569)": "INSERT INTO {language} VALUES (9, 'Welsh', 'x')",
+        "a root that goes": "DELETE FROM {film} WHERE film_id = 4",
+        "the key of a root": "UPDATE {film} SET film_id = 6 WHERE film_id = 5",
+    },
+)
+ONE_BY_ONE = tuple({what: statement} for together in CHANGES for what, statement in together.items())
 
 
 @pytest.fixture
@@ -51,20 +59,23 @@ def config(shop, make_config):
 
 
 class DescribeDocumentsOfSeveralTables:
-    def it_follows_every_table(self, spark, shop, config, indexed, monkeypatch):
+    @pytest.mark.parametrize("ranges", [CHANGES, pytest.param(ONE_BY_ONE, marks=pytest.mark.long)], ids=len)
+    def it_follows_every_table(self, spark, shop, config, indexed, monkeypatch, ranges):
         exported = export_table(spark, config)
         assert (exported.upserts, indexed()) == (4, shop.documents())
         # Links in the driver and their values in files, links in a cache, links in the driver and their range in files.
         limits = itertools.cycle([(20_000, 200), (0, 200), (20_000, 0)])
-        for (what, statement), (few, values) in zip(CHANGES.items(), limits, strict=False):
+        for together, (few, values) in zip(ranges, limits, strict=False):
             monkeypatch.setattr(nested, "_FEW", few)
             monkeypatch.setattr(nested, "_FEW_VALUES", values)
-            shop.sql(statement)
+            for statement in together.values():
+                shop.sql(statement)
             expected, before = shop.documents(), indexed()
             changed = {key for key in {*expected, *before} if expected.get(key) != before.get(key)}
             report = sync_changes(spark, config)
-            assert indexed() == expected, what
-            assert report.upserts + report.deletes == len(changed), what
+            assert changed, together
+            assert indexed() == expected, together
+            assert report.upserts + report.deletes == len(changed), together
             assert len(report.nested_snapshots) == 5
         found = validate_table(spark, config)
         assert (found.ok, found.source_rows) == (True, len(shop.documents()))
@@ -73,18 +84,12 @@ class DescribeDocumentsOfSeveralTables:
         export_table(spark, config)
         shop.sql("UPDATE {actor} SET note = 'y'")
         shop.sql("UPDATE {language} SET note = 'y' WHERE language_id = 1")
-        report = sync_changes(spark, config)
-        assert (report.upserts, report.deletes, report.snapshots) == (0, 0, 2)
-        assert sync_changes(spark, config).snapshots == 0
-
-    def it_knows_the_lag_of_every_table(self, spark, shop, config):
-        export_table(spark, config)
-        shop.sql("UPDATE {actor} SET note = 'y'")
-        shop.sql("INSERT INTO {film_actor} VALUES (3, 12)")
         (before,) = status(spark, config).indexes
-        sync_changes(spark, config)
+        report = sync_changes(spark, config)
         (after,) = status(spark, config).indexes
+        assert (report.upserts, report.deletes, report.snapshots) == (0, 0, 2)
         assert (before.lag_snapshots, after.lag_snapshots) == (2, 0)
+        assert sync_changes(spark, config).snapshots == 0
 
     def it_finds_and_repairs_what_differs(self, spark, shop, config, opensearch, indexed):
         export_table(spark, config)
@@ -107,16 +112,23 @@ class DescribeDocumentsOfSeveralTables:
         assert indexed() == {key: expected[key] for key in ("1", "2", "3")}
 
     def it_names_rows_that_do_not_fit_into_one_object(self, spark, shop, config, indexed):
+        export_table(spark, config)
         shop.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
         with pytest.raises(SeveralMatchesError, match=r"'(language|original)'.*English.*Inglese"):
             export_table(spark, config)
         shop.sql("DELETE FROM {language} WHERE name = 'Inglese'")
-        export_table(spark, config)
+        sync_changes(spark, config)
         before = indexed()
+        assert before == shop.documents()
+        # No document has these.
+        shop.sql("INSERT INTO {language} VALUES (77, 'a', 'x'), (77, 'b', 'x'), (null, 'c', 'x'), (null, 'd', 'x')")
         shop.sql("INSERT INTO {country} VALUES (100, 'Spanien', 'EU')")
         with pytest.raises(SeveralMatchesError, match=r"'country'.*Spain.*Spanien"):
             sync_changes(spark, config)
         assert indexed() == before
+        shop.sql("DELETE FROM {country} WHERE name = 'Spanien'")
+        sync_changes(spark, config)
+        assert (indexed(), validate_table(spark, config).ok) == (before, True)
 
     def it_limits_how_many_documents_a_change_may_rewrite(self, spark, shop, config, indexed):
         export_table(spark, config)
@@ -129,33 +141,33 @@ class DescribeDocumentsOfSeveralTables:
         export_table(spark, limited)  # the remedy
         assert indexed() == shop.documents()
 
-    @pytest.mark.parametrize(
-        ("statements", "error", "policy"),
-        [
-            (["UPDATE {country} SET name = 'x'", "expire"], HistoryGapError, "on_history_gap"),
-            (["DROP TABLE {country}", "create"], TableReplacedError, "on_history_gap"),
-            (["ALTER TABLE {country} RENAME COLUMN name TO label", "ALTER TABLE {country} ADD COLUMN name STRING"],
-             SchemaChangeError, "on_schema_change"),
-        ],
-        ids=["expired", "replaced", "renamed"],
-    )  # fmt: skip
-    def it_names_the_nested_table_that_stops_it(self, spark, shop, config, indexed, statements, error, policy):
+    def it_names_the_nested_table_that_stops_it(self, spark, shop, config, indexed):
         export_table(spark, config)
-        for statement in statements:
-            if statement == "expire":
-                name = shop.table("country").removeprefix("lake.")
-                future = "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1"
-                shop.sql(f"CALL lake.system.expire_snapshots(table => '{name}', {future})")
-            elif statement == "create":
-                shop.sql("CREATE TABLE {country} (country_id INT, name STRING, continent STRING) USING iceberg")
-                shop.sql("INSERT INTO {country} VALUES (100, 'Spain', 'EU')")
-            else:
+        name = shop.table("country").removeprefix("lake.")
+        expire = f"table => '{name}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1"
+        for error, policy, statements in (
+            (HistoryGapError, "on_history_gap",
+             ["UPDATE {country} SET name = 'x'", f"CALL lake.system.expire_snapshots({expire})"]),
+            (SchemaChangeError, "on_schema_change",
+             ["ALTER TABLE {country} RENAME COLUMN name TO label", "ALTER TABLE {country} ADD COLUMN name STRING"]),
+            (TableReplacedError, "on_history_gap",
+             ["DROP TABLE {country}",
+              "CREATE TABLE {country} (country_id INT, name STRING, continent STRING) USING iceberg",
+              "INSERT INTO {country} VALUES (100, 'Spain', 'EU')"]),
+        ):  # fmt: skip
+            for statement in statements:
                 shop.sql(statement)
-        with pytest.raises(error, match=r"nested table '.*_country'"):
-            sync_changes(spark, config)
-        sync_changes(spark, config.replace(**{policy: "reexport"}))
-        assert indexed() == shop.documents()
+            with pytest.raises(error, match=r"nested table '.*_country'"):
+                sync_changes(spark, config)
+            sync_changes(spark, config.replace(**{policy: "reexport"}))
+            assert indexed() == shop.documents(), error
+        fewer = config.replace(nest={name: entry for name, entry in config.nest.items() if name != "original"})
+        with pytest.raises(SchemaChangeError, match="nest"):
+            sync_changes(spark, fewer)
+        sync_changes(spark, fewer.replace(on_schema_change="reexport"))
+        assert "original" not in indexed()["1"]
 
+    @pytest.mark.long
     def it_follows_a_rollback_of_one_table(self, spark, shop, config, indexed):
         first = shop.sql("SELECT snapshot_id FROM {actor}.snapshots").collect()[0][0]
         export_table(spark, config)
@@ -165,14 +177,6 @@ class DescribeDocumentsOfSeveralTables:
         shop.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {first})")
         sync_changes(spark, config)
         assert indexed() == shop.documents()
-
-    def it_takes_another_tree_for_another_index(self, spark, shop, config, indexed):
-        export_table(spark, config)
-        nest = {name: entry for name, entry in config.nest.items() if name != "original"}
-        with pytest.raises(SchemaChangeError, match="nest"):
-            sync_changes(spark, config.replace(nest=nest))
-        sync_changes(spark, config.replace(nest=nest, on_schema_change="reexport"))
-        assert "original" not in indexed()["1"]
 
     def it_takes_up_a_new_column_of_a_nested_table(self, spark, shop, config, indexed):
         everything = {**config.nest["language"], "select": ["*"]}
@@ -214,21 +218,18 @@ class DescribeDocumentsOfSeveralTables:
         assert sync_changes(spark, config).upserts == 2
         assert indexed()["3"]["lead"] == {"name": "Ben", "top": None}
 
-    def it_leaves_out_changes_of_rows_that_the_filter_hides(self, spark, shop, config, indexed):
+    def it_leaves_out_rows_that_the_filter_hides_or_that_have_no_link(self, spark, shop, config, indexed, monkeypatch):
         export_table(spark, config)
         shop.sql("INSERT INTO {film} VALUES (null, 'x', 1, 1, 'gone'), (77, 'y', 1, 1, 'gone')")
         shop.sql("INSERT INTO {film} VALUES (5, 'Eraserhead', 1, 1, '')")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes, indexed()) == (1, 0, shop.documents())
         shop.sql("DELETE FROM {film} WHERE shelf = 'gone' OR film_id = 5")
+        # Many, so that they are in a cache.
+        monkeypatch.setattr(nested, "_FEW", 1)
+        shop.sql("INSERT INTO {actor} VALUES (null, 'a', 100, 'x'), (null, 'b', 100, 'x'), (null, 'c', 100, 'x')")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes, indexed()) == (0, 1, shop.documents())
-
-    def it_follows_many_rows_without_a_link(self, spark, shop, config, indexed, monkeypatch):
-        monkeypatch.setattr(nested, "_FEW", 1)
-        export_table(spark, config)
-        shop.sql("INSERT INTO {actor} VALUES (null, 'a', 100, 'x'), (null, 'b', 100, 'x'), (null, 'c', 100, 'x')")
-        assert sync_changes(spark, config).upserts == 0
         shop.sql("UPDATE {actor} SET actor_id = 13 WHERE name = 'b'")
         shop.sql("INSERT INTO {film_actor} VALUES (3, 13), (null, 13), (null, 10)")
         sync_changes(spark, config)
@@ -269,15 +270,3 @@ class DescribeDocumentsOfSeveralTables:
         nest = {"language": {**config.nest["language"], "row_filter": "l._change_type IS NULL"}}
         with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):
             export_table(spark, config.replace(nest=nest))
-
-    def it_starts_an_export_over_whose_rows_were_refused(self, spark, shop, config, indexed):
-        export_table(spark, config)
-        shop.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
-        with pytest.raises(SeveralMatchesError):
-            export_table(spark, config)
-        shop.sql("DELETE FROM {language} WHERE name = 'Inglese'")
-        sync_changes(spark, config)
-        assert indexed() == shop.documents()
-        shop.sql("INSERT INTO {language} VALUES (77, 'a', 'x'), (77, 'b', 'x'), (null, 'c', 'x'), (null, 'd', 'x')")
-        sync_changes(spark, config)
-        assert validate_table(spark, config).ok  # no document has them

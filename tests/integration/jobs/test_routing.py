@@ -55,8 +55,8 @@ class DescribeAMovedRow:
         [
             ("v2 copy-on-write", "net"),
             ("v2 merge-on-read", "net"),
-            ("v3 copy-on-write", "net"),
-            ("v2 copy-on-write", "snapshot"),
+            pytest.param("v3 copy-on-write", "net", marks=pytest.mark.long),
+            pytest.param("v2 copy-on-write", "snapshot", marks=pytest.mark.long),
         ],
     )
     def it_is_one_document_at_its_new_place(self, spark, sql, make_config, lake, in_place, kind, mode):
@@ -96,6 +96,7 @@ class DescribeAMovedRow:
         report = validate_table(spark, config)
         assert (report.ok, report.index_documents) == (True, 20)
 
+    @pytest.mark.long
     def it_is_the_last_of_several_rows(self, spark, sql, make_config, lake, opensearch, name):
         lake()
         config = make_config(**FOUR_SHARDS, on_duplicate_identifier="last")
@@ -125,6 +126,7 @@ class DescribeAMovedRow:
         sync_changes(spark, config)
         in_place(config, "id, place, replace(name, 'row ', '') AS name")
 
+    @pytest.mark.long
     def it_is_followed_from_a_batch_that_was_killed(self, spark, sql, make_config, lake, in_place, opensearch):
         lake()
         config = make_config(**FOUR_SHARDS)
@@ -138,6 +140,9 @@ class DescribeAMovedRow:
 
 
 class DescribeADocumentOfSeveralTables:
+    """In an index of its place, and in `make test`: test_index_column.py."""
+
+    @pytest.mark.long
     def it_moves_with_the_row_of_its_root(self, spark, make_config, opensearch, name):
         shop = Shop(spark, name, KINDS["v2 copy-on-write"], KINDS["v3 copy-on-write"])
         try:
@@ -166,17 +171,16 @@ class DescribeADocumentOfSeveralTables:
 
 
 class DescribeAMissingPlace:
-    @pytest.mark.parametrize("value", ["NULL", "''"])
-    def it_is_refused_before_the_first_write(self, spark, sql, make_config, lake, in_place, opensearch, name, value):
+    def it_is_refused_before_the_first_write(self, spark, sql, make_config, lake, in_place, opensearch, name):
         lake()
         config = make_config(**FOUR_SHARDS)
         export_table(spark, config)
         before = placed_documents(opensearch, name)
-        sql(f"INSERT INTO {{t}} VALUES (7001, 'new', 'a'), (7002, 'new', {value})")
-        for _ in range(2):
+        sql("INSERT INTO {t} VALUES (7001, 'new', 'a'), (7002, 'new', NULL)")
+        for change in ("place = '' WHERE id = 7002", "name = 'changed' WHERE id < 10"):
             with pytest.raises(errors.ConfigError, match=r"value of place .*'id': 7002.*row_filter") as refused:
                 sync_changes(spark, config)
-            sql("UPDATE {t} SET name = 'changed' WHERE id < 10")
+            sql(f"UPDATE {{t}} SET {change}")
         assert refused.value.subject == "routing"
         for job in (export_table, lambda s, c: export_table(s, c.model_copy(update={"dry_run": True}))):
             with pytest.raises(errors.ConfigError, match="'id': 7002"):
@@ -220,6 +224,7 @@ class DescribeTheColumn:
         (mapping,) = opensearch.indices.get_mapping(index=name).values()
         assert mapping["mappings"]["_routing"] == {"required": True}
 
+    @pytest.mark.long
     def it_follows_a_new_column_of_the_table(self, spark, sql, make_config, lake, in_place):
         lake()
         config = make_config(**FOUR_SHARDS, mapping={"name": {"type": "keyword"}})

@@ -114,7 +114,7 @@ REFUSED = {
 
 
 class DescribeChangesThatAnIndexCanFollow:
-    @pytest.mark.parametrize("when", ["within_a_batch", "between_two"])
+    @pytest.mark.parametrize("when", ["within_a_batch", pytest.param("between_two", marks=pytest.mark.long)])
     def it_is_followed_in_place(self, spark, sql, make_config, alter, table, indexed, position, when):
         sql(CREATE.format(version=2, mode="copy-on-write", file_format="parquet"))
         sql(FILL)
@@ -202,7 +202,10 @@ class DescribeAPartitionSpecWhoseSourceIsDropped:
 
 
 class DescribeChangesOverChangesOfTheSchema:
-    @pytest.mark.parametrize(("mode", "file_format"), [("copy-on-write", "orc"), ("merge-on-read", "avro")])
+    @pytest.mark.parametrize(
+        ("mode", "file_format"),
+        [("copy-on-write", "orc"), pytest.param("merge-on-read", "avro", marks=pytest.mark.long)],
+    )
     def it_gives_rows_of_todays_schema_on_both_sides(self, spark, sql, name, mode, file_format):
         sql(CREATE.format(version=2, mode=mode, file_format=file_format))
         sql(FILL)

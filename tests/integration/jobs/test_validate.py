@@ -72,7 +72,7 @@ def it_compares_tables_without_identifier_columns_by_content(spark, sql, make_co
     assert validate_table(spark, config).ok
 
 
-@pytest.mark.parametrize(("shards", "parallelism"), [(1, 4), (3, 2)])
+@pytest.mark.parametrize(("shards", "parallelism"), [pytest.param(1, 4, marks=pytest.mark.long), (3, 2)])
 def it_reads_every_document_in_one_part_of_the_index(
     spark, sql, make_config, opensearch, monkeypatch, shards, parallelism
 ):
