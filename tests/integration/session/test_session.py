@@ -154,6 +154,9 @@ spark.stop()
 
 
 class DescribeALocalSession:
+    """The log alone, and in `make test`: tests/unit/session/test_java.py."""
+
+    @pytest.mark.long
     def it_is_open_to_nobody_else_on_the_machine_or_the_network(self, tmp_path):
         """Of the web pages, the log and the folder for tables, with links put where they could be expected."""
         shared, theirs = tmp_path / "tmp", tmp_path / "theirs.txt"

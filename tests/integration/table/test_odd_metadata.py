@@ -74,8 +74,8 @@ def registered(sql, java_table, name):
 @pytest.mark.parametrize(
     ("version", "edit", "evolve"),
     [
-        (1, _version_1, None),
-        (2, _version_2, None),
+        pytest.param(1, _version_1, None, marks=pytest.mark.long),
+        pytest.param(2, _version_2, None, marks=pytest.mark.long),
         # Dropped columns whose type Spark does not have.
         (3, _version_4, _drop_nanoseconds),
     ],

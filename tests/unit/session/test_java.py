@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 
@@ -85,5 +86,8 @@ class DescribeTheOutputOfAJvm:
         )
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-        logs = [path.read_text() for path in tmp_path.glob("icecdc-spark-*/spark.log")]
-        assert ("what Java says" in ended.stderr, logs) == (shown, ["what Java says\n"] * left)
+        logs = list(tmp_path.glob("icecdc-spark-*/spark.log"))
+        texts = [path.read_text() for path in logs]
+        assert ("what Java says" in ended.stderr, texts) == (shown, ["what Java says\n"] * left)
+        modes = {stat.S_IMODE(path.stat().st_mode) for log in logs for path in (log, log.parent)}
+        assert modes == ({0o600, 0o700} if left else set())
