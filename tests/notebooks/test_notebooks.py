@@ -177,6 +177,7 @@ class DescribeTheDatabricksWay:
         assert (validation["ok"], validation["index_documents"]) == (True, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
 
+    @pytest.mark.long
     def it_runs_for_an_index_of_an_index_file(
         self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
     ):

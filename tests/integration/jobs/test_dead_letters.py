@@ -132,16 +132,30 @@ class DescribeReplay:
     def it_writes_the_document_with_its_version_once_the_index_takes_it(
         self, spark, sql, exported, opensearch, indexed, dead_letters
     ):
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id IN (7, 8)")
         sync_changes(spark, exported)
-        report = replay_dead_letters(spark, exported)  # it is rejected again, and stays open
-        assert (report.rejected, report.steps[0]["replayed"], dead_letters()[0]["resolution"]) == (1, 0, None)
+        report = replay_dead_letters(spark, exported)  # they are rejected again, and stay open
+        resolutions = {letter["resolution"] for letter in dead_letters()}
+        assert (report.rejected, report.steps[0]["replayed"], resolutions) == (2, 0, {None})
+        versions = {letter["document_id"]: letter["version"] for letter in dead_letters()}
+        # One more as it is when the position was deleted in between, and the epochs began again; one that two runs
+        # have stored.
+        name = exported.dead_letter_table
+        letters = spark.table(name)
+        earlier = {
+            "version": F.lit(1001).cast("long"),
+            "epoch": F.lit(500).cast("long"),
+            "physical_index": F.lit("was"),
+        }
+        more = letters.where("document_id = '7'").withColumns(earlier)
+        more.unionByName(letters.where("document_id = '8'")).writeTo(name).append()
         take_nan(opensearch, exported)
         report = replay_dead_letters(spark, exported)
-        (dead_letter,) = dead_letters()
-        found = (report.upserts, report.rejected, dead_letter["resolution"], indexed()["7"])
-        assert found == (1, 0, "replayed", {"id": 7, "value": "NaN"})
-        assert opensearch.get(index=exported.index, id="7")["_version"] == dead_letter["version"]
+        found = sorted((letter["document_id"], letter["resolution"]) for letter in dead_letters())
+        assert found == [("7", "replayed"), ("7", "superseded"), ("8", "replayed"), ("8", "replayed")]
+        assert (report.upserts, report.rejected, report.steps[0]["superseded"]) == (2, 0, 1)
+        assert [indexed()[key] for key in "78"] == [{"id": key, "value": "NaN"} for key in (7, 8)]
+        assert {key: opensearch.get(index=exported.index, id=key)["_version"] for key in "78"} == versions
         assert validate_table(spark, exported).ok
         again = replay_dead_letters(spark, exported)
         assert (again.upserts, again.strategy) == (0, "none")
@@ -173,33 +187,6 @@ class DescribeReplay:
         opensearch.indices.flush(index=exported.index)
         replay_dead_letters(spark, exported)
         assert ("7" in indexed(), dead_letters()[0]["resolution"]) == (False, "superseded")
-
-    def it_writes_the_letter_of_the_index_though_one_before_had_a_higher_version(
-        self, spark, sql, exported, opensearch, indexed, dead_letters
-    ):
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
-        sync_changes(spark, exported)
-        # As it is when the position was deleted in between, and the epochs began again.
-        name = exported.dead_letter_table
-        earlier = {
-            "version": F.lit(1001).cast("long"),
-            "epoch": F.lit(500).cast("long"),
-            "physical_index": F.lit("was"),
-        }
-        spark.table(name).withColumns(earlier).writeTo(name).append()
-        take_nan(opensearch, exported)
-        (step,) = replay_dead_letters(spark, exported).steps
-        assert (step["replayed"], step["superseded"], indexed()["7"]["value"]) == (1, 1, "NaN")
-        assert [letter["resolution"] for letter in dead_letters()] == ["replayed", "superseded"]
-
-    def it_resolves_a_letter_that_two_runs_have_stored(self, spark, sql, exported, opensearch, dead_letters):
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
-        sync_changes(spark, exported)
-        name = exported.dead_letter_table
-        spark.table(name).writeTo(name).append()
-        take_nan(opensearch, exported)
-        assert replay_dead_letters(spark, exported).upserts == 1
-        assert [letter["resolution"] for letter in dead_letters()] == ["replayed", "replayed"]
 
 
 def store(spark, config):
