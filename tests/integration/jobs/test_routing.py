@@ -144,7 +144,7 @@ class DescribeADocumentOfSeveralTables:
 
     @pytest.mark.long
     def it_moves_with_the_row_of_its_root(self, spark, make_config, opensearch, name):
-        shop = Shop(spark, name, KINDS["v2 copy-on-write"], KINDS["v3 copy-on-write"])
+        shop = Shop(spark, name, KINDS["v2 copy-on-write"], KINDS["v3 copy-on-write"], tables=("film", "language"))
         try:
             shop.fill()
             config = make_config(**shop.spec, routing="shelf", number_of_shards=4)
