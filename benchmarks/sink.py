@@ -67,7 +67,7 @@ class SinkBenchmark:
                 yield {"_op_type": "index", "_index": PHYSICAL, "_id": identity, "_source": orjson.loads(document)}
 
     def _prebuilt(self) -> list[bytes]:
-        actions = [row.action for row in to_actions(self._rows, ["id"], 1).select("action").toLocalIterator()]
+        actions = [row.action for row in to_actions(self._rows, ["id"], 1).toLocalIterator()]
         size = DOCUMENTS_PER_REQUEST
         return ["".join(actions[start : start + size]).encode() for start in range(0, len(actions), size)]
 

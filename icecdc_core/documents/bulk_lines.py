@@ -108,19 +108,14 @@ def to_actions(
     changes: DataFrame, identifier_columns: Sequence[str], epoch: int, physical_index: str = ""
 ) -> DataFrame:
     """Turn change rows into bulk operations; ``physical_index`` if the index of each has a suffix."""
-    identifier = document_id(changes.schema, identifier_columns)
     # The id is used several times; a projection of its own computes it once.
     document_key = unused_name("_document_id", changes.columns)
-    identified = changes.withColumn(document_key, identifier)
+    identified = changes.withColumn(document_key, document_id(changes.schema, identifier_columns))
     is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _target(F.col(document_key), changes.columns, physical_index)
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
     delete = _delete(text, F.lit(str(delete_version(epoch))))
-    return identified.select(
-        F.when(is_insert, upsert).otherwise(delete).alias("action"),
-        F.col(document_key).alias("id"),
-        F.when(is_insert, F.lit("index")).otherwise(F.lit("delete")).alias("op"),
-    )
+    return identified.select(F.when(is_insert, upsert).otherwise(delete).alias("action"))
 
 
 def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFrame:
@@ -134,7 +129,7 @@ def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFra
 def delete_actions(ids: DataFrame, epoch: int, physical_index: str = "") -> DataFrame:
     """Turn document ids, and their places if there are any, into delete operations."""
     action = _delete(_target(F.col("id"), ids.columns, physical_index), F.lit(str(delete_version(epoch))))
-    return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
+    return ids.select(action.alias("action"))
 
 
 def document_json(schema: T.StructType) -> Column:

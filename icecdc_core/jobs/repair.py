@@ -55,9 +55,8 @@ def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: 
         gone = wrong.where("rows = 0").select("id", F.explode("places").alias(PLACE))
     else:
         rows = identified.join(wanted, key, "left_semi").drop(key)
-    upserts = to_actions(with_vectors(source, rows), ids, epoch, source.physical_index).select("action")
-    deletes = delete_actions(gone, epoch, source.physical_index).select("action")
-    return upserts.unionAll(deletes)
+    upserts = to_actions(with_vectors(source, rows), ids, epoch, source.physical_index)
+    return upserts.unionAll(delete_actions(gone, epoch, source.physical_index))
 
 
 # The first attempt learns which versions the index remembers of deleted documents; the second exceeds them.

@@ -249,7 +249,7 @@ def write_actions(actions: DataFrame, writer: BulkWriter) -> BulkResult:
         with log_fields(**fields):
             yield from writer.write_partition(batches)
 
-    partitions = actions.select("action").mapInArrow(write, "result binary").collect()
+    partitions = actions.mapInArrow(write, "result binary").collect()
     total = sum((pickle.loads(row["result"]) for row in partitions), BulkResult())  # noqa: S301 (our own tasks wrote it)
     if total.failure:
         raise total.failure
