@@ -213,9 +213,6 @@ class Actions:
     lines: list[str]
     sparkSession: None = None  # noqa: N815 (the name of PySpark)
 
-    def select(self, _: str) -> Actions:
-        return self
-
     def mapInArrow(self, write: Callable[[Iterable[Any]], Iterator[Any]], _: str) -> Written:
         return Written(self.lines, write)
 
