@@ -302,19 +302,13 @@ def typed_error(error: OpenSearchException, url: str, doing: str, username: str 
             subject="opensearch_ca_certs",
             remedy="set opensearch_ca_certs to the file with the server's CA; check the host name in the URL",
         )
-    if isinstance(error, UnusableAnswerError):
-        return OpenSearchUnreachableError(
-            f"The answer is not OpenSearch's ({doing}): {error.error}",
-            subject="opensearch_url",
-            value=url,
-            remedy="run again; if it happens again, check the URL, and the proxy or gateway in front of OpenSearch",
-        )
-    if isinstance(error, ConnectionError) or (isinstance(error, TransportError) and error.status_code == 503):
+    unreachable = (ConnectionError, UnusableAnswerError)
+    if isinstance(error, unreachable) or (isinstance(error, TransportError) and error.status_code == 503):
         return OpenSearchUnreachableError(
             f"Cannot connect to OpenSearch ({doing}): {reason}",
             subject="opensearch_url",
             value=url,
-            remedy="check the URL, that the cluster runs, and that this machine can reach it",
+            remedy="check the URL, that the cluster runs, and the proxy or gateway in front of it",
         )
     return OpenSearchRequestError(
         f"OpenSearch refused a request ({doing}): {reason}",
