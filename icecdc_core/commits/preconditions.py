@@ -16,6 +16,7 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.table.schema import schema_change
+from icecdc_core.table.select import new_document_fields
 from icecdc_core.table.snapshots import history_gap_error
 from icecdc_core.table.source import Source
 
@@ -111,7 +112,7 @@ def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str,
 
 
 def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
-    if position.table_uuid == source.table_uuid:
+    if position.table_uuid == source.metadata.table_uuid:
         return None
     what = f"'{source.table.name}' was dropped and created again since the index was written"
     if position.table != source.table.name:
@@ -119,7 +120,7 @@ def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
     return TableReplacedError(
         what,
         subject="table_uuid",
-        value=source.table_uuid,
+        value=source.metadata.table_uuid,
         remedy=_REEXPORT.format(_GAP_POLICY),
     )
 
@@ -157,7 +158,7 @@ def _other_selection(position: Position, source: Source) -> IcecdcError | None:
 
 
 def _other_spec(position: Position, source: Source) -> IcecdcError | None:
-    new_fields = source.fields_since(position.schema)
+    new_fields = new_document_fields(position.schema, source.schema_json, source.projection)
     changes = spec_changes(
         position.selection, source.stored_selection, new_fields, source.schema, source.number_of_shards
     )

@@ -223,7 +223,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             from_snapshot_id=None,
             to_snapshot_id=snapshot_id,
             physical_index=physical,
-            table_uuid=source.table_uuid,
+            table_uuid=source.metadata.table_uuid,
             selection=source.stored_selection,
             schema=source.schema_json,
             group_bytes=config.export_group_bytes,
@@ -322,7 +322,7 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
     )
     changes = {
         "its rows were refused when it ran last": bool(begun.failure),
-        "the table was created again": any(at.table_uuid != now[name].table_uuid for name, at in then.items()),
+        "the table was created again": any(at.table_uuid != now[name].metadata.table_uuid for name, at in then.items()),
         "the selection changed": begun.selection != source.stored_selection,
         "the table's schema changed": any(at.schema != now[name].schema_json for name, at in then.items()),
         "its snapshot expired": any(expired),

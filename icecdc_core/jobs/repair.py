@@ -134,7 +134,7 @@ def _write(
         from_snapshot_id=position.snapshot_id,
         to_snapshot_id=position.snapshot_id,
         physical_index=physical,
-        table_uuid=source.table_uuid,
+        table_uuid=source.metadata.table_uuid,
         selection=source.stored_selection,
         indexes=with_indexes(position, suffixes),
     )

@@ -178,7 +178,7 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
             check_mapping(client, config, source.schema)
     position = PositionStore(client, config).read()
     if source is not None:
-        known = position or Position(config.index, config.table, source.table_uuid)
+        known = position or Position(config.index, config.table, source.metadata.table_uuid)
         require_identity(client, config, Look(known, source))
     if position is None or not position.exists:
         return

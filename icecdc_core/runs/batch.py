@@ -161,7 +161,7 @@ def begin_batch(lock: IndexLock, source: Source, plan: BatchPlan, epoch: int, on
         from_snapshot_id=lock.position.snapshot_id,
         to_snapshot_id=plan.end,
         physical_index=lock.position.physical_index,
-        table_uuid=source.table_uuid,
+        table_uuid=source.metadata.table_uuid,
         selection=source.stored_selection,
         schema=source.schema_json,
         on_duplicate_identifier=on_duplicate_identifier,
@@ -261,7 +261,7 @@ def position_at(
     return replace(
         position,
         table=source.table.name,
-        table_uuid=source.table_uuid,
+        table_uuid=source.metadata.table_uuid,
         snapshot_id=snapshot_id,
         selection=source.stored_selection,
         schema=source.schema_json,

@@ -233,7 +233,8 @@ def heads(source: Source) -> dict[str, int | None]:
 def nested_positions(source: Source, vector: Vector) -> dict[str, NestedPosition]:
     """Return what a position stores of nested tables."""
     return {
-        name: NestedPosition(each.table_uuid, vector[name], each.schema_json) for name, each in source.nested.items()
+        name: NestedPosition(each.metadata.table_uuid, vector[name], each.schema_json)
+        for name, each in source.nested.items()
     }
 
 

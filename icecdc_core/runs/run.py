@@ -79,7 +79,7 @@ class Run(JobRun["SyncConfig"]):
     def _look_with(self, position: Position | None) -> Look:
         source = self._open_source(self._needs_history)
         if position is None:
-            return Look(Position(self.config.index, self.config.table, source.table_uuid), source)
+            return Look(Position(self.config.index, self.config.table, source.metadata.table_uuid), source)
         if not self.config.replace_index:
             require_index_of_table(self.config, position.table)
         return Look(position, source)
@@ -119,7 +119,7 @@ class Run(JobRun["SyncConfig"]):
     @contextmanager
     def lock(self, look: Look) -> Iterator[tuple[IndexLock, Source]]:
         """Lock the index against other runs; yield the lock, and the table as it knows what the position names."""
-        lock = self.positions.lock(self.config.table, look.source.table_uuid, self.run_id)
+        lock = self.positions.lock(self.config.table, look.source.metadata.table_uuid, self.run_id)
         try:
             # Another run that wrote the position since the look may have read newer snapshots.
             moved = lock.position != look.position

@@ -266,11 +266,15 @@ def _path(item: Sequence[Node], position: int) -> Path:
     return column, tuple(names)
 
 
-def new_document_fields(
-    was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], projection: Projection | None = None
-) -> frozenset[str]:
-    """Return the paths of the fields that documents got; with a projection, of columns that it takes as they are."""
-    new = frozenset(_field_paths(now)) - frozenset(_field_paths(was))
+def new_document_fields(was: str, now: str, projection: Projection | None = None) -> frozenset[str]:
+    """Return the paths of the fields that documents got since the table had another schema (JSON; empty: nothing).
+
+    With a projection, they are those of columns that it takes as they are.
+    """
+    if not was:
+        return frozenset()
+    before, after = (frozenset(_field_paths(json.loads(schema)["fields"])) for schema in (was, now))
+    new = after - before
     if projection is None:
         return new
     return frozenset(

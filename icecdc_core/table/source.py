@@ -32,7 +32,7 @@ from icecdc_core.table.schema import (
     require_readable,
     require_unique,
 )
-from icecdc_core.table.select import Projection, UsedColumns, condition_columns, new_document_fields, open_projection
+from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
 from icecdc_core.table.snapshots import TableMetadata, head_snapshot_id
 from icecdc_core.updates import merge_updates
 
@@ -157,10 +157,6 @@ class Source:
         return [private_identifier(name) for name in self.identifier_columns]
 
     @property
-    def table_uuid(self) -> str:
-        return self.metadata.table_uuid
-
-    @property
     def snapshot_ids(self) -> frozenset[int]:
         """The snapshots of all tables that had not expired."""
         tables = (self, *self.nested.values())
@@ -205,14 +201,6 @@ class Source:
         if self.embeddings is not None:
             stored["embed"] = self.embeddings.stored
         return {**stored, **self.spec}
-
-    def fields_since(self, schema: str) -> frozenset[str]:
-        """Return the fields of a document that the table got since it had this schema (JSON), see ``schema_json``."""
-        if not schema:
-            return frozenset()
-        return new_document_fields(
-            json.loads(schema)["fields"], json.loads(self.schema_json)["fields"], self.projection
-        )
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
         """Return whether changes of the schema change a computed field, or the condition, for rows that stay."""

@@ -293,7 +293,7 @@ MUTANTS = [
     return self._look_with(position)""",
             """opened = self._open_source(needs_history)
     position = self.positions.read()
-    return Look(position or Position(self.config.index, self.config.table, opened.table_uuid), opened)""",
+    return Look(position or Position(self.config.index, self.config.table, opened.metadata.table_uuid), opened)""",
         ),
         schedules=4000,
     ),

@@ -24,7 +24,7 @@ TABLE = {"a.b", "people", "people.name", "scores"}
 
 
 def new_fields(projection=None):
-    was, now = ([field.model_dump() for field in Schema(*fields).fields] for fields in (WAS, NOW))
+    was, now = (Schema(*fields).model_dump_json() for fields in (WAS, NOW))
     return new_document_fields(was, now, projection)
 
 
