@@ -68,7 +68,7 @@ def parameter_changes(position: Position, source: Source) -> list[str]:
     given = source.stored_selection
     table = ["table"] if position.table != source.table.name else []
     spec = spec_changes(position.selection, given, (), source.schema, source.number_of_shards)
-    return [*table, *_changed(position.selection, given), *map(str, spec)]
+    return [*table, *_changed(position.selection, given), *spec]
 
 
 def _changed(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
@@ -162,7 +162,7 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
     changes = spec_changes(
         position.selection, source.stored_selection, new_fields, source.schema, source.number_of_shards
     )
-    breaking = [str(change) for change in changes if not change.in_place]
+    breaking = [change for change, in_place in changes.items() if not in_place]
     if not breaking:
         return None
     return SchemaChangeError(

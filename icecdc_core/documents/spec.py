@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -47,20 +46,6 @@ _SHARDS = "number_of_shards"
 _Key = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class SpecChange:
-    """A difference between the spec that an index was built with and the current one."""
-
-    path: str
-    was: Any
-    now: Any
-    in_place: bool
-
-    def __str__(self) -> str:
-        texts = ["not set" if value is None else json.dumps(value) for value in (self.was, self.now)]
-        return f"{self.path} was {texts[0]}, is {texts[1]}"
-
-
 def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec as positions keep it; empty if nothing was chosen, as in positions of older releases."""
     if not mapping and not settings:
@@ -83,11 +68,11 @@ def spec_changes(
     new_fields: Collection[str] = (),
     schema: StructType | None = None,
     number_of_shards: int | None = None,
-) -> list[SpecChange]:
-    """Compare what two specs mean; parts of a selection that are no spec do not matter."""
+) -> dict[str, bool]:
+    """Return what differs in the meaning of two specs, and whether an index can follow it in place."""
     if stored.get(DIGEST) == current.get(DIGEST):
-        return []
-    changes = []
+        return {}
+    changes = {}
     generated = {} if schema is None else generated_properties(schema)
     given = [spec.get(MAPPING) or {} for spec in (stored, current)]
     fields = {path for mapping in given for (path, _), _ in _options(mapping)}
@@ -97,13 +82,18 @@ def spec_changes(
     for key, before, after in _differences(*sides):
         is_new = any(f"{key[0]}.".startswith(f"{field}.") for field in new_fields)
         in_place = key[1].partition(".")[0] in _SEARCH_ONLY or is_new
-        changes.append(SpecChange(f"{MAPPING}.{'.'.join(key)}", before, after, in_place))
+        changes[_change(f"{MAPPING}.{'.'.join(key)}", before, after)] = in_place
     was, now = _settings(stored), _settings(current)
     if _SHARDS in was and _SHARDS not in now and number_of_shards is not None:
         now[_SHARDS] = str(number_of_shards)
     for path, before, after in _differences(was, now):
-        changes.append(SpecChange(f"{SETTINGS}.{path}", before, after, not needs_export(path)))
+        changes[_change(f"{SETTINGS}.{path}", before, after)] = not needs_export(path)
     return changes
+
+
+def _change(path: str, *sides: Any) -> str:
+    was, now = ("not set" if value is None else json.dumps(value) for value in sides)
+    return f"{path} was {was}, is {now}"
 
 
 def _all_fields(generated: Properties, mapping: Mapping[str, Any]) -> Properties:
