@@ -135,8 +135,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
 
         def compared(schema: StructType | None = None) -> _Comparison:
             found = (
-                index_checksums(spark, run.config, pit, parts, name, suffix, schema)
-                for pit, parts, name, suffix in indexes
+                index_checksums(spark, run.config, parts, name, suffix, schema) for _, parts, name, suffix in indexes
             )
             sides = source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
             return _compared(*sides, by_content=not source.identifier_columns)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
@@ -69,7 +69,7 @@ def source_checksums(documents: DataFrame, schema: StructType | None = None) -> 
 
 def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bool:
     """Whether the oldest documents of an index have the fields that rows have now, so that texts can be equal."""
-    query = {**IndexPart(0, 1, 0, 1 << 62).query(pit), "size": _SAMPLE, "sort": ["_doc"]}
+    query = {**part_of_index(pit), "size": _SAMPLE, "sort": ["_doc"]}
     hits = client.search(body=query, params=WHOLE)["hits"]["hits"]
     names = [name for name in schema.names if name not in RESERVED]
     return all(list(hit["_source"]) == names for hit in hits)
@@ -78,8 +78,7 @@ def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bo
 def index_checksums(
     spark: SparkSession,
     config: SyncConfig,
-    pit: str,
-    parts: list[IndexPart],
+    parts: list[dict[str, Any]],
     index: str,
     suffix: str = "",
     schema: StructType | None = None,
@@ -93,7 +92,7 @@ def index_checksums(
         return [(key, digest, None, place) for key, digest, _, place in hits], hits and orjson.loads(hits[-1][2])
 
     if schema is None:
-        return as_numbers(read_index(spark, config, pit, parts, text_page, False, suffix))
+        return as_numbers(read_index(spark, config, parts, text_page, False, suffix))
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
 
     def content_page(answer: Any) -> Page:
@@ -103,7 +102,7 @@ def index_checksums(
             rows.append((hit["_id"], digest, hit["_version"], hit.get("_routing")))
         return rows, hits and hits[-1]["sort"]
 
-    return as_numbers(read_index(spark, config, pit, parts, content_page, True, suffix))
+    return as_numbers(read_index(spark, config, parts, content_page, True, suffix))
 
 
 def split_hits(answer: str, index: str) -> list[tuple[str, str, str, str | None]]:
@@ -210,45 +209,36 @@ Page = tuple[list[tuple[str, str, int | None, str | None]], Any]
 """Id, digest, version and routing of each document of an answer, and what the next page is searched after."""
 
 
-class IndexPart(NamedTuple):
-    """A part of an index: the documents of one shard with sequence numbers from ``low`` to below ``high``."""
-
-    shard: int
-    shards: int
-    low: int
-    high: int
-
-    def query(self, pit: str) -> dict[str, Any]:
-        """Return the search for the part at a point in time."""
-        return {
-            "pit": {"id": pit},
-            # With as many slices as shards, each slice is a shard. More slices would examine all documents of a shard
-            # for each page. The server refuses a single slice.
-            **({"slice": {"field": "_seq_no", "id": self.shard, "max": self.shards}} if self.shards > 1 else {}),
-            "query": {"range": {"_seq_no": {"gte": self.low, "lt": self.high}}},
-            "track_total_hits": False,
-        }
+def part_of_index(pit: str, shard: int = 0, shards: int = 1, low: int = 0, high: int = 1 << 62) -> dict[str, Any]:
+    """Return the search for the documents of one shard with sequence numbers from ``low`` to below ``high``."""
+    return {
+        "pit": {"id": pit},
+        # With as many slices as shards, each slice is a shard. More slices would examine all documents of a shard for
+        # each page. The server refuses a single slice.
+        **({"slice": {"field": "_seq_no", "id": shard, "max": shards}} if shards > 1 else {}),
+        "query": {"range": {"_seq_no": {"gte": low, "lt": high}}},
+        "track_total_hits": False,
+    }
 
 
-def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[IndexPart]:
+def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[dict[str, Any]]:
     """Cut an index at a point in time into parts that are read in parallel; every document is in exactly one part."""
     parts = []
     for shard in range(shards):
-        query = IndexPart(shard, shards, 0, 1 << 62).query(pit)
+        query = part_of_index(pit, shard, shards)
         newest = {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
         found = client.search(body={**query, **newest}, params=WHOLE)["aggregations"]["newest"]["value"]
         end = int(found or 0) + 1
         pieces = max(-(-end // RANGE_DOCUMENTS), -(-parallelism // shards))
         ends = [end * piece // pieces for piece in range(pieces + 1)]
-        parts += [IndexPart(shard, shards, low, high) for low, high in pairwise(ends) if low < high]
+        parts += [part_of_index(pit, shard, shards, low, high) for low, high in pairwise(ends) if low < high]
     return parts
 
 
 def read_index(
     spark: SparkSession,
     config: SyncConfig,
-    pit: str,
-    parts: list[IndexPart],
+    parts: list[dict[str, Any]],
     page_of: Callable[[Any], Page],
     parses: bool,
     suffix: str,
@@ -256,10 +246,10 @@ def read_index(
     """Read the parts of an index page by page, one task for each part; return id, digest, version and place, if any."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
 
-    def read_part(part: IndexPart) -> Iterator[pa.RecordBatch]:
+    def read_part(part: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         # Within one shard, `_doc` is an order without ties. With a filter_path the server would parse each document
         # instead of passing its bytes on.
-        query: dict[str, Any] = {**part.query(pit), "size": PAGE_DOCUMENTS, "sort": ["_doc"], "version": True}
+        query = {**part, "size": PAGE_DOCUMENTS, "sort": ["_doc"], "version": True}
         with closing(connection.client(1, retry_seconds=retry_seconds, parses=parses)) as client:
             while True:
                 rows, query["search_after"] = page_of(client.search(body=query, params=WHOLE))

@@ -85,7 +85,7 @@ def it_reads_every_document_in_one_part_of_the_index(
     pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
     parts = checksums.index_parts(opensearch, pit, shards, parallelism)
     (physical,) = opensearch.indices.get_alias(name=config.index)
-    frames = [index_checksums(spark, config, pit, parts, physical, schema=each) for each in (StructType([]), None)]
+    frames = [index_checksums(spark, config, parts, physical, schema=each) for each in (StructType([]), None)]
     ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]
     opensearch.delete_pit(body={"pit_id": [pit]})
     assert (ids, len(parts) >= 8) == ([list(range(500))] * 2, True)

@@ -9,7 +9,7 @@ import pytest
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.opensearch.checksums import WHOLE, IndexPart
+from icecdc_core.opensearch.checksums import WHOLE, part_of_index
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ class DescribeSettings:
         opensearch.index(index=name, id="1", body={}, refresh=True)
         pit = opensearch.create_pit(index=name, params={"keep_alive": "1m"})["pit_id"]
         opensearch.indices.put_settings(index=name, body={"index.search.default_pipeline": "not_there"})
-        found = opensearch.search(body=IndexPart(0, 1, 0, 9).query(pit), params=WHOLE)["hits"]["hits"]
+        found = opensearch.search(body=part_of_index(pit), params=WHOLE)["hits"]["hits"]
         opensearch.indices.delete(index=name)
         assert [hit["_id"] for hit in found] == ["1"]
 
