@@ -32,14 +32,11 @@ from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
 
 
-def differing_documents(differences: DataFrame) -> DataFrame:
-    return differences.where(F.col("verdict").isNotNull())
-
-
-def newest_version(wrong: DataFrame) -> tuple[str, int | None]:
-    """Return the document with the highest version of those that differ, and this version."""
+def wrong_documents(differences: DataFrame) -> tuple[DataFrame, str, int | None]:
+    """Return the documents that differ, and id and version of the one with the highest version."""
+    wrong = differences.where(F.col("verdict").isNotNull())
     newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
-    return newest[0], newest[1]
+    return wrong, newest[0], newest[1]
 
 
 def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
@@ -93,8 +90,7 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
     look.source.require_identifier_columns("a repair writes single documents")
     rows = look.source.placed_rows(look.position.snapshot_id)
     suffixes = find_suffixes(run.config, rows, look.position.every_index)
-    wrong = differing_documents(differences)
-    newest_id, newest = newest_version(wrong)
+    wrong, newest_id, newest = wrong_documents(differences)
     with run.lock(look) as (lock, source):
         require_repairable(lock.position, look.position)
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)

@@ -191,17 +191,14 @@ def _instability(result: DataFrame, constants: DataFrame, function: Callable[[Da
     # Texts such as `now` become the time of the query.
     fixed = java_class(spark, "org.apache.spark.sql.catalyst.optimizer.SpecialDatetimeValues").apply(replaced)
     is_stable = plan.deterministic() and not replaced.containsPattern(current) and fixed.fastEquals(replaced)
-    return "" if is_stable and _folds_alike(constants, function) else "is not deterministic"
-
-
-def _folds_alike(constants: DataFrame, function: Callable[[DataFrame], DataFrame]) -> bool:
-    """Whether Spark folds expressions over constants to the same values twice, which random encryption does not."""
+    # Spark folds random encryption of constants to another value each time.
     frames = [function(constants) for _ in range(2)]
     try:
         one, other = (frame._jdf.queryExecution().optimizedPlan() for frame in frames)
-    except (PySparkException, Py4JError):  # an expression that constants like these cannot answer
-        return True
-    return bool(one.sameResult(other))
+        is_stable = is_stable and one.sameResult(other)
+    except (PySparkException, Py4JError):
+        pass  # an expression that constants like these cannot answer
+    return "" if is_stable else "is not deterministic"
 
 
 def _class_of(node: Node) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -204,12 +204,23 @@ class Source:
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
         """Return whether changes of the schema change a computed field, or the condition, for rows that stay."""
-        texts = self.projection.stored if self.projection else ()
         computed_from = self.projection.computed_from if self.projection else frozenset()
         computed_from |= self.embeddings.computed_from if self.embeddings else frozenset()
-        return _recomputes(changes, computed_from, texts, _RECOMPUTING) or _recomputes(
-            changes, self.condition.computed_from, [self.row_filter], _RECOMPUTING - {"type_widened"}
-        )
+        texts = self.projection.stored if self.projection else ()
+        for paths, expressions, kinds in (
+            (computed_from, texts, _RECOMPUTING),
+            (self.condition.computed_from, (self.row_filter,), _RECOMPUTING - {"type_widened"}),
+        ):
+            # Order matters for a `*` only. In a function, as in `to_json(struct(*))`, it takes in new columns.
+            own = {kind for kind in kinds if kind != "reordered" or any("*" in text for text in expressions)}
+            if any(
+                (change.kind in own and change.column == path)
+                or (change.kind in kinds and change.column.startswith(f"{path}."))
+                for change in changes
+                for path in paths
+            ):
+                return True
+        return False
 
     def rows(self, tasks: FileTasks) -> DataFrame:
         """Read the selected live rows of these file tasks."""
@@ -283,19 +294,6 @@ class Source:
                 remedy="name the columns that identify a row, then run the export, with replace_index=true if the "
                 "index exists, because document ids change with them",
             )
-
-
-def _recomputes(
-    changes: Sequence[SchemaChange], computed_from: Collection[str], texts: Sequence[str], kinds: Collection[str]
-) -> bool:
-    # The order of columns matters for a `*` only. In a function, as in `to_json(struct(*))`, it takes in new columns.
-    own = {kind for kind in kinds if kind != "reordered" or any("*" in text for text in texts)}
-    return any(
-        (change.kind in own and change.column == path)
-        or (change.kind in kinds and change.column.startswith(f"{path}."))
-        for change in changes
-        for path in computed_from
-    )
 
 
 def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:

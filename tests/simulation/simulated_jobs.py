@@ -111,9 +111,9 @@ def repair_actions(source: Any, position: Any, wrong: Any, epoch: int, on_duplic
     return to_actions([*upserts(found), *deletes], source.key_columns, epoch)
 
 
-def newest_version(wrong: Any) -> tuple[str, int | None]:
-    """In place of `runs.repairs.newest_version`."""
-    return max(((each["id"], each["version"]) for each in wrong), key=lambda each: each[1] or 0)
+def wrong_documents(wrong: Any) -> tuple[Any, str, int | None]:
+    """In place of `jobs.repair.wrong_documents`."""
+    return wrong, *max(((each["id"], each["version"]) for each in wrong), key=lambda each: each[1] or 0)
 
 
 def validate_and_repair(_: Any, config: SyncConfig) -> None:
@@ -183,8 +183,7 @@ def simulated() -> Iterator[None]:
         *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (batch, export)),
         (batch, "store_dead_letters", lambda *_: None),
         (repair, "repair_actions", repair_actions),
-        (repair, "newest_version", newest_version),
-        (repair, "differing_documents", lambda differences: differences),
+        (repair, "wrong_documents", wrong_documents),
     ]
     with ExitStack() as stack:
         for module, name, replacement in replaced:
