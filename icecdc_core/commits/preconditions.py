@@ -78,15 +78,16 @@ def _changed(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
 
 
 def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
-    return ", ".join(_value(name, values.get(name)) for name in names)
-
-
-def _value(name: str, value: Any) -> str:
-    if value is True:
-        return f"a {name}"
-    if not value and name in _DROPPABLE:
-        return f"no {name}"
-    return f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}"
+    shown = []
+    for name in names:
+        value = values.get(name)
+        if value is True:
+            shown.append(f"a {name}")
+        elif not value and name in _DROPPABLE:
+            shown.append(f"no {name}")
+        else:
+            shown.append(f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}")
+    return ", ".join(shown)
 
 
 def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
@@ -99,7 +100,7 @@ def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
         elif value is True:
             parts.append(f"give the {name} that the index was built with")
         else:
-            parts.append(f"leave {name} out" if not value else f"give {_value(name, value)}")
+            parts.append(f"leave {name} out" if not value else f"give {_shown([name], stored)}")
     return "; ".join(parts)
 
 

@@ -142,7 +142,8 @@ def follow_changes(
                     report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
             # One report stands for all earlier polls, so that a run without a limit needs no more memory.
             total = report if total is None else combine(total, report)
-            _write(total, config)
+            if config.report_path:
+                write_report(total, config.report_path)
             if on_poll is not None:
                 on_poll(total)
             print_line(
@@ -157,7 +158,8 @@ def follow_changes(
     assert total is not None, "a first poll that fails ends the run"
     if stop.requested:
         total = replace(total, stopped=True)
-        _write(total, config)
+        if config.report_path:
+            write_report(total, config.report_path)
     return total
 
 
@@ -180,11 +182,6 @@ def combine(total: RunReport, report: RunReport) -> RunReport:
         worst_lag_seconds=max(lags, default=None),
         lag_kept=all(kept) if kept else None,
     )
-
-
-def _write(report: RunReport, config: SyncConfig) -> None:
-    if config.report_path:
-        write_report(report, config.report_path)
 
 
 def _judged(config: SyncConfig, report: RunReport, interval: PollInterval, began: float, ended: float) -> RunReport:
