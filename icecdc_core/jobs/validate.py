@@ -78,10 +78,11 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         with run.stage("check"):
             look = run.look(needs_history=False)
             position, source = look
+            if config.repair:
+                require_pipelines(run.client, config)
             at_position = config.validate_at == "position" or config.repair
             run.require_position(look, needs_history=at_position)
             if config.repair:
-                require_pipelines(run.client, config)
                 require_repairable(position)
         snapshot_id = position.snapshot_id if at_position else source.head
         nested = position.nested_snapshots if at_position else heads(source)

@@ -28,9 +28,9 @@ BEGUN = Batch(
 
 def source(**changed):
     snapshots = metadata((7, None, "append"), (8, 7, "append"), (9, 8, "append"), current=9)
-    facts = {"table_uuid": "u", "stored_selection": {"columns": []}, "schema_json": "{}", "metadata": snapshots}
-    facts["nested"] = {}
-    return SimpleNamespace(**facts | changed)
+    facts = {"stored_selection": {"columns": []}, "schema_json": "{}", "metadata": snapshots, "nested": {}} | changed
+    facts["metadata"] = replace(facts["metadata"], table_uuid=changed.get("table_uuid", "u"))
+    return SimpleNamespace(**facts)
 
 
 def config(**changed):
