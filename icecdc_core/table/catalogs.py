@@ -79,7 +79,8 @@ def usable_table(what: str, parameter: str, name: str) -> Iterator[None]:
             f"The table of {what} cannot be used: {describe_failure(error)[:500]}",
             subject=parameter,
             value=name,
-            remedy=f"name a table in {parameter} that this user may create and write; the position did not move",
+            remedy=f"name a table catalog.namespace.table in {parameter} that this user may create and write; the "
+            "position did not move",
         ) from error
 
 
@@ -100,36 +101,53 @@ def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name
             f"The catalog of '{name}' needs a jar that this Spark session lacks: {describe_failure(error)}",
             subject="catalog_properties",
             remedy=f"on Databricks attach {bundle_package(bundles[0], spark.version)} to the cluster as a Maven "
-            "library; elsewhere end this session: get_spark starts one with the jars that catalog_properties ask for",
+            "library; elsewhere end this session: get_spark starts one with the jars that catalog_properties ask for, "
+            "and with those that spark_conf names under spark.jars.packages",
         )
     if any(cause.kind in _NO_TABLE for cause in chain) or "is not an Iceberg table" in text:
         return TableNotFoundError(
             f"The catalog of this session has no Iceberg table '{name}'",
             subject="table",
             value=name,
-            remedy="check the name; for another catalog of this name, give its catalog_properties or warehouse",
+            remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them; if the "
+            "table is in another catalog of that name, give its catalog_properties or warehouse",
         )
     return CatalogError(
         f"The catalog of '{name}' cannot be used: {describe_failure(error)}",
         subject="catalog_properties",
-        remedy="check the catalog's type (another than hadoop, hive, jdbc, rest, glue and nessie is named by "
-        "catalog-impl), address and credentials; drivers of databases go into spark_conf, under spark.jars.packages",
+        remedy="check the catalog's type, address and credentials; the type is hadoop, hive, jdbc, rest, glue or "
+        "nessie, another one is named by catalog-impl; jars such as the driver of a database go into spark_conf, under "
+        "spark.jars.packages",
     )
 
 
-def require_visible_history(name: str, table: Any, metadata: TableMetadata) -> None:
-    """Refuse a table, with its Java object, that Nessie's REST endpoint serves."""
-    operations = table.operations()
-    of_rest = str(operations.getClass().getName()).startswith("org.apache.iceberg.rest.")
-    if not of_rest or len(metadata.snapshots) > 1 or metadata.has_metadata_log:
-        return
+def require_visible_history(spark: SparkSession, name: str, table: Any, metadata: TableMetadata) -> None:
+    """Refuse a table, with its Java object, whose REST catalog shows only the latest of its snapshots."""
+    of_rest = str(table.operations().getClass().getName()).startswith("org.apache.iceberg.rest.")
+    reason = _hidden(spark, table, metadata) if of_rest and len(metadata.snapshots) < 2 else ""
+    if reason:
+        raise HiddenHistoryError(
+            f"The catalog of '{name}' hides its history: {reason}",
+            subject="catalog_properties",
+            remedy="use a catalog that shows every snapshot (with Nessie its own catalog type, for all writers: "
+            "type=nessie, uri=.../api/v2), or set on_history_gap=reexport: then every sync that finds something new "
+            "exports the whole table, behind the alias",
+        )
+
+
+def _hidden(spark: SparkSession, table: Any, metadata: TableMetadata) -> str:
+    operations, io = table.operations(), table.operations().io()
     with suppress(PySparkException, Py4JError):  # not every implementation of FileIO shows its properties
         # They are those of the catalog, merged with those of the server.
-        if operations.io().properties().containsKey(_NESSIE):
-            raise HiddenHistoryError(
-                f"The catalog of '{name}' hides its history: Nessie's REST endpoint shows only the latest snapshot of "
-                "a table",
-                subject="catalog_properties",
-                remedy="use Nessie's own catalog type, for all writers (type=nessie, uri=.../api/v2), or set "
-                "on_history_gap=reexport: then every sync that finds something new exports the whole table",
-            )
+        if not metadata.has_metadata_log and io.properties().containsKey(_NESSIE):
+            return "Nessie's REST endpoint shows only the latest snapshot of a table"
+    if not metadata.snapshots:
+        return ""
+    only = metadata.snapshots[0]
+    if only.parent_snapshot_id is None and only.sequence_number <= 1:
+        return ""
+    with suppress(PySparkException, Py4JError):  # the file may be one that only the catalog can read
+        recorded = iceberg_class(spark, "TableMetadataParser").read(io, operations.current().metadataFileLocation())
+        if recorded.snapshots().size() > 1:
+            return f"it shows only snapshot {only.snapshot_id}, but the table's metadata file has more"
+    return ""

@@ -113,7 +113,7 @@ class IcebergTable:
         return TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
 
     def require_visible_history(self, metadata: TableMetadata) -> None:
-        require_visible_history(self.name, self._table, metadata)
+        require_visible_history(self.spark, self.name, self._table, metadata)
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         self.read_snapshots.add(snapshot_id)
