@@ -119,8 +119,8 @@ def _typed_error(
         f"Spark failed while it worked on '{config.table}': {reason}",
         subject="table",
         value=config.table,
-        remedy=f"Spark's log has the full error; {_STAYS}, so that the next run does the same work. If memory ran out, "
-        "give more through spark_conf (spark.driver.memory, spark.executor.memory, spark.executor.memoryOverhead)",
+        remedy=f"Spark's log has the full error; {_STAYS}. If memory ran out, or a Python worker died, give more through "
+        "spark_conf (spark.driver.memory, spark.executor.memory, spark.executor.memoryOverhead)",
     )
 
 

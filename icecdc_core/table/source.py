@@ -111,7 +111,7 @@ def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
             "in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",
             subject="identifier_columns",
             value=[],
-            remedy="name the columns that identify a row, or append to the table once: that gives every row its id",
+            remedy="name the columns that identify a row, or commit once to the table: that gives every row its id",
         )
 
 
@@ -291,8 +291,8 @@ class Source:
                 f"Table '{self.table.name}' has no identifier columns, but {why}",
                 subject="identifier_columns",
                 value=[],
-                remedy="name the columns that identify a row, then run the export, with replace_index=true if the "
-                "index exists, because document ids change with them",
+                remedy="name the columns that identify a row in identifier_columns, or set them on the table; then run "
+                "the export, with replace_index=true if the index exists, because document ids change with them",
             )
 
 
