@@ -119,7 +119,7 @@ def _typed_error(
         f"Spark failed while it worked on '{config.table}': {reason}",
         subject="table",
         value=config.table,
-        remedy=f"Spark's log has the full error; {_STAYS}. If memory ran out, or a Python worker died, give more through "
+        remedy=f"Spark's log has the full error; {_STAYS}. If memory ran out or a Python worker died, raise it by "
         "spark_conf (spark.driver.memory, spark.executor.memory, spark.executor.memoryOverhead)",
     )
 
