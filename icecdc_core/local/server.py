@@ -118,7 +118,7 @@ def start(
         f"The port of the embedded {service.name} is in use",
         subject="port",
         value=service.ports[0],
-        remedy="stop the process that uses it (lsof -i -P | grep LISTEN), or leave the port out to use a free one",
+        remedy="stop the process that uses it, or leave the port out to use a free one",
     )
 
 

@@ -194,17 +194,13 @@ class RunReport(Report):
         elif self.rejected:
             word, job, what = BEHIND, "replay", f"{what}, {self.rejected:,} refused by OpenSearch (dead letters)"
         was = f"{lag} (before: {before})" if before and not self.dry_run else lag
-        kept = "" if self.lag_kept is None else f", target {'kept' if self.lag_kept else 'NOT kept'}"
-        worst = "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s{kept}"
-        changed, rewritten = (
-            self.upserts + self.deletes + self.already_applied + self.rejected,
-            self.rows_rewritten or 0,
-        )
+        rewritten = self.rows_rewritten or 0
+        changed = self.upserts + self.deletes + self.already_applied + self.rejected
         rows = f"{rewritten:,} rewritten by the table's commits, {changed:,} really changed"
-        facts = [
-            ("Rows", rows if rewritten > 2 * changed else "")
-        ]  # an update rewrites two: the old row and the new one
-        facts += [("Lag", was), ("Longest lag", worst), ("Ended", self.ended + ", by SIGTERM" * self.stopped)]
+        # An update rewrites two rows, the old one and the new one.
+        facts = [("Rows", rows if rewritten > 2 * changed else "")]
+        facts += [("Lag", was), ("Target lag", {True: "kept", False: "NOT kept", None: ""}[self.lag_kept])]
+        facts += [("Ended", self.ended + ", by SIGTERM" * self.stopped)]
         facts += [("Run id", self.run_id), ("Note", "\n".join(self.notes))]
         command = command_for(job, self.table, self.index)
         return Card(word, f"{self.index}, from {self.table}", what, facts, command)

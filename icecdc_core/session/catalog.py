@@ -104,8 +104,7 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
             f"The session's catalog is not the one that the parameters describe: {names} differ (values not shown)",
             subject=next((name for name in ("catalog_properties", "warehouse") if getattr(config, name)), "spark_conf"),
             value=config.catalog,
-            remedy="restart the kernel or the program, or give the catalog another name in table; without "
-            "catalog_properties, warehouse and settings of the catalog in spark_conf, the session's catalog is used",
+            remedy="restart the kernel or the program, or give the catalog another name in table",
         )
 
 

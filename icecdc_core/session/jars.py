@@ -104,7 +104,7 @@ def _check(jars: list[Jar], folder: Path) -> None:
                 "A jar of the embedded service is not the one that is listed (its SHA-256 differs); it was deleted",
                 subject="jar",
                 value=str(path),
-                remedy="run again to download it again; if that fails too, a mirror or proxy changes the file",
+                remedy="run again; if that fails too, a mirror or proxy changes the file",
             )
 
 
@@ -133,9 +133,7 @@ def _download(jar: Jar) -> bytes:
             f"A jar of the embedded service could not be fetched: {error}",
             subject="url",
             value=jar.url,
-            remedy="check the network and the proxy (HTTPS_PROXY), "
-            f"or set {MAVEN_VARIABLE} to the address of your Maven mirror, "
-            "or use a server of your own (opensearch_url, bootstrap_servers)",
+            remedy=f"check the network and HTTPS_PROXY, or set {MAVEN_VARIABLE} to the address of your Maven mirror",
         ) from error
 
 

@@ -57,8 +57,7 @@ def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), p
         f"No suitable Java for {purpose}: need Java {minimum}{up_to}, found {', '.join(found) or 'none'}",
         subject="JAVA_HOME",
         value=os.environ.get("JAVA_HOME", ""),
-        remedy="install a full JDK 21 (apt install openjdk-21-jdk, brew install openjdk@21) and set JAVA_HOME to its "
-        "folder",
+        remedy="install a full JDK 21 and set JAVA_HOME to its folder",
     )
 
 
