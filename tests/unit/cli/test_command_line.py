@@ -164,11 +164,6 @@ class DescribeOptions:
             command_line.main(arguments, "icecdc")
         assert (caught.value.code, words in capsys.readouterr().out) == (0, True)
 
-    def it_lists_the_commands_with_a_line_each_when_none_is_given(self, capsys):
-        assert command_line.main([], "icecdc") == 2
-        lines = capsys.readouterr().out.splitlines()
-        assert {*COMMANDS, "services"} <= {line.split()[0] for line in lines if line.startswith("  ")}
-
 
 class DescribeAFailure:
     def it_has_a_line_for_each_problem_and_json_when_asked_to(self, capsys):
@@ -199,12 +194,6 @@ class DescribeAFailure:
             text for text in ("FAILED", "Spark did &lt;not&gt; start", "Data at risk") if text not in page.read_text()
         ] == []
         assert "html" in run("sync", *GIVEN, "--html", str(tmp_path))[1]["message"]
-
-    def it_says_plainly_that_it_was_interrupted(self, capsys, broken):
-        broken(KeyboardInterrupt())
-        code = command_line.main(["sync", *GIVEN], "icecdc")
-        (line,) = capsys.readouterr().err.splitlines()
-        assert (code, line.startswith("icecdc sync: The run was interrupted. Remedy: run it again")) == (1, True)
 
     def it_shows_no_password_of_a_url_in_its_traceback(self, run, broken):
         broken(RuntimeError("cannot open jdbc:postgresql://icecdc:hunter2@db/lake?password=hunter2"))

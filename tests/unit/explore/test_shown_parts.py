@@ -40,12 +40,6 @@ class DescribeAChange:
 
 
 class DescribeDifferences:
-    def it_shows_both_values_of_a_changed_field_and_the_changed_fields_first(self):
-        html = Differences(11, 12, updates=1, sample=(UPDATE,), notes=("A note.",))._repr_html_()
-        assert html.startswith("<p>From snapshot 11 to snapshot 12.</p><p>A note.</p><p>0 inserts, 1 updates")
-        assert "old → new" in html
-        assert html.index(">name<") < html.index(">id<")
-
     @pytest.mark.parametrize(
         ("differences", "expected"),
         [
@@ -56,16 +50,6 @@ class DescribeDifferences:
     def it_says_so_if_nothing_changed(self, differences, expected):
         html = differences._repr_html_()
         assert (expected in html, "<table>" in html) == (True, False)
-
-
-class DescribeADocument:
-    def it_marks_the_fields_in_which_both_sides_differ(self):
-        history = ((SNAPSHOT, UPDATE), (SNAPSHOT, RowChange("1", None, BEFORE)))
-        found = DocumentView("1", "They differ.", False, BEFORE, 7, rows=(AFTER,), history=history, searched="2 were.")
-        html = found._repr_html_()
-        assert html.count("old → new") == 2
-        expected = ["2026-01-31 12:00:00", "2 were."]
-        assert [text for text in expected if text not in html] == []
 
 
 class DescribeTheReport:
@@ -81,12 +65,3 @@ class DescribeTheReport:
         parts = TimeLine((), 0), found, Differences(), DocumentView(), QueryResult({})
         next_sync = report.explore_report(view, *parts)["next_sync"]
         assert ("jane" in str(found), next_sync["state"], "jane" in str(next_sync)) == (True, "data", False)
-
-
-class DescribeAQueryResult:
-    def it_shows_hits_the_count_and_the_time(self):
-        html = QueryResult({"match_all": {}}, 1234, 5, (("1", 1.0, BEFORE),))._repr_html_()
-        assert [part for part in ("1,234 hits in 5 ms", "match_all", ">old<") if part not in html] == []
-
-    def it_says_why_there_is_no_answer(self):
-        assert QueryResult({}, problem="There is no index yet.")._repr_html_() == "<p>There is no index yet.</p>"

@@ -116,11 +116,6 @@ class DescribeAShownBar:
             bar.complete(9)
         assert (bar.n, terminal.writes > works) == (9, True)
 
-    def it_is_not_shown_without_work(self, capsys):
-        with progress(0, "Exporting") as bar:
-            bar.complete(0)
-        assert _lines(capsys) == []
-
 
 class DescribeAnActivity:
     @contextmanager

@@ -42,15 +42,6 @@ class DescribeTheSummary:
         assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 1200)
         assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
 
-    def it_is_a_table(self):
-        assert ManyReport({"t": DONE, "u": failed("retry")}, 2.5).text().splitlines() == [
-            "index  state  what                                seconds  error",
-            "t      ok     1,200 documents written, 3 deleted  1.2",
-            "u      retry                                      0.5      SomeError",
-            "",
-            "retry in 2.5 s",
-        ]
-
     def it_shows_each_problem_of_a_setup_with_its_remedy(self):
         errors = [ConfigError(text, subject="index", value=text, remedy=f"correct {text}") for text in ("one", "two")]
         reports = {
