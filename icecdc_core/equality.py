@@ -94,11 +94,9 @@ def _is_comparable(data_type: DataType) -> bool:
         return _is_comparable(data_type.elementType)
     if isinstance(data_type, StructType):
         return all(_is_comparable(field.dataType) for field in data_type.fields)
-    return not (isinstance(data_type, FloatType | DoubleType | MapType | VariantType) or _has_collation(data_type))
-
-
-def _has_collation(data_type: DataType) -> bool:
-    return isinstance(data_type, StringType) and data_type.collation != "UTF8_BINARY"
+    if isinstance(data_type, StringType):
+        return data_type.collation == "UTF8_BINARY"
+    return not isinstance(data_type, FloatType | DoubleType | MapType | VariantType)
 
 
 def _canonical(value: Column, data_type: DataType) -> Column:
@@ -116,7 +114,7 @@ def _canonical(value: Column, data_type: DataType) -> Column:
         return F.sort_array(entries)
     if isinstance(data_type, VariantType):
         return F.to_json(value)
-    return value.cast("binary" if _has_collation(data_type) else "string")
+    return value.cast("binary" if isinstance(data_type, StringType) else "string")
 
 
 def _canonical_struct(value: Column, data_type: StructType) -> Column:

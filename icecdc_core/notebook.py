@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -136,16 +136,13 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
         given = {**cast("dict[str, Any]", parse_json_object(given.pop(OPTIONS, {}))), **given}
     except PydanticCustomError as error:
         problems.append(f'{OPTIONS}: {error.message()}. Remedy: write a JSON object, such as {{"max_polls": 3}}.')
-    slips = {name: _near(name, known) for name in sorted(names) if name not in known}
-    problems += [f"{name}: unknown parameter. Remedy: did you mean {near}." for name, near in slips.items() if near]
+    for name in sorted(names - {*known}):
+        plain = name.lower().replace("-", "_")
+        # Jobs pass names of their own to all notebooks, such as `warehouse_id`, so a slip must be very similar.
+        near = [each for each in known if sorted(each) == sorted(plain)]
+        near += difflib.get_close_matches(plain, known, 1, 0.86)
+        problems += [f"{name}: unknown parameter. Remedy: did you mean {each}." for each in near[:1]]
     return given, problems
-
-
-def _near(name: str, known: Collection[str]) -> str:
-    """The parameter that a name is a slip of; jobs pass names of their own to all notebooks, such as `warehouse_id`."""
-    plain = name.lower().replace("-", "_")
-    swapped = [each for each in known if sorted(each) == sorted(plain)]
-    return next(iter(swapped or difflib.get_close_matches(plain, known, 1, 0.86)), "")
 
 
 def open_services(config: SyncConfig) -> SyncConfig:
