@@ -44,7 +44,7 @@ def new_key(row_hash: str) -> str:
 def with_row_hash(frame: DataFrame, fields: Sequence[StructField], key: str = "") -> tuple[DataFrame, str]:
     """Return what it takes to hash these columns so that the hash differs if a value does."""
     rows, names = with_canonical_columns(frame, fields, _hashable)
-    return rows, _keyed(fields, names, key) if key else _fast(fields, names)
+    return rows, keyed_hash(fields, names, key) if key else _fast(fields, names)
 
 
 def _hashable(field: StructField) -> Column | None:
@@ -80,7 +80,7 @@ def _is_negative_zero(name: str) -> str:
     return f"({name} = 0.0D AND cast({name} AS string) = '-0.0')"
 
 
-def _keyed(fields: Sequence[StructField], names: Mapping[str, str], key: str) -> str:
+def keyed_hash(fields: Sequence[StructField], names: Mapping[str, str], key: str) -> str:
     """SQL text of a number made of SHA-256 over the key and the values.
 
     xxhash64 only shortens the digest: nobody can choose a digest, so its weakness does not matter here.

@@ -4,8 +4,12 @@
 strategy           when                                                  what it does
 =================  ====================================================  =============================================
 ``insert-only``    files were only added                                 reads their rows; nothing is left to compare
-``narrow-rows``    only values show which rows of rewritten files        shuffles identifiers and hashes, then fetches
-                   changed (copy-on-write before format v3)              changed rows
+``joined``         only values show which rows of rewritten files        joins whole newer rows with identifiers and
+                   changed (copy-on-write before format v3), and the     hashes of older ones, which every task gets,
+                   older ones are few                                    see ``joined_rows``
+``narrow-rows``    the same, and they are many; or there are several     shuffles identifiers and hashes, then fetches
+                   steps, delete files, a filter or places; or an        changed rows
+                   identifier may be a duplicate
 ``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
                                                                          see ``row_lineage``
 ``at-once``        row lineage, delete files or appends show it          shuffles the changed rows
@@ -16,8 +20,8 @@ strategy           when                                                  what it
 All of them leave one row for each identifier, and all but ``last-rows`` fail if two rows have one. Carryovers are
 dropped by their values or already in the scan.
 
-An UPDATE to equal values ("no-op update") changes no document. ``narrow-rows`` and ``last-rows`` compare values and
-skip it. The others do not, so its document is written again, which is harmless.
+An UPDATE to equal values ("no-op update") changes no document. ``joined``, ``narrow-rows`` and ``last-rows``
+compare values and skip it. The others do not, so its document is written again, which is harmless.
 """
 
 from __future__ import annotations
@@ -32,11 +36,13 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_narrow_carryovers
+from icecdc_core.changes.joined_rows import WAS_THERE, join_sides
 from icecdc_core.changes.narrow_rows import FAST, narrow_rows
 from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
 from icecdc_core.changes.scan_planning import StepScan, file_bytes
+from icecdc_core.changes.steps import Step
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
@@ -100,12 +106,15 @@ class PlannedRange:
         steps = {scan.step.ordinal for scan in self.scans}
         return steps.pop() if len(steps) == 1 else None
 
-    def change_count(self) -> int | None:
-        """Return the number of raw changes; None if the files alone do not show it."""
+    def side_counts(self) -> tuple[int, int] | None:
+        """Return the rows of the older and of the newer states; None if the files alone do not show them."""
         if self.selection.row_filter or any(scan.unchanged_until is not None for scan in self.scans):
             return None
-        files = self.table.union(*(tasks for scan in self.scans for tasks in (*scan.read_older, *scan.read_newer)))
-        return None if any(self.table.delete_digests(files)) else sum(self.table.row_counts(files))
+        older = self.table.union(*(tasks for scan in self.scans for tasks in scan.read_older))
+        newer = self.table.union(*(tasks for scan in self.scans for tasks in scan.read_newer))
+        if any(self.table.delete_digests(older)) or any(self.table.delete_digests(newer)):
+            return None
+        return sum(self.table.row_counts(older)), sum(self.table.row_counts(newer))
 
     def older_row_count(self) -> int | None:
         """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
@@ -131,6 +140,9 @@ def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
 
 # Up to here identifiers are sent to every task that reads the newer side; more of them are shuffled, as in any join.
 BROADCAST_ROWS = 300_000
+
+JOINED_ROWS = 2_000_000
+"""Older rows times cores up to which ``joined`` pays: one core makes the table that it sends, all cores shuffle."""
 
 
 @dataclass(frozen=True)
@@ -222,9 +234,11 @@ def fetch_current_rows(current: DataFrame, identifier_columns: Sequence[str], fo
     return _with_deletes(rows, deleted, identifier_columns)
 
 
-def _with_deletes(rows: DataFrame, identifiers: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+def _with_deletes(
+    rows: DataFrame, identifiers: DataFrame, identifier_columns: Sequence[str], step: str = DECIDING_STEP
+) -> DataFrame:
     """Add a DELETE row for each of the changed identifiers, whose other columns are null."""
-    change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{DECIDING_STEP} AS {CHANGE_ORDINAL}")
+    change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{step} AS {CHANGE_ORDINAL}")
     deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change)
     return rows.unionByName(deletes, allowMissingColumns=True)
 
@@ -240,7 +254,7 @@ def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Se
     return newer.join(wanted, F.expr(matches), "left_semi")
 
 
-NARROW_ROWS, ROW_IDS, AT_ONCE = "narrow-rows", "row-ids", "at-once"
+JOINED, NARROW_ROWS, ROW_IDS, AT_ONCE = "joined", "narrow-rows", "row-ids", "at-once"
 NONE, INSERT_ONLY, LAST_ROWS = "none", "insert-only", "last-rows"
 
 ROW_IDS_FROM_ROWS = 100_000
@@ -294,7 +308,7 @@ class NetChanges:
 def compute_net_changes(planned: PlannedRange) -> NetChanges:
     """Read the planned files and merge the changes of each identifier into one."""
     if planned.needs_values:
-        return _by_narrow_rows(planned)
+        return _by_values(planned)
     # Nothing else of a DELETE is needed than its identifiers.
     bare = replace(planned.selection, delete_columns=tuple(planned.identifier_columns))
     planned = replace(planned, selection=bare)
@@ -328,10 +342,61 @@ def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges
         found.close()
 
 
-def _by_narrow_rows(planned: PlannedRange) -> NetChanges:
+def _by_values(planned: PlannedRange) -> NetChanges:
+    counts, spark = planned.side_counts(), planned.table.spark
+    if counts and len(planned.scans) == 1 and not planned.selection.has_places:
+        with storage_level_for(spark, planned.file_bytes) as level:
+            fits = level == StorageLevel.MEMORY_AND_DISK
+        if fits and counts[0] * spark.sparkContext.defaultParallelism <= JOINED_ROWS:
+            ids, step = planned.identifier_columns, planned.scans[0].step
+            if found := find_joined_changes(planned.changes(), ids, step, *counts, planned.row_hash):
+                return found
+    return _by_narrow_rows(planned, sum(counts) if counts else None)
+
+
+def find_joined_changes(
+    changes: DataFrame,
+    identifier_columns: Sequence[str],
+    step: Step,
+    older_rows: int,
+    newer_rows: int,
+    row_hash: str = FAST,
+) -> NetChanges | None:
+    """Find the changes of one step by ``join_sides``; None if an identifier may be a duplicate or null."""
+    names, null = [quoted(name) for name in identifier_columns], any_null(identifier_columns)
+    joined = join_sides(changes, identifier_columns, step, row_hash)
+    upserts = joined.rows.persist(StorageLevel.MEMORY_AND_DISK)
+    cached, found = [upserts], None
+    try:
+        counts = count_each(upserts, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
+        met = joined.met(older_rows, newer_rows)
+        if met is None or counts.nulls or not _are_distinct(upserts.where(f"NOT {WAS_THERE}"), names, counts.inserted):
+            return None
+        rows = upserts.drop(WAS_THERE)
+        if deletes := older_rows - met:
+            older, newer = (changes.where(side).select(*names) for side in (f"NOT ({IS_INSERT})", IS_INSERT))
+            newer = F.broadcast(newer) if newer_rows <= JOINED_ROWS else newer
+            deleted = older.join(newer, list(identifier_columns), "left_anti").persist(StorageLevel.MEMORY_AND_DISK)
+            cached.append(deleted)
+            missing = count_each(deleted, missing="true", nulls=null)
+            if missing.missing != deletes or missing.nulls or not _are_distinct(deleted, names, deletes):
+                return None
+            rows = _with_deletes(rows, deleted, identifier_columns, str(step.ordinal))
+        found = NetChanges(rows, JOINED, counts.changed, deletes, 0, newer_rows - counts.changed, tuple(cached))
+        return found
+    finally:
+        for frame in cached if found is None else ():
+            unpersist(frame)
+
+
+def _are_distinct(rows: DataFrame, names: Sequence[str], count: int) -> bool:
+    return count < 2 or rows.select(*names).distinct().count() == count
+
+
+def _by_narrow_rows(planned: PlannedRange, row_count: int | None) -> NetChanges:
     changes, ids = planned.changes(), planned.identifier_columns
     with tuned_for_many_groups(changes.sparkSession):
-        found = find_changed_identifiers(changes, ids, planned.only_step, planned.change_count(), planned.row_hash)
+        found = find_changed_identifiers(changes, ids, planned.only_step, row_count, planned.row_hash)
     rows = fetch_changed_rows(changes, ids, found)
     if planned.selection.has_places:
         rows = look_up_old_places(rows, [_deleted(changes)], found.identifiers, ids)

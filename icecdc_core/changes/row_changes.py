@@ -109,9 +109,9 @@ def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Sel
             require_row_positions(table, table.union(*scan.read_newer))
         for change_type, rows in _sides(table, scan):
             select = selection.select if change_type == INSERT else selection.select_deleted
-            frames.append(select(rows, *_change(change_type, scan.step)))
+            frames.append(select(rows, *change_columns(change_type, scan.step)))
     if not frames:
-        frames = [selection.select(table.read(table.no_tasks()), *_change(INSERT, Step(0, None, 0, None)))]
+        frames = [selection.select(table.read(table.no_tasks()), *change_columns(INSERT, Step(0, None, 0, None)))]
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -135,14 +135,14 @@ def changes_by_row_ids(
     removed: list[DataFrame] = []
     inserts: list[DataFrame] = []
     for scan in scans:
-        step, until, change = scan.step, scan.unchanged_until, _change(INSERT, scan.step)
+        step, until, change = scan.step, scan.unchanged_until, change_columns(INSERT, scan.step)
         if until is None:
             inserts += [selection.select(rows, *change) for _, rows in _sides(table, scan)]
             continue
         older, newer = table.union(*scan.read_older), table.union(*scan.read_newer)
         row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
         rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
-        removed.append(rows.selectExpr("*", *_change(DELETE, step, OWN_PREFIX)))
+        removed.append(rows.selectExpr("*", *change_columns(DELETE, step, OWN_PREFIX)))
         if len(scan.only_newer):
             rows = written_rows(table.read(scan.only_newer), until)
             inserts.append(selection.select(rows, *change))
@@ -190,7 +190,7 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
         yield INSERT, restored
 
 
-def _change(change_type: str, step: Step, prefix: str = "") -> list[str]:
+def change_columns(change_type: str, step: Step, prefix: str = "") -> list[str]:
     """The change columns; with a prefix beside all columns of a table, which may have one of these names."""
     return [
         f"'{change_type}' AS {prefix}{CHANGE_TYPE}",

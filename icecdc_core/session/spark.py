@@ -235,6 +235,21 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
 REPORT_SECONDS = 5.0  # Spark reports right after the action; some releases never report what was dropped
 
 
+def observed(observation: Observation) -> dict[str, Any] | None:
+    """Return what an action observed; None if Spark dropped the stage, which it does if no result depends on it."""
+    # `Observation.get` waits forever when nothing is reported.
+    jvm_observation: Any = observation._jo
+    deadline = time.monotonic() + REPORT_SECONDS
+    while not jvm_observation.future().isCompleted():
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.005)
+    # It fails for an empty row, which Spark 4.1 reports; Spark 4.0 has no method that shows the row before.
+    with suppress(Py4JError, PySparkException):
+        return dict(observation.get)
+    return None
+
+
 class RowCount:
     """The number of rows of a frame, observed by the first action that reads ``rows``.
 
@@ -250,14 +265,5 @@ class RowCount:
 
     def value(self) -> int:
         """Return the number of rows; an action must have read ``rows`` before."""
-        # `Observation.get` waits forever when nothing is reported.
-        observation: Any = self._observation._jo
-        deadline = time.monotonic() + REPORT_SECONDS
-        while not observation.future().isCompleted():
-            if time.monotonic() > deadline:
-                return self._counted.count()
-            time.sleep(0.005)
-        # It fails for an empty row, which Spark 4.1 reports; Spark 4.0 has no method that shows the row before.
-        with suppress(Py4JError, PySparkException):
-            return int(self._observation.get["rows"])
-        return self._counted.count()
+        found = observed(self._observation)
+        return self._counted.count() if found is None else int(found["rows"])

@@ -207,7 +207,7 @@ class DescribeRowsWithoutIdentifierColumns:
         insert((1, "a", "x"), (1, "a", "x"))
         sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
         config = make_config(identifier_columns=[])
-        with pytest.raises(IdentifierColumnsError, match=r"no row id yet.*commit once to the table"):
+        with pytest.raises(IdentifierColumnsError, match="no row id yet"):
             export_table(spark, config)
         insert((2, "b", "x"))
         export_table(spark, config)

@@ -50,10 +50,10 @@ class DescribePlannedRange:
         assert planned(*steps).needs_values is needs_values
 
 
-class DescribeChangeCount:
-    @pytest.mark.parametrize(("steps", "count"), [([("a b", "c")], 30), ([("a", "b"), ("b", "b c")], 30)])
-    def it_is_the_rows_of_all_files(self, steps, count):
-        assert planned(*steps).change_count() == count
+class DescribeSideCounts:
+    @pytest.mark.parametrize(("steps", "counts"), [([("a b", "c")], (20, 10)), ([("a", "b"), ("b", "b c")], (10, 20))])
+    def it_is_the_rows_of_all_files(self, steps, counts):
+        assert planned(*steps).side_counts() == counts
 
     @pytest.mark.parametrize(
         ("sides", "more"),
@@ -65,7 +65,7 @@ class DescribeChangeCount:
         ids=["deletes", "row lineage", "row filter"],
     )
     def it_is_not_known_if_a_part_of_the_rows_is_read(self, sides, more):
-        assert planned(sides, **more).change_count() is None
+        assert planned(sides, **more).side_counts() is None
 
 
 class DescribeOlderRowCount:

@@ -1,0 +1,99 @@
+"""Find what one step changed in one pass: newer rows are joined with the identifiers and hashes of the older ones.
+
+========  ========  ==========================================================================
+older     newer     what it is
+========  ========  ==========================================================================
+1, hash   1, hash   a carryover, dropped
+2, hash   2, other  an upsert
+(none)    3, hash   an upsert
+4, hash   (none)    a DELETE: only if older rows are left over, identifiers alone are read
+========  ========  ==========================================================================
+
+This is right only if an identifier has one row on each side. Counts of the same pass prove it; if they do not, the
+answer is None. Say an identifier has ``a`` rows on the older side and ``b`` on the newer:
+
+1. The join has as many rows as the newer side, so ``a`` is 1 wherever both sides have it.
+2. Inserted rows have distinct identifiers, without a null: ``b`` is 1 wherever only the newer side has it.
+3. The identifiers that only the older side has are distinct (``a`` is 1), and as many as the older rows that the join
+   did not meet, if it met each once (``b`` is 1). If all rows seem to be met, nothing is read for that: the sum of the
+   fingerprints of all older identifiers is that of the identifiers met. One that is met twice while another is not
+   makes these sums differ, because the fingerprint has a seed of its own in each comparison.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from icecdc_core.changes.narrow_rows import keyed_hash, new_key, with_row_hash
+from icecdc_core.changes.row_changes import change_columns
+from icecdc_core.changes.steps import Step
+from icecdc_core.columns import INSERT, IS_INSERT, OWN_PREFIX, RESERVED, quoted
+from icecdc_core.session.spark import observed
+
+WAS_THERE = f"{OWN_PREFIX}was_there"
+"""Whether the older side has a row of the identifier."""
+
+_HASH, _MARK, _CHANGED = f"{OWN_PREFIX}older_hash", f"{OWN_PREFIX}fingerprint", f"{OWN_PREFIX}changed"
+_COUNTS = [f"count(1) AS {quoted('rows')}", f"count_if({WAS_THERE}) AS met"]
+# Halves, because a sum of whole ones overflows.
+_SUMS = [f"sum({_MARK} & 2147483647L) AS low", f"sum(shiftrightunsigned({_MARK}, 33)) AS high"]
+
+
+@dataclass(frozen=True)
+class JoinedRows:
+    """The changed rows of the newer side; what their computation counts is known once they were computed."""
+
+    rows: DataFrame
+    of_older: Observation
+    of_joined: Observation
+
+    def met(self, older_rows: int, newer_rows: int) -> int | None:
+        """Return how many older rows the join met, see ``rows_met``."""
+        older, joined = observed(self.of_older), observed(self.of_joined)
+        return rows_met(older, joined, older_rows, newer_rows) if older and joined else None
+
+
+def rows_met(older: Mapping[str, Any], joined: Mapping[str, Any], older_rows: int, newer_rows: int) -> int | None:
+    """Return how many older rows the join met; None if it met one twice while all seem to be met."""
+    if (older["rows"], joined["rows"]) != (older_rows, newer_rows):
+        return None
+    met = int(joined["met"])
+    met_each_once = all(older[half] == joined[half] for half in ("low", "high"))
+    return met if met < older_rows or (met == older_rows and met_each_once) else None
+
+
+def join_sides(changes: DataFrame, identifier_columns: Sequence[str], step: Step, row_hash: str) -> JoinedRows:
+    """Join the newer rows of a step with the identifiers and hashes of the older ones."""
+    key, ids = new_key(row_hash), [quoted(name) for name in identifier_columns]
+    fields = [field for field in changes.schema.fields if field.name not in RESERVED]
+    rows, hashed = with_row_hash(changes, fields, key)
+    # The seed is a text: with every other number in it, Spark would generate and compile other code. Two functions,
+    # because whoever makes two texts alike for one of them, whatever its seed, must not hide a duplicate.
+    seeded = f"('{secrets.token_hex(8)}', {', '.join(ids)})"
+    mark = f"(xxhash64{seeded} & 2147483647L) | shiftleft(cast(hash{seeded} AS bigint), 33)"
+    if key:
+        own = [changes.schema[name] for name in identifier_columns]
+        mark = keyed_hash(own, dict(zip(identifier_columns, ids, strict=True)), key)
+    of_older, of_joined = Observation(), Observation()
+    older = rows.where(f"NOT ({IS_INSERT})").selectExpr(*ids, f"{hashed} AS {_HASH}", f"{mark} AS {_MARK}")
+    older = older.observe(of_older, *map(F.expr, (_COUNTS[0], *_SUMS))).drop(_MARK)
+    names = [f"{OWN_PREFIX}older_{position}" for position in range(len(ids))]
+    same = " AND ".join(f"{name} = {other}" for name, other in zip(ids, names, strict=True))
+    joined = rows.where(IS_INSERT).join(F.broadcast(older.toDF(*names, _HASH)), F.expr(same), "left")
+    # Rows leave generated code here, and only changed ones take their values with them.
+    whole = ", ".join(quoted(field.name) for field in fields)
+    packed = joined.selectExpr(
+        f"{_HASH} IS NOT NULL AS {WAS_THERE}",
+        f"if({_HASH} IS NULL, 0L, {mark}) AS {_MARK}",
+        f"CASE WHEN NOT ({_HASH} <=> {hashed}) THEN struct({whole}) END AS {_CHANGED}",
+    ).observe(of_joined, *map(F.expr, (*_COUNTS, *_SUMS)))
+    changed = packed.where(f"{_CHANGED} IS NOT NULL").selectExpr(
+        f"{_CHANGED}.*", *change_columns(INSERT, step), WAS_THERE
+    )
+    return JoinedRows(changed.select(*map(quoted, changes.columns), WAS_THERE), of_older, of_joined)

@@ -1,0 +1,110 @@
+"""Joining both sides finds what narrow rows find, and nothing where an identifier has two rows or is null."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+from icecdc_core.changes.joined_rows import rows_met
+from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers, find_joined_changes
+from icecdc_core.changes.steps import Step
+
+DRAW = random.Random(7)
+MARKS = [DRAW.getrandbits(63) for _ in range(6)]
+
+
+def observed(identifiers, met=0):
+    marks = [MARKS[n] for n in identifiers]
+    sums = {"low": sum(mark & 2147483647 for mark in marks), "high": sum(mark >> 33 for mark in marks)}
+    return {"rows": len(identifiers), "met": met, **sums}
+
+
+def proves_unique(older, newer):
+    """The rule, on identifiers alone: the join and the look-ups of inserted and of deleted rows."""
+    pairs = [each for each in newer for _ in range(older.count(each))]
+    inserted, deleted = ([n for n in one if n not in other] for one, other in ((newer, older), (older, newer)))
+    joined = {**observed(pairs), "rows": len(pairs) + len(inserted), "met": len(pairs)}
+    met = rows_met(observed(older), joined, len(older), len(newer))
+    if met is None or len({*inserted}) < len(inserted):
+        return False
+    return met == len(older) or len({*deleted}) == len(deleted) == len(older) - met
+
+
+IDENTIFIERS = st.lists(st.integers(0, 5), max_size=7)
+
+
+@given(older=IDENTIFIERS, newer=IDENTIFIERS)
+@example(older=[1, 1], newer=[1, 1])
+@example(older=[1, 2], newer=[1, 1])
+@example(older=[1, 2, 2], newer=[1, 1, 1])
+@example(older=[1, 1, 2, 3], newer=[1, 2, 2])
+def it_proves_that_identifiers_are_unique_just_where_they_are(older, newer):
+    assert proves_unique(older, newer) is all(times == 1 for side in (older, newer) for times in Counter(side).values())
+
+
+NAN = float("nan")
+ONE = [("a", 1, 1.0), ("b", 2, 0.0), ("c", 3, NAN), (None, 9, None)]
+CASES = {
+    "nothing changed": (ONE[:3], ONE[:3]),
+    "updates of zeros and nulls": ([("a", 1, 0.0), ("b", 2, None)], [("a", 1, -0.0), ("b", 2, NAN)]),
+    "an insert and a delete": (ONE[:2], ONE[1:3]),
+    "one part of an identifier": (ONE[:2], [("a", 2, 1.0), ("b", 1, 0.0)]),
+    "two older rows": ([*ONE[:3], ONE[0]], ONE[:3]),
+    "two older rows, both deleted": ([*ONE[:3], ONE[0]], ONE[1:3]),
+    "two newer rows": (ONE[:2], [*ONE[:2], ("a", 1, 5.0)]),
+    "two newer rows, inserted": (ONE[:1], [*ONE[:2], ("b", 2, 5.0)]),
+    "two newer rows hide a delete": (ONE[:2], [ONE[0], ONE[0]]),
+    "two rows on both sides": ([ONE[0], ONE[0]], [ONE[0], ONE[0]]),
+    "a null is updated": (ONE, [*ONE[:3], (None, 9, 1.0)]),
+    "a null is deleted": (ONE, ONE[:3]),
+}
+
+
+def both_ways(spark, older, newer, ids, row_hash):
+    schema = f"region string, id {'long' if ids == ['id'] else 'int'}, value double, _change_type string"
+    rows = [(*row, "DELETE") for row in older] + [(*row, "INSERT") for row in newer]
+    changes = spark.createDataFrame(rows, schema).withColumns(
+        {"_change_ordinal": F.lit(3), "_commit_snapshot_id": F.lit(2)}
+    )
+    found = find_changed_identifiers(changes, ids, 3, len(rows), row_hash)
+    joined = find_joined_changes(changes, ids, Step(3, 1, 2, (2,)), len(older), len(newer), row_hash)
+    try:
+        if found.duplicates or found.nulls:
+            return None, joined
+        fetched = fetch_changed_rows(changes, ids, found)
+        answers = [(fetched, found.upserts, found.deletes, found.carryovers)]
+        if joined:
+            answers.append((joined.rows, joined.upserts, joined.deletes, joined.carryovers_removed))
+        return [
+            (sorted(repr([row[name] for name in changes.columns]) for row in rows.collect()), *counts)
+            for rows, *counts in answers
+        ]
+    finally:
+        found.close()
+        if joined:
+            joined.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+def it_finds_what_narrow_rows_find(spark, case):
+    narrow, joined = both_ways(spark, *CASES[case], ["region", "id"], "keyed" if "zeros" in case else "fast")
+    assert joined == narrow
+
+
+@pytest.mark.parametrize("seed", range(6))
+def it_finds_in_random_rows_what_narrow_rows_find(spark, seed):
+    draw = random.Random(seed)
+    ids = (["id"], ["region"], ["region", "id"])[seed % 3]
+
+    def row(number):
+        return (f"r{number}", number, draw.choice([0.0, -0.0, NAN, None, 1.5]))
+
+    older = {n: row(n) for n in draw.sample(range(40), 30)}
+    newer = {n: row(n) if draw.random() < 0.3 else older.get(n, row(n)) for n in draw.sample(range(40), 28)}
+    narrow, joined = both_ways(spark, [*older.values()], [*newer.values()], ids, draw.choice(["fast", "keyed"]))
+    assert joined == narrow
