@@ -6,9 +6,7 @@ import re
 import sys
 from types import SimpleNamespace
 
-import pytest
-
-from icecdc_core import export_table, sync_changes
+from icecdc_core import export_table
 from icecdc_core.opensearch.indexes import count_operations
 from icecdc_core.reporting import progress as module
 from icecdc_core.runs.run import connect
@@ -19,13 +17,6 @@ TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write')"""
 
 def _screen():
     return SimpleNamespace(write=sys.stdout.write, flush=sys.stdout.flush)
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    """Bars are shown, as in a notebook."""
-    monkeypatch.setattr(module, "person_output", _screen)
-    monkeypatch.setattr(module, "SECONDS_BETWEEN_LOOKS", 0.05)
 
 
 def _last_line(capsys) -> str:
@@ -39,22 +30,6 @@ def _jobs(spark, group: str, work) -> int:
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
-
-
-@pytest.mark.usefixtures("shown")
-def it_counts_the_documents_of_export_and_sync(spark, sql, make_config, capsys):
-    config = make_config(export_group_bytes=1)
-    sql(CREATE)
-    sql("INSERT INTO {t} SELECT id, 'old' FROM range(0, 1200, 1, 3)")
-
-    export_table(spark, config)
-    assert re.search(r"Exporting .*100%, 1,200 of 1,200 documents .*/s, .*left]", _last_line(capsys))
-    sql("INSERT INTO {t} SELECT id, 'new' FROM range(2000, 2010, 1, 1)")
-    sync_changes(spark, config)
-    assert re.search(r"Syncing .*10 of 10 documents", _last_line(capsys))
-    sql("UPDATE {t} SET name = 'updated' WHERE id = 7")
-    sync_changes(spark, config)
-    assert re.search(r"Syncing .*1 of 1 documents", _last_line(capsys))
 
 
 def it_starts_no_spark_job_of_its_own_and_ends_with_the_rows_that_the_filter_keeps(
