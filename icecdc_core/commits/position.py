@@ -135,13 +135,6 @@ class Position:
         return bool(self.physical_index)
 
     @property
-    def committed_index(self) -> tuple[str, str, str, Mapping[str, str], Mapping[str, str]]:
-        """The readers' alias, the committed index, the index of a begun export, and those with suffixes of both."""
-        created = {name: uuid for name, uuid in self.indexes.items() if uuid}
-        begun = self.batch.indexes if self.begun_export and self.batch else self.every_index
-        return self.index, self.physical_index, self.begun_export, created, begun
-
-    @property
     def begun_export(self) -> str:
         """The index of a begun export; empty: no export is begun."""
         return self.batch.physical_index if self.batch and self.batch.kind == "export" else ""

@@ -15,10 +15,10 @@ from icecdc_core.commits.position import Position
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
+from icecdc_core.opensearch.indexes import require_index_of_table
 from icecdc_core.reporting.tables import as_html
 from icecdc_core.runs.nested import heads
-from icecdc_core.runs.run import connect, open_indexable_source
+from icecdc_core.runs.run import connect, open_indexable_source, require_readable_index
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.failures import spark_errors
@@ -188,7 +188,7 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
                 return None, f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."
             require_index_of_table(config, position.table)
             with typed_errors(config, "reading the index"):
-                require_readable_index(client, *position.committed_index)
+                require_readable_index(client, position)
             return position, ""
     except IcecdcError as error:
         return None, f"The index cannot be read. {error}"

@@ -23,7 +23,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.export import dry_run_export, export_locked
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import require_own_alias, require_readable_index
+from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
     begin_batch,
@@ -44,7 +44,7 @@ from icecdc_core.runs.batch import (
 )
 from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
-from icecdc_core.runs.run import Look, Run, require_identity
+from icecdc_core.runs.run import Look, Run, require_identity, require_readable_index
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import store_vectors
@@ -112,7 +112,7 @@ def _checked_look(run: Run) -> Look:
                 require_own_alias(run.client, run.config)
                 require_identity(run.client, run.config, look)
             else:
-                require_readable_index(run.client, *position.committed_index)
+                require_readable_index(run.client, position)
             return look
         except (IndexConflictError, IndexNotFoundError):
             look = run.look()

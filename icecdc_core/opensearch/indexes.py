@@ -304,38 +304,6 @@ def require_same_index(client: OpenSearch, config: SyncConfig, uuids: Mapping[st
             )
 
 
-def require_readable_index(
-    client: OpenSearch,
-    index: str,
-    physical: str,
-    exported: str = "",
-    suffixed: Collection[str] = (),
-    begun: Collection[str] = (),
-) -> None:
-    """Check that a committed index exists and that readers see all of it through the alias."""
-    seen = indexes_behind(client, index)
-    ours = seen.get(physical)
-    if write_alias(physical) not in ours["aliases"] if ours else not client.indices.exists(index=physical):
-        raise IndexNotFoundError(
-            f"The index '{physical}' behind '{index}' is gone, although it has a position",
-            subject="index",
-            value=index,
-            remedy="run the export again; it builds a new index behind the alias",
-        )
-    # A filter or a routing of an alias hides a part of its index from readers.
-    narrowed = any({"filter", "search_routing"} & entry["aliases"].get(index, {}).keys() for entry in seen.values())
-    is_committed = {physical, *suffixed} <= seen.keys() <= {physical, *suffixed, *begun}
-    if not (is_committed or seen.keys() == {exported, *begun}) or narrowed:
-        found = f"only a part of {sorted(seen)}" if narrowed else f"{sorted(seen)}" if seen else "nothing: it is gone"
-        kind = IndexConflictError if seen else IndexNotFoundError
-        raise kind(
-            f"The alias '{index}' must show readers '{physical}', and shows {found}",
-            subject="index",
-            value=index,
-            remedy=f"make the alias '{index}' point only to '{physical}', without filter and routing (POST /_aliases)",
-        )
-
-
 @contextmanager
 def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
     """Open a point in time of all shards of an index; each search extends it by 10 minutes."""

@@ -17,7 +17,7 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec
-from icecdc_core.errors import ConfigError, IndexNotFoundError
+from icecdc_core.errors import ConfigError, IndexConflictError, IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors, without_retries
 from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import (
@@ -25,7 +25,7 @@ from icecdc_core.opensearch.indexes import (
     indexes_behind,
     point_in_time,
     require_index_of_table,
-    require_readable_index,
+    write_alias,
 )
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
@@ -104,7 +104,7 @@ class Run(JobRun["SyncConfig"]):
                 remedy="run the export first; check `index` and `positions_index`",
             )
         require_index_of_table(self.config, position.table)  # whatever `replace_index` allows an export
-        require_readable_index(self.client, *position.committed_index)
+        require_readable_index(self.client, position)
         error = check_preconditions(position, look.source) if needs_history else None
         if error is not None:
             raise error
@@ -143,6 +143,34 @@ class Run(JobRun["SyncConfig"]):
             seconds=self.seconds,
             stage_seconds=self.stage_seconds,
             **found,
+        )
+
+
+def require_readable_index(client: OpenSearch, position: Position) -> None:
+    """Check that a committed index exists and that readers see all of it through the alias."""
+    index, physical, exported = position.index, position.physical_index, position.begun_export
+    begun = position.batch.indexes if exported and position.batch else position.every_index
+    seen = indexes_behind(client, index)
+    ours = seen.get(physical)
+    if write_alias(physical) not in ours["aliases"] if ours else not client.indices.exists(index=physical):
+        raise IndexNotFoundError(
+            f"The index '{physical}' behind '{index}' is gone, although it has a position",
+            subject="index",
+            value=index,
+            remedy="run the export again; it builds a new index behind the alias",
+        )
+    # A filter or a routing of an alias hides a part of its index from readers.
+    narrowed = any({"filter", "search_routing"} & entry["aliases"].get(index, {}).keys() for entry in seen.values())
+    committed = {physical, *(name for name, uuid in position.indexes.items() if uuid)}
+    is_committed = committed <= seen.keys() <= {*committed, *begun}
+    if not (is_committed or seen.keys() == {exported, *begun}) or narrowed:
+        found = f"only a part of {sorted(seen)}" if narrowed else f"{sorted(seen)}" if seen else "nothing: it is gone"
+        kind = IndexConflictError if seen else IndexNotFoundError
+        raise kind(
+            f"The alias '{index}' must show readers '{physical}', and shows {found}",
+            subject="index",
+            value=index,
+            remedy=f"make the alias '{index}' point only to '{physical}', without filter and routing (POST /_aliases)",
         )
 
 

@@ -48,7 +48,7 @@ class Index:
         position = PositionStore(self.opensearch, self.config).read()
         exists = self.opensearch.indices.exists_alias(name=self.config.index)
         documents = self.indexed(self.config.index) if exists else None
-        return self.physical, documents, position and position.committed_index, position and position.snapshot_id
+        return self.physical, documents, position and position.physical_index, position and position.snapshot_id
 
     def refused(self, job: Callable[..., Any], config: Any) -> IcecdcError:
         before = self.state()

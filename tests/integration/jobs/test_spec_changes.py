@@ -90,7 +90,7 @@ class DescribeAChangeThatNeedsANewIndex:
         with pytest.raises(ConfigError, match="no_such_codec"):
             export_table(spark, config.replace(settings={"codec": "no_such_codec"}))
         assert sync_changes(spark, config).strategy == "none"
-        assert PositionStore(opensearch, config).read().committed_index == before.committed_index
+        assert PositionStore(opensearch, config).read().physical_index == before.physical_index
 
     def it_builds_one_when_the_index_has_a_new_column_with_another_type(self, spark, sql, opensearch, config):
         body = {"properties": {"code": {"type": "text"}}}

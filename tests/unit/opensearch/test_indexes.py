@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from fnmatch import fnmatch
 from unittest import mock
 
@@ -10,6 +11,7 @@ import pytest
 from opensearchpy.exceptions import RequestError
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from icecdc_core.commits.position import Batch, Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
@@ -27,11 +29,11 @@ from icecdc_core.opensearch.indexes import (
     publish_index,
     require_index_of_table,
     require_own_alias,
-    require_readable_index,
     require_same_index,
     unused_epoch,
     with_suffixes,
 )
+from icecdc_core.runs.run import require_readable_index
 from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
 
@@ -217,13 +219,16 @@ class DescribeRequireOwnAlias:
         require_index_of_table(config, "lake.ns.t")
 
 
+OF_ONE = Position("t", "lake.ns.t", "u", physical_index=ONE)
+
+
 class DescribeRequireReadableIndex:
     def it_accepts_the_index_that_readers_see_or_that_of_a_begun_export(self, client, config, published):
-        require_readable_index(client, "t", ONE)
+        require_readable_index(client, OF_ONE)
         require_same_index(client, config, {ONE: published})
         create_physical(client, config, TWO, SCHEMA, "the-run")
         publish_index(client, config, TWO)
-        require_readable_index(client, "t", ONE, TWO)
+        require_readable_index(client, replace(OF_ONE, batch=Batch("export", 2, None, 9, TWO)))
 
     @pytest.mark.parametrize(
         ("aliases", "error", "message"),
@@ -237,14 +242,14 @@ class DescribeRequireReadableIndex:
     def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published, aliases, error, message):
         server.indexes[ONE].aliases = aliases
         with pytest.raises(error, match=message):
-            require_readable_index(client, "t", ONE)
+            require_readable_index(client, OF_ONE)
 
     @pytest.mark.parametrize(("name", "seen"), [("others", r"shows \['others'\]"), ("t", r"shows \['t'\]")])
     def it_refuses_another_index_in_front_of_the_readers(self, server, client, published, name, seen):
         del server.indexes[ONE].aliases["t"]
         server.indexes[name] = Index(aliases={"t": {}})
         with pytest.raises(IndexConflictError, match=seen):
-            require_readable_index(client, "t", ONE)
+            require_readable_index(client, OF_ONE)
 
     def it_refuses_an_index_that_was_deleted_or_created_again(self, server, client, config, published):
         server.indexes[ONE].uuid = "another"
@@ -253,4 +258,4 @@ class DescribeRequireReadableIndex:
         server.indexes.clear()
         assert index_uuid(client, ONE) == ""
         with pytest.raises(IndexNotFoundError, match="'t--000001' behind 't' is gone"):
-            require_readable_index(client, "t", ONE)
+            require_readable_index(client, OF_ONE)
