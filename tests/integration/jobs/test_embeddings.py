@@ -111,6 +111,7 @@ class DescribeVectorsOfTexts:
         with pytest.raises(EmbeddingError, match="vectors of 8 numbers, not 3"):
             export_table(spark, wrong)
 
+    @pytest.mark.long
     def it_reads_a_vector_once_that_is_stored_twice(self, spark, sql, config, model, indexed):
         export_table(spark, config)
         before, vectors = indexed(), ".".join(config.embed_parts)

@@ -101,6 +101,7 @@ class DescribeASyncThatMeetsTheVersionOfSomebodyElse:
 
 
 class DescribeAVersionThatNothingIsAbove:
+    @pytest.mark.long
     def it_is_named_and_the_position_is_not_spoilt(self, spark, sql, exported, opensearch, indexed):
         for identity, version in (("7", HIGHEST), ("999", 2**60)):  # a document that is stale, and one that is extra
             before = PositionStore(opensearch, exported).read()
