@@ -191,7 +191,7 @@ class Batches:
             self.refills.add(name)
             return TableEntry(name, state=BEHIND, offsets=refill.offsets, error=str(refill)), 0
         except Exception as error:
-            failure = typed_failure(error, name, offsets.span(batch.start, batch.end))
+            failure = typed_failure(error, name)
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)
             last = self.writer.offsets.last_entries.get(name) or TableEntry(name)

@@ -274,18 +274,18 @@ _LOST_TEXT = re.compile("data may have been lost|failOnDataLoss")
 _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
-def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
+def typed_failure(error: Exception, table: str) -> IcecdcError:
     if (typed := _known_failure(error)) is not None:
         return typed
     is_java = isinstance(error, (PySparkException, Py4JError))
     text = root_cause(error) if is_java else f"{type(error).__name__}: {error}"
     reason = mask_secrets(text.strip().partition("\n")[0])[:500]
     failure = IngestWriteError(
-        f"The table could not be written: {reason}; the batch had the records {records}",
+        f"The table could not be written: {reason}",
         subject="table",
         value=table,
         remedy="remove the cause; the next run reads the records again. If it is one record that nothing else rejects, "
-        "a run with a lower max_records_per_batch (1 in the end) names it",
+        "a lower max_records_per_batch (1 in the end) finds it: the commit log has the offsets of each batch",
     )
     failure.__cause__ = error
     return failure

@@ -10,8 +10,6 @@ from operator import or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-_SHOWN = 10
-
 Offsets = dict[str, dict[int, int]]
 """Topic to partition to the next offset. All records below it are done."""
 
@@ -63,16 +61,6 @@ def covers(offsets: Offsets, other: Offsets) -> bool:
 def count(start: Offsets, end: Offsets) -> int:
     """Return how many records and transaction markers are between start and end."""
     return sum(max(0, offset - get(start, topic, partition)) for topic, partition, offset in each(end))
-
-
-def span(start: Offsets, end: Offsets) -> str:
-    texts = []
-    for topic, partition, offset in each(end):
-        first, last = get(start, topic, partition), offset - 1
-        if first <= last:
-            texts.append(f"{topic} partition {partition} offset {first}" + (f" to {last}" if last > first else ""))
-    more = f" and {len(texts) - _SHOWN} more partitions" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
 
 
 def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:

@@ -86,7 +86,7 @@ REMOVED = f"org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch p
 def it_recognizes_records_that_were_removed_while_a_batch_read_them(text, expected):
     actual = typed_stream_failure(PySparkException(text), "127.0.0.1:9")
     assert isinstance(actual, LostOffsetsError) == expected
-    assert isinstance(typed_failure(PySparkException(text), "t", ""), LostOffsetsError) == expected
+    assert isinstance(typed_failure(PySparkException(text), "t"), LostOffsetsError) == expected
 
 
 @pytest.mark.parametrize("package", ["org.apache.kafka", "kafkashaded.org.apache.kafka"])
@@ -100,7 +100,7 @@ def it_keeps_typed_errors_knows_those_of_the_machine_and_leaves_others():
         ConfigError("wrong", subject="topics"),
         PySparkException("java.io.IOException: No space left on device"),
     )
-    assert typed_failure(error, "t", "") is error
-    assert isinstance(typed_failure(full, "t", ""), DiskFullError)
+    assert typed_failure(error, "t") is error
+    assert isinstance(typed_failure(full, "t"), DiskFullError)
     assert isinstance(typed_stream_failure(full, "127.0.0.1:9"), DiskFullError)
     assert typed_stream_failure(PySparkException("something else"), "127.0.0.1:9") is None
