@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from icecdc_core.ingest.rows import explain_rows, parse_rows
+
 _COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 
 
@@ -39,6 +41,11 @@ def settings(**given: Any) -> SimpleNamespace:
         "evolve_schema": False,
     }
     return SimpleNamespace(**{**standard, **given})
+
+
+def parsed(*given: Any) -> DataFrame:
+    """Every record with its row, or its problem."""
+    return explain_rows(*parse_rows(*given))
 
 
 def people(start: int, end: int) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ class SharedParse:
         if not self._tables or self.schema is None:
             self._tables = []
             return None
-        parsed = parse_rows(decoded, self.schema, self._config)
+        parsed, _ = parse_rows(decoded, self.schema, self._config)
         parsed = parsed.withColumn("problem", F.when(F.expr(f"NOT {APPENDED}"), F.lit("")))
         routed = route_records(parsed, self._config, F.col(ROW)[self._config.route_field])
         rows, counts = cache_and_count(routed.select(TABLE, ROW, "op", IS_VALID, "problem"))
@@ -88,6 +88,11 @@ def cache_and_count(routed: DataFrame) -> tuple[DataFrame, dict[Any, int]]:
 _ROWS_PER_WRITER = 250_000
 
 
+# Compiling code for the columns of each table takes longer than reading few records without.
+_FEW_RECORDS = 10_000
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
 @dataclass
 class Batches:
     config: IngestConfig
@@ -117,6 +122,7 @@ class Batches:
             "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compressing takes longer than it saves
             "spark.sql.caseSensitive": "true",  # records may have fields whose names differ only in case
         }
+        settings |= _INTERPRETED if offsets.count(start, end) < _FEW_RECORDS else {}
         with settings_unless_set(spark, settings):
             tables, dead_letters = self._write_tables(records, batch)
         tables = self.recover_tables(tables, batch)
@@ -170,7 +176,7 @@ class Batches:
                 own, writers = F.col(TABLE) == name, max(1, math.ceil(count / _ROWS_PER_WRITER))
                 records = (routed if shared else cached).where(own).drop(TABLE).coalesce(writers)
                 rows = cached.where(own).drop(TABLE).coalesce(writers) if shared else None
-                parts[name] = TableRecords(records, rows, self.shared.schema)
+                parts[name] = TableRecords(records, writers == 1, rows, self.shared.schema)
             tables, others = self._write_each(parts, batch)
             return tables, dead_letters + others
         finally:

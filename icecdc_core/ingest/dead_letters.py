@@ -83,7 +83,7 @@ class DeadLetters:
         staged = stage(spark, name, table, properties, lambda all_of_them: append(new, name, {}, all_of_them))
         if staged.parent_id != head:
             raise MovedError("Another writer committed in between", subject="table", value=name)
-        publish(spark, name, load_table(spark, name), staged)
+        publish(spark, name, staged)
         return count
 
 

@@ -169,7 +169,7 @@ def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, con
                 value=name,
                 remedy="create it, or set auto_create=true; the next run reads its records again",
             ) from error
-    seen = infer_schema(records.where(~F.col("op").eqNullSafe("delete")))
+    seen = infer_schema(records.where(~F.col("op").eqNullSafe("delete")), config)
     # Iceberg gives these names to the partition fields of a new table, but for those of plain columns.
     partitions = [parse_transform(text) for text in config.partition_by]
     others = [f"{column}_{'trunc' if kind == 'truncate' else kind}" for kind, _, column in partitions if kind]
@@ -184,16 +184,15 @@ def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, con
     return load_table(spark, name), True
 
 
-def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> Seen:
-    table = load_table(spark, name)
+def evolve_for_records(spark: SparkSession, name: str, table: Any, records: DataFrame, config: IngestConfig) -> Seen:
     current = payload_schema(spark, table, config)
     spellings = find_spellings(records, current) if config.column_case != "sensitive" else None
-    seen = look_at(records, current, spellings)
+    seen = look_at(records, current, config, spellings)
     partitions = [str(field.name()) for spec in table.specs().values() for field in spec.fields()]
     identifiers = [str(identifier) for identifier in table.schema().identifierFieldNames()]
     changes = plan_evolution(current, seen, config, [*partitions, *metadata_names(config)], identifiers)
     if changes:
-        evolve(spark, name, changes)
+        evolve(spark, name, table, changes)
     return seen
 
 
@@ -241,9 +240,11 @@ def reject_long_folder_names(rows: DataFrame, table: Any, config: IngestConfig) 
     # A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
     spark, schema = rows.sparkSession, table.schema()
     fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
+    if not fields:
+        return rows
     location = table.properties().get("write.data.path") or f"{table.location()}/data"
     limit = _FOLDER_BYTES
-    if fields and urlsplit(location).scheme in _OBJECT_STORES:
+    if urlsplit(location).scheme in _OBJECT_STORES:
         limit = (_KEY_BYTES - _FILE_NAME_BYTES - len(location.encode())) // len(fields) - len("/")
     metadata = {f"{METADATA_PREFIX}{name}": name for name in config.metadata_columns}
     parents = iceberg_class(spark, "types.TypeUtil").indexParents(schema.asStruct())
@@ -340,25 +341,24 @@ def plan_evolution(
     ]
 
 
-def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> None:
-    loaded = load_table(spark, table)
-    before = table_version(loaded)
+def evolve(spark: SparkSession, name: str, table: Any, changes: Sequence[ColumnChange]) -> None:
+    before = table_version(table)
     try:
-        update = loaded.updateSchema()
+        update = table.updateSchema()
         for change in changes:
-            parent, name = ".".join(change.path[:-1]) or None, ".".join(change.path)
+            parent, column = ".".join(change.path[:-1]) or None, ".".join(change.path)
             if change.type is None:
-                update.makeColumnOptional(name)
+                update.makeColumnOptional(column)
             elif change.kind == "widen":
-                update.updateColumn(name, _iceberg_type(spark, change.type).asPrimitiveType())
-            elif loaded.schema().caseInsensitiveFindField(name) is None:  # else somebody else added it
+                update.updateColumn(column, _iceberg_type(spark, change.type).asPrimitiveType())
+            elif table.schema().caseInsensitiveFindField(column) is None:  # else somebody else added it
                 update.addColumn(parent, change.path[-1], _iceberg_type(spark, change.type))
         update.commit()
     except (PySparkException, Py4JJavaError) as error:
-        raise_if_moved(spark, table, before, error)
+        raise_if_moved(spark, name, before, error)
         raise SchemaChangeError(
             f"The table's schema cannot be changed for the records: {describe_failure(error)}",
-            subject=table,
+            subject=name,
             value=[str(change) for change in changes],
             remedy="change the table by hand, or run without evolve_schema; the records are then dead letters",
         ) from error

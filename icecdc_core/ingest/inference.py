@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.change_events import TEXT_KEY
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
@@ -45,19 +46,23 @@ class Seen:
         return [self.guessed, *self.written]
 
 
-def infer_schema(decoded: DataFrame) -> T.StructType:
+def infer_schema(decoded: DataFrame, settings: IngestConfig) -> T.StructType:
     """Return the schema of all payloads: the writers' schemas, and Spark's inference for plain JSON."""
-    plain, written = _plain_and_written(decoded)
+    plain, written = _plain_and_written(decoded, settings)
     # One without fields does not count: it would make all optional.
     schemas: list[T.DataType] = [schema for schema in (_guess(plain), *written) if schema.fields]
     return cast(T.StructType, reduce(merge_types, schemas)) if schemas else T.StructType()
 
 
 def look_at(
-    decoded: DataFrame, current: T.StructType, spellings: Mapping[str, Path] | None = None, widen: bool = True
+    decoded: DataFrame,
+    current: T.StructType,
+    settings: IngestConfig,
+    spellings: Mapping[str, Path] | None = None,
+    widen: bool = True,
 ) -> Seen:
     """Return what the records bring that could be stored; others must not hide what these need."""
-    plain, written = _plain_and_written(decoded)
+    plain, written = _plain_and_written(decoded, settings)
     reader = ColumnMatching(spellings).struct_reader(cast(T.StructType, _lenient(current)))
     parsed = reader.parse(F.col("payload"))
     plain = plain.where(is_whole_object(parsed))
@@ -87,9 +92,11 @@ def _unquoted(name: str) -> str:
         return ""
 
 
-def _plain_and_written(decoded: DataFrame) -> tuple[DataFrame, list[T.StructType]]:
+def _plain_and_written(decoded: DataFrame, settings: IngestConfig) -> tuple[DataFrame, list[T.StructType]]:
     """The records in plain JSON, and the schemas of the writers of all others."""
     decoded = decoded.where(F.col("problem").isNull())
+    if settings.format in ("json", "dms"):
+        return decoded.where(F.col("payload_type").isNull()), []
     kinds = decoded.select("payload_type").where(F.col("payload_type") != TEXT_KEY).distinct().collect()
     written = [T.StructType.fromJson(json.loads(kind)) for (kind,) in sorted(kinds)]
     return decoded.where(F.col("payload_type").isNull()), written

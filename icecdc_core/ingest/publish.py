@@ -35,6 +35,7 @@ class StagedSnapshot:
     entry: TableEntry
     parent_id: int | None
     properties: dict[str, str]
+    table: Any
 
 
 def stage(
@@ -49,7 +50,8 @@ def stage(
     except (PySparkException, Py4JError) as error:
         raise_if_moved(spark, name, before, error)
         raise
-    return _find_staged(load_table(spark, name), name, properties)
+    table.refresh()
+    return _find_staged(table, name, properties)
 
 
 def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSnapshot | None:
@@ -68,12 +70,13 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     for key, value in properties.items():
         append.set(key, value)
     append.stageOnly().commit()
-    return _find_staged(load_table(spark, name), name, properties)
+    table.refresh()
+    return _find_staged(table, name, properties)
 
 
-def publish(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) -> None:
+def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
     """Set the main branch to the staged snapshot. Raises MovedError."""
-    staged_id = staged.entry.snapshot_id
+    table, staged_id = staged.table, staged.entry.snapshot_id
     assert staged_id is not None
     retrying = Retrying(
         retry=retry_if_exception(lambda error: is_raised_as(error, RETRIED_COMMITS)),
@@ -133,5 +136,5 @@ def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSna
             counted = {name: int(summary.get(key) or 0) for name, key in counts.items()}
             parent = snapshot.parentId()
             entry = snapshot_entry(name, table, snapshot, **counted)
-            return StagedSnapshot(entry, None if parent is None else int(parent), properties)
+            return StagedSnapshot(entry, None if parent is None else int(parent), properties, table)
     raise MovedError("The staged snapshot has expired", subject="table", value=name)

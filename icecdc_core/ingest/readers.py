@@ -100,6 +100,7 @@ class FieldReader:
 class StructReader(Reader):
     """Reads a struct. Names that differ only in case are different: the session of a batch is case-sensitive."""
 
+    kind: T.StructType
     json_type: T.StructType
 
     def __init__(self, kind: T.StructType, fields: list[FieldReader]) -> None:

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.columns import OWN_PREFIX, quoted
+from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.change_events import convert_text_key
 from icecdc_core.ingest.formats.decode_results import (
@@ -40,14 +40,14 @@ def parse_rows(
     settings: IngestConfig,
     seen: Seen | None = None,
     report_unknown: bool | None = None,
-) -> DataFrame:
-    """Give every record its row, or its problem; no value becomes null without one (docs/kafka-formats.md)."""
+) -> tuple[DataFrame, StructReader]:
+    """Give every record its row if it has one; `explain_rows` says why others have none (docs/kafka-formats.md)."""
     any_case, unknown = settings.column_case != "sensitive", set[Path]()
     spellings = find_spellings(decoded, schema) if any_case else None
     if report_unknown is None:
         report_unknown = settings.unknown_fields == "reject" or settings.evolve_schema
     if report_unknown:
-        seen = seen or look_at(decoded, schema, spellings, widen=False)
+        seen = seen or look_at(decoded, schema, settings, spellings, widen=False)
         unknown = {path for each in seen.schemas for path in unknown_fields(schema, each, any_case)}
         if op_field := "Op" if settings.format == "dms" else settings.op_field.split(".")[0]:
             unknown.discard((op_field,))
@@ -59,15 +59,18 @@ def parse_rows(
             rows = rows.withColumn("payload", convert_text_key(*given))
     rows = rows.withColumn(PARSED, reader.parse(F.col("payload")))
     rows = rows.withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
-    others = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
     record = Record(F.col("payload"), F.col("op").eqNullSafe("delete"))
     is_invalid = _is_invalid(reader, record, F.col(PARSED), F.col(ROW))
     # Behind a nondeterministic condition: pushed below the parse, this one would parse every record twice.
     first = F.when(F.monotonically_increasing_id() < 0, F.lit(False))
-    rows = rows.withColumn(IS_VALID, first.otherwise(F.col("problem").isNull() & ~is_invalid))
-    # Every record is asked whether it fits, so that must not cost as much as the reason.
+    return rows.withColumn(IS_VALID, first.otherwise(F.col("problem").isNull() & ~is_invalid)), reader
+
+
+def explain_rows(rows: DataFrame, reader: StructReader) -> DataFrame:
+    """Give the rows of `parse_rows` that are not valid a problem. It takes longer to plan than the rows themselves."""
+    record = Record(F.col("payload"), F.col("op").eqNullSafe("delete"))
     reason = F.coalesce(F.col("problem"), _reason(reader, record, F.col(PARSED), F.col(ROW)))
-    return rows.select(*others, F.when(~F.col(IS_VALID), reason).alias("problem"), IS_VALID, ROW)
+    return rows.withColumn("problem", F.when(~F.col(IS_VALID), reason))
 
 
 def _is_invalid(reader: StructReader, record: Record, parsed: Column, row: Column | None) -> Column:

@@ -32,8 +32,8 @@ from icecdc_core.ingest.formats.decode_results import wrapped_record
 from icecdc_core.ingest.inference import find_spellings
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
-from icecdc_core.ingest.readers import ColumnMatching
-from icecdc_core.ingest.rows import IS_VALID, ROW, parse_rows
+from icecdc_core.ingest.readers import ColumnMatching, StructReader
+from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.logs import event
 from icecdc_core.session.jvm import create_java_helper, iceberg_class, java_class
@@ -55,6 +55,7 @@ class TableRecords:
     """The records of a batch for one table; perhaps also what `parse_rows` made of them, with the schema."""
 
     decoded: DataFrame
+    in_one_task: bool = False
     rows: DataFrame | None = None
     schema: StructType | None = None
 
@@ -104,20 +105,19 @@ class Writer:
                     # The snapshot has expired. The entry still names it, so that a rollback is recognized later.
                     recorded = replace(last.unchanged(), uuid=recorded.uuid, offsets=recorded.offsets)
                 return recorded, dead_letters
-            has_moved = staged is not None and current_snapshot_id(table) != staged.parent_id
+            head = current_snapshot_id(table)
+            has_moved = staged is not None and head != staged.parent_id
             try:
                 if staged is None or recorded.offsets != known or (has_moved and self.config.mode == "upsert"):
                     staged, more = self._stage(spark, name, table, recorded, records, batch, is_new)
                     dead_letters, known = dead_letters + more, recorded.offsets
                 elif has_moved:
                     staged = restage(spark, name, staged)
-                if staged is None:
+                # Else it was staged on a snapshot whose offsets were not read: one that a copy of this job may have
+                # published meanwhile.
+                if staged is None or staged.parent_id != head:
                     continue
-                table = load_table(spark, name)
-                # The snapshot may have been staged on one that a copy of this job has published meanwhile.
-                if self.offsets.read_or_reset(name, table, batch.start).offsets != known:
-                    continue
-                publish(spark, name, table, staged)
+                publish(spark, name, staged)
             except MovedError as moved:
                 conflict = moved
                 continue
@@ -135,7 +135,7 @@ class Writer:
     def _write_without_table(self, name: str, decoded: DataFrame, batch: MicroBatch) -> tuple[TableEntry, int]:
         """Write the dead letters of a batch without any row, for a table that does not exist yet."""
         columns = StructType([StructField(name, StringType()) for name in self.config.identifier_columns])
-        rows = parse_rows(decoded, columns, self.config, report_unknown=False)
+        rows = explain_rows(*parse_rows(decoded, columns, self.config, report_unknown=False))
         of_delete = F.lit(DELETE_IN_APPEND if self.config.mode == "append" else None)
         reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), of_delete).otherwise(F.lit(_NO_COLUMNS)))
         dead_letters = self.dead_letters.write(rows.withColumn("problem", reason).where("problem IS NOT NULL"), name)
@@ -160,8 +160,7 @@ class Writer:
         decoded = records.decoded if unread is None else records.decoded.where(unread)
         seen = None
         if self.config.evolve_schema:
-            seen = evolve_for_records(spark, name, decoded, self.config)
-            table = load_table(spark, name)
+            seen = evolve_for_records(spark, name, table, decoded, self.config)
         is_upsert = self.config.mode == "upsert"
         keys = identifiers(spark, table, self.config) if is_upsert or self.config.identifier_columns else []
         schema = payload_schema(spark, table, self.config)
@@ -177,19 +176,20 @@ class Writer:
         if records.rows is not None and unread is None and records.schema == schema:
             rows = reject_long_folder_names(records.rows, table, self.config)
             if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
-                return self._append(rows, name, stage_write)
+                return self._append(rows, None, name, stage_write)
         # A field for which a new table has no column has a name that none can have.
-        rows = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
+        rows, reader = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
         rows = reject_long_folder_names(rows, table, self.config)
-        return (
-            self._upsert(rows, name, schema, keys, stage_write) if is_upsert else self._append(rows, name, stage_write)
-        )
+        if is_upsert:
+            return self._upsert(rows, reader, records.in_one_task, name, keys, stage_write)
+        return self._append(rows, reader, name, stage_write)
 
-    def _append(self, rows: DataFrame, name: str, stage_write: StageWrite) -> Staged:
-        """Append the rows that fit; the other records and deletes are dead letters."""
-        unfit = RowCount(rows, F.expr(f"NOT {APPENDED}"))
+    def _append(self, rows: DataFrame, reader: StructReader | None, name: str, stage_write: StageWrite) -> Staged:
+        """Append the rows that fit, all if there is no reader; the other records and deletes are dead letters."""
+        unfit = None if reader is None else RowCount(rows, F.expr(f"NOT {APPENDED}"))
         metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
-        ready = unfit.rows.where(APPENDED).selectExpr(f"{quoted(ROW)}.*", *metadata)
+        fit = rows if unfit is None else unfit.rows.where(APPENDED)
+        ready = fit.selectExpr(f"{quoted(ROW)}.*", *metadata)
         if self.config.sort_columns:
             ready = ready.sortWithinPartitions(*map(quoted, self.config.sort_columns))
         # Every row was checked for required columns. The frame of parsed records has only nullable ones.
@@ -199,16 +199,22 @@ class Writer:
         if self.config.distribution != "table":
             options["distribution-mode"] = self.config.distribution
         staged = stage_write(lambda properties: append(ready, name, options, properties))
-        if not unfit.value():
+        if unfit is None or reader is None or not unfit.value():
             return staged, 0
         reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
-        rejected = rows.where(f"NOT {APPENDED}").withColumn("problem", reason)
+        rejected = explain_rows(rows.where(f"NOT {APPENDED}"), reader).withColumn("problem", reason)
         return staged, self.dead_letters.write(rejected, name)
 
     def _upsert(
-        self, rows: DataFrame, name: str, schema: StructType, identifier_columns: list[str], stage_write: StageWrite
+        self,
+        rows: DataFrame,
+        reader: StructReader,
+        in_one_task: bool,
+        name: str,
+        identifier_columns: list[str],
+        stage_write: StageWrite,
     ) -> Staged:
-        columns = {column.name: F.col(ROW)[column.name] for column in schema}
+        columns = {column: F.col(ROW)[column] for column in reader.kind.names}
         columns |= {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
         ordering = self.config.ordering_column
         if ordering and ordering not in columns:
@@ -218,33 +224,35 @@ class Writer:
                 value=ordering,
                 remedy=f"name one of {', '.join(columns)}",
             )
-        for number, column in enumerate(identifier_columns):
-            rows = rows.withColumn(f"{IDENTIFIER}{number}", columns[column])
-            columns[column] = F.col(f"{IDENTIFIER}{number}")
-        rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(0))
-        incomplete = reduce(or_, (columns[column].isNull() for column in identifier_columns))
+        own = {f"{IDENTIFIER}{number}": columns[column] for number, column in enumerate(identifier_columns)}
+        rows = rows.withColumns({**own, ORDER: columns[ordering] if ordering else F.lit(0)})
+        columns |= {column: F.col(name) for column, name in zip(identifier_columns, own, strict=True)}
+        incomplete = reduce(or_, (F.col(name).isNull() for name in own))
         # A delete without an ordering value is the newest record.
         unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE)
-        problem = F.when(incomplete, F.lit(_NO_IDENTIFIER))
-        problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
-        rows = rows.withColumn("problem", F.coalesce("problem", problem))
         fit = F.col(IS_VALID) & ~incomplete & ~unordered
         rejected = RowCount(rows, ~fit)
-        # A merge reads its source more than once, and refuses one that may differ the second time.
-        fitting = rejected.rows.where(fit)
-        if self.config.format.startswith("debezium"):
+        is_debezium = self.config.format.startswith("debezium")
+        others = [*_POSITION, *self.config.metadata_columns, *(["before"] if is_debezium else [])]
+        fitting = rejected.rows.where(fit).select(*own, ORDER, "op", ROW, *dict.fromkeys(others))
+        if is_debezium:
             any_case = self.config.column_case != "sensitive"
-            fitting = delete_old_identifiers(fitting, identifier_columns, schema, any_case)
-        last = last_row_of_each(fitting).localCheckpoint()
-        deleted = F.expr(IS_DELETE)
-        counts = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
-        assert counts is not None
+            fitting = delete_old_identifiers(fitting, identifier_columns, reader.kind, any_case)
+        fitting = fitting if in_one_task else fitting.repartition(*own)  # for all windows at once
+        deletes = RowCount(last_row_of_each(fitting, bool(ordering)), F.expr(IS_DELETE))
+        upserts = RowCount(deletes.rows, ~F.expr(IS_DELETE))
+        # A merge reads its source more than once, and refuses one that may differ the second time.
+        last = upserts.rows.localCheckpoint()
         staged = stage_write(
             lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
         )
-        dead_letters = self.dead_letters.write(rows.where(~fit), name) if rejected.value() else 0
-        entry = replace(staged.entry, rows=counts["rows"], deletes=counts["deletes"])
-        return replace(staged, entry=entry), dead_letters
+        staged = replace(staged, entry=replace(staged.entry, rows=upserts.value(), deletes=deletes.value()))
+        if not rejected.value():
+            return staged, 0
+        problem = F.when(incomplete, F.lit(_NO_IDENTIFIER))
+        problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
+        rows = explain_rows(rows.where(~fit), reader)
+        return staged, self.dead_letters.write(rows.withColumn("problem", F.coalesce("problem", problem)), name)
 
 
 def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
@@ -269,6 +277,7 @@ IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
 CLEARED = "_icecdc_cleared"
 """Column that `last_row_of_each` adds: whether a delete of the identifier has no ordering value."""
 
+_POSITION = ("topic", "partition", "offset", "timestamp")
 _SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
 
 
@@ -294,19 +303,20 @@ def delete_old_identifiers(
     return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
 
 
-def last_row_of_each(rows: DataFrame) -> DataFrame:
+def last_row_of_each(rows: DataFrame, has_order: bool = True) -> DataFrame:
     """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
     own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
     of_identifier, of_partition = Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
-    unordered = F.coalesce(F.col("op") == "delete", F.lit(False)) & F.col(ORDER).isNull()
-    before = Window.unboundedPreceding, Window.currentRow
-    highest = F.greatest(
-        F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
-        F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
-    )
-    ordered = rows.repartition(*own).withColumns(
-        {CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: F.when(unordered, highest).otherwise(F.col(ORDER))}
-    )
+    ordered = rows.withColumn(CLEARED, F.lit(False))
+    if has_order:
+        unordered = F.coalesce(F.col("op") == "delete", F.lit(False)) & F.col(ORDER).isNull()
+        before = Window.unboundedPreceding, Window.currentRow
+        highest = F.greatest(
+            F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
+            F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
+        )
+        filled = F.when(unordered, highest).otherwise(F.col(ORDER))
+        ordered = ordered.withColumns({CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: filled})
     newest = F.desc_nulls_last(ORDER)
     in_partition = of_partition.orderBy(newest, F.desc("offset"))
     over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))

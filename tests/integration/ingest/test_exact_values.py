@@ -17,10 +17,9 @@ from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import evolve_for_records, payload_schema
 from icecdc_core.ingest.formats.logical_types import DECIMAL
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
-from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
-from tests.kafka_records import records, settings
+from tests.kafka_records import parsed, records, settings
 from tests.schema_registry import NULL, SOME, framed, text, zigzag
 
 MAX, MIN = 2**63 - 1, -(2**63)
@@ -128,8 +127,8 @@ def wrong_ones(spark, source, chosen, known, cases):
         decoded = spark.createDataFrame(rows := frame.collect(), frame.schema)
         schema = T.StructType.fromJson(json.loads(next(row.payload_type for row in rows if row.payload_type)))
         texts = F.coalesce(*(as_text(field.name, field.dataType) for field in schema))
-        parsed = parse_rows(decoded, schema, chosen).orderBy("offset").select("is_valid", texts.alias("text"))
-        found = [row.text if row.is_valid else LETTER for row in parsed.collect()]
+        fitted = parsed(decoded, schema, chosen).orderBy("offset").select("is_valid", texts.alias("text"))
+        found = [row.text if row.is_valid else LETTER for row in fitted.collect()]
     return [(case, text) for case, text in zip(cases, found, strict=True) if text != case[-1]]
 
 
@@ -229,7 +228,7 @@ class DescribeRecords:
         schema, chosen = T.StructType.fromDDL(COLUMNS), settings()
         decoded = decode_records(records(spark, [(None, text) for text, _ in TEXTS]), chosen)
         names = [F.col("row")[name].alias(name) for name in schema.names if name != "s"]
-        rows = parse_rows(decoded, schema, chosen).orderBy("offset")
+        rows = parsed(decoded, schema, chosen).orderBy("offset")
         found = rows.select("is_valid", F.to_json(F.struct(*names)).alias("row")).collect()
         actual = [row.row if row.is_valid else None for row in found]
         assert [each for each in zip(TEXTS, actual, strict=True) if each[0][1] != each[1]] == []
@@ -244,8 +243,8 @@ class DescribeRecords:
         texts = [change('{"f":1e999}'), change('{"v":"\\ud83d"}'), change('{"id":1}') + change('{"id":2}'),
                  change('{"f":"Infinity"}')]  # fmt: skip
         chosen = settings(format=format_)
-        rows = parse_rows(decode_records(records(spark, [(None, t) for t in texts]), chosen),
-                          T.StructType.fromDDL("id int, v string, f double"), chosen)  # fmt: skip
+        rows = parsed(decode_records(records(spark, [(None, t) for t in texts]), chosen),
+                      T.StructType.fromDDL("id int, v string, f double"), chosen)  # fmt: skip
         assert [row.is_valid for row in rows.orderBy("offset").collect()] == [False, False, False, True]
 
 
@@ -264,7 +263,7 @@ class DescribeTables:
         source = [(None, '{"id":1}'), (None, '{"id":2,"v":null,"n":null}'), (None, '{"id":3,"v":"x","n":8}')]
         decoded = decode_records(records(spark, source), chosen)
         expected = [(1, None, "it's", 7), (2, None, None, None), (3, None, "x", 8)]
-        assert [tuple(row.row) for row in parse_rows(decoded, schema, chosen).orderBy("offset").collect()] == expected
+        assert [tuple(row.row) for row in parsed(decoded, schema, chosen).orderBy("offset").collect()] == expected
 
     def it_keeps_the_identifier_fields_of_the_table_required(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT NOT NULL, x INT NOT NULL) USING iceberg")
@@ -273,5 +272,6 @@ class DescribeTables:
         source = spark.createDataFrame(
             [('{"id":1}', kind, None)], "payload string, payload_type string, problem string"
         )
-        evolve_for_records(spark, f"lake.ns.{name}", source, settings(evolve_schema=True, metadata_columns=[]))
+        table, chosen = f"lake.ns.{name}", settings(format="avro", evolve_schema=True, metadata_columns=[])
+        evolve_for_records(spark, table, load_table(spark, table), source, chosen)
         assert [field.nullable for field in spark.table(f"lake.ns.{name}").schema] == [False, True]

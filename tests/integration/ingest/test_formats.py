@@ -13,8 +13,7 @@ from icecdc_core.errors import SchemaRegistryError
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import infer_schema
-from icecdc_core.ingest.rows import parse_rows
-from tests.kafka_records import records, settings
+from tests.kafka_records import parsed, records, settings
 from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag
 
 DAY = date(2024, 2, 29)
@@ -43,7 +42,7 @@ def rows(spark):
 
     def run(format_, pairs, ddl, **given):
         chosen = settings(format=format_, **given)
-        frame = parse_rows(decode_records(records(spark, pairs), chosen), T.StructType.fromDDL(ddl), chosen)
+        frame = parsed(decode_records(records(spark, pairs), chosen), T.StructType.fromDDL(ddl), chosen)
         found = frame.orderBy("offset").collect()
         return [(row.op, None if row.problem else tuple(row.row), row.problem) for row in found]
 
@@ -140,10 +139,8 @@ class DescribeJson:
 
     def it_infers_no_type_from_a_plain_text_key(self, spark):
         source = records(spark, [("7", None), (None, '{"id":1}')])
-        assert (
-            infer_schema(decode_records(source, settings(identifier_columns=["id"]))).simpleString()
-            == "struct<id:bigint>"
-        )
+        chosen = settings(identifier_columns=["id"])
+        assert infer_schema(decode_records(source, chosen), chosen).simpleString() == "struct<id:bigint>"
 
     @pytest.mark.parametrize(
         ("policy", "expected"), [("ignore", []), ("reject", [(None, None, "the record has no value")])]
@@ -195,7 +192,7 @@ class DescribeAvro:
         numbers = [registry.register(schema, f"growing{place}") for place, schema in enumerate(schemas)]
         source = [(None, framed(numbers[0], zigzag(1))), (None, framed(numbers[1], zigzag(1 << 40) + NULL))]
         chosen = settings(format="avro", schema_registry_url=registry.url)
-        seen = infer_schema(decode_records(records(spark, source), chosen))
+        seen = infer_schema(decode_records(records(spark, source), chosen), chosen)
         assert [(each.name, each.dataType.simpleString(), each.nullable) for each in seen] == [
             ("id", "bigint", False),
             ("tag", "string", True),
@@ -380,7 +377,8 @@ class DescribeDebeziumJson:
 
     def it_uses_the_types_of_the_schema_part(self, spark, rows):
         source = [(None, self.with_schema(envelope("c", None, {"id": 1, "day": 0, "us": -1, "list": [0, 1]})))]
-        seen = infer_schema(decode_records(records(spark, source), settings(format="debezium_json")))
+        chosen = settings(format="debezium_json")
+        seen = infer_schema(decode_records(records(spark, source), chosen), chosen)
         assert seen.simpleString() == "struct<id:int,day:date,us:timestamp_ntz,z:string,list:array<date>>"
         days = [date(1970, 1, 1), date(1970, 1, 2)]
         expected = ("upsert", (1, days[0], datetime(1969, 12, 31, 23, 59, 59, 999999), days), None)

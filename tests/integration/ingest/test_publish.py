@@ -37,7 +37,7 @@ class DescribeAnAppendThatIsStagedAgain:
             staged = restage(spark, table, staged)
             summary = load_table(spark, table).snapshot(staged.entry.snapshot_id).summary()
             assert summary.get("source-snapshot-id") == str(first.entry.snapshot_id)
-        publish(spark, table, load_table(spark, table), staged)
+        publish(spark, table, staged)
         load_table(spark, table).expireSnapshots().expireOlderThan(_ALL).commit()
         spark.catalog.refreshTable(table)
         assert sorted(row.id for row in spark.table(table).collect()) == [0, 10, 11]

@@ -157,7 +157,7 @@ class DescribeCreatedTables:
         def load_and_commit(session, name):
             loaded = load_table(session, name)
             loads.append(name)
-            if len(loads) == 3:  # the one before the commit of the new schema
+            if len(loads) == 1:  # the one before the commit of the new schema
                 sql("INSERT INTO {t} (id) VALUES (100)")
             return loaded
 

@@ -17,7 +17,7 @@ from icecdc_core.ingest.destinations import plan_evolution
 from icecdc_core.ingest.inference import find_spellings, infer_schema, look_at
 from icecdc_core.ingest.rows import parse_rows
 from tests import kafka_records
-from tests.kafka_records import settings
+from tests.kafka_records import parsed, settings
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def fit(spark):
     def run(ddl, values, seen=None, **given):
         chosen = settings(**given)
         source = decode_records(records(spark, values), chosen)
-        frame = parse_rows(source, T.StructType.fromDDL(ddl), chosen, seen)
+        frame = parsed(source, T.StructType.fromDDL(ddl), chosen, seen)
         row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
         found = frame.orderBy("offset").select("problem", "is_valid", row.alias("row")).collect()
         assert [each.is_valid for each in found] == [each.problem is None for each in found]
@@ -190,7 +190,7 @@ class DescribeParseRows:
             f"CAST({value} AS BINARY) AS value", "CAST(NULL AS BINARY) AS key", "'t' AS topic", "0 AS partition",
             "id AS offset", "CAST(NULL AS TIMESTAMP) AS timestamp",
         )  # fmt: skip
-        frame = parse_rows(decode_records(source, chosen), T.StructType.fromDDL("a struct<b:bigint>"), chosen)
+        frame = parsed(decode_records(source, chosen), T.StructType.fromDDL("a struct<b:bigint>"), chosen)
         assert [row.row.a.b for row in frame.orderBy("offset").collect()] == [0, 1, 2, 3]
 
     def it_reads_columns_of_any_name(self, fit):
@@ -199,9 +199,8 @@ class DescribeParseRows:
         assert fit(ddl, [value]) == [value]
 
     def it_parses_once_even_when_the_problem_is_filtered(self, spark):
-        frame = parse_rows(
-            decode_records(records(spark, ["{}"]), settings()), T.StructType.fromDDL("x bigint"), settings()
-        )
+        source = decode_records(records(spark, ["{}"]), settings())
+        frame, _ = parse_rows(source, T.StructType.fromDDL("x bigint"), settings())
         plan = frame.where("is_valid").select("row.*")._jdf.queryExecution().optimizedPlan().toString()
         assert plan.count("AS _icecdc_parsed") == 1
         assert plan.index("Filter is_valid") < plan.index("AS _icecdc_parsed")
@@ -222,7 +221,7 @@ class DescribeNastyJson:
     def it_never_makes_a_value_null(self, spark, dicts):
         texts = [json.dumps(each).encode("utf-8", "surrogatepass") for each in dicts]
         source, schema = decode_records(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
-        frame = parse_rows(source, schema, settings())
+        frame = parsed(source, schema, settings())
         lost = [
             (text, name)
             for text, each, row in zip(texts, dicts, frame.orderBy("offset").collect(), strict=True)
@@ -235,7 +234,7 @@ class DescribeNastyJson:
     @given(st.lists(st.binary(max_size=30) | PIECES.map(str.encode), min_size=50))
     def it_accepts_only_json_objects(self, spark, texts):
         source, schema = decode_records(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
-        frame = parse_rows(source, schema, settings())
+        frame = parsed(source, schema, settings())
         taken = [bytes(row.value) for row in frame.where("problem is null").select("value").collect()]
         assert [text for text in taken if not isinstance(json.loads(text), dict)] == []
 
@@ -245,10 +244,8 @@ class DescribeNastyJson:
         texts = [json.dumps(each) for each in dicts if "" not in each and not _has_nan(each)]
         chosen = settings(unknown_fields="reject")
         source = decode_records(records(spark, texts), chosen)
-        schema = infer_schema(source)
-        problems = [
-            row.problem for row in parse_rows(source, schema, chosen).select("problem").collect() if row.problem
-        ]
+        schema = infer_schema(source, chosen)
+        problems = [row.problem for row in parsed(source, schema, chosen).select("problem").collect() if row.problem]
         assert [problem for problem in problems if "cannot be compared" not in problem and "UTF-8" not in problem] == []
 
 
@@ -264,7 +261,7 @@ class DescribeInferSchema:
     def it_infers_types_from_values(self, spark):
         values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
                   '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"s":{"t":""}}']  # fmt: skip
-        actual = infer_schema(decode_records(records(spark, values), settings()))
+        actual = infer_schema(decode_records(records(spark, values), settings()), settings())
         assert actual.simpleString() == (
             "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),s:struct<t:string>>"
         )
@@ -273,7 +270,7 @@ class DescribeInferSchema:
         current = T.StructType.fromDDL("a int, b int, s struct<c:float,d:float>, x int, l array<int>")
         values = ['{"a":1,"b":1,"s":{"c":1.5,"d":1.5},"x":"y","l":[3000000000]}', '{"b":3000000000,"s":{"d":1e200}}']
         chosen = settings(evolve_schema=True)
-        seen = look_at(decode_records(records(spark, values), chosen), current)
+        seen = look_at(decode_records(records(spark, values), chosen), current, chosen)
         actual = [str(change) for change in plan_evolution(current, seen, chosen)]
         assert actual == ["widen b bigint", "widen s.d double"]
 
@@ -287,7 +284,7 @@ class DescribeInferSchema:
         chosen = settings(evolve_schema=True, column_case=column_case)
         source = decode_records(records(spark, values), chosen)
         spellings = find_spellings(source, current) if column_case != "sensitive" else None
-        actual = plan_evolution(current, look_at(source, current, spellings), chosen)
+        actual = plan_evolution(current, look_at(source, current, chosen, spellings), chosen)
         assert sorted(map(str, actual)) == [
             "add l.element.y bigint", "add s.new bigint", "widen a bigint", "widen f double", "widen s.c bigint"
         ]  # fmt: skip
@@ -299,11 +296,11 @@ class DescribeInferSchema:
                   '{"m":{"j":{"x":1}}}']  # fmt: skip
         chosen = settings(evolve_schema=True, column_case="lower")
         source = decode_records(records(spark, values), chosen)
-        seen = look_at(source, current, find_spellings(source, current))
+        seen = look_at(source, current, chosen, find_spellings(source, current))
         actual = plan_evolution(current, seen, chosen)
         assert sorted(map(str, actual)) == ["add l.element.y bigint", "widen a bigint", "widen s.c bigint"]
         grown = "a bigint, s struct<c:bigint>, l array<struct<x:int,y:bigint>>, m map<string,struct<x:int>>"
-        rows = parse_rows(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
+        rows = parsed(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
         assert [row.offset for row in rows if row.is_valid] == [1, 4, 6, 8]
 
     def it_widens_columns_despite_conflicting_writer_schemas(self, spark):
@@ -322,7 +319,8 @@ class DescribeInferSchema:
         rows = [("{}", T.StructType.fromDDL(f"{schema(place)}, y int").json(), None) for place in (1, 2)]
         source = spark.createDataFrame(rows, "payload string, payload_type string, problem string")
         current = T.StructType.fromDDL(schema(0))
-        actual = plan_evolution(current, look_at(source, current), settings(evolve_schema=True))
+        chosen = settings(format="avro", evolve_schema=True)
+        actual = plan_evolution(current, look_at(source, current, chosen), chosen)
         assert [str(change) for change in actual] == [
             "add y int", *(f"widen x{number} decimal(9,2)" for number in range(3)), "widen x3 bigint",
             "widen x4 double", "widen x5.c bigint", "widen x6.element bigint",
@@ -333,4 +331,4 @@ class DescribeInferSchema:
         assert actual[1] == 'field s: \'{"a":1,"b":2}\' is not of type struct<a:int>'
 
     def it_is_empty_without_records(self, spark):
-        assert infer_schema(decode_records(records(spark, []), settings())) == T.StructType()
+        assert infer_schema(decode_records(records(spark, []), settings()), settings()) == T.StructType()

@@ -10,6 +10,7 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import ColumnChange, evolve, open_or_create_table, plan_evolution
 from icecdc_core.ingest.inference import Seen, merge_types
+from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import records, settings
 
 # DDL is read by Spark.
@@ -146,9 +147,8 @@ class DescribeEvolve:
             " `new.name` struct<u:int,w:array<double>>"
         )
         table = f"lake.ns.{name}"
-        evolve(
-            spark, table, plan_evolution(spark.table(table).schema, Seen(written=[seen]), settings(evolve_schema=True))
-        )
+        wanted = plan_evolution(spark.table(table).schema, Seen(written=[seen]), settings(evolve_schema=True))
+        evolve(spark, table, load_table(spark, table), wanted)
         assert spark.table(table).schema.simpleString() == (
             "struct<id:bigint,x:decimal(9,2),a:array<struct<q:bigint,r:string>>,"
             "m:map<string,struct<v:int,w:timestamp>>,new.name:struct<u:int,w:array<double>>>"
@@ -156,16 +156,14 @@ class DescribeEvolve:
 
     def it_leaves_what_somebody_else_has_added(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT, b STRING) USING iceberg")
-        evolve(
-            spark,
-            f"lake.ns.{name}",
-            [ColumnChange("add", ("b",), T.StringType()), ColumnChange("add", ("c",), T.DateType())],
-        )
-        assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int,b:string,c:date>"
+        wanted = [ColumnChange("add", ("b",), T.StringType()), ColumnChange("add", ("c",), T.DateType())]
+        table = f"lake.ns.{name}"
+        evolve(spark, table, load_table(spark, table), wanted)
+        assert spark.table(table).schema.simpleString() == "struct<id:int,b:string,c:date>"
 
     def it_refuses_what_iceberg_cannot_do_and_leaves_the_table(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT) USING iceberg")
         wanted = [ColumnChange("add", ("b",), T.StringType()), ColumnChange("widen", ("id",), T.StringType())]
         with pytest.raises(SchemaChangeError, match=r"int -> string.*without evolve_schema"):
-            evolve(spark, f"lake.ns.{name}", wanted)
+            evolve(spark, f"lake.ns.{name}", load_table(spark, f"lake.ns.{name}"), wanted)
         assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int>"
