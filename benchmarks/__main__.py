@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from benchmarks import charts, memory, planning
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.growth import GrowthBenchmark
-from benchmarks.ingest import PARTITIONS, IngestBenchmark
+from benchmarks.ingest import PARTITIONS, IngestBenchmark, ManyTablesBenchmark
 from benchmarks.jobs import NestedBenchmark, SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
@@ -146,6 +146,7 @@ def _ingest(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, 
     settings = {"auto.create.topics.enable": "true", "num.partitions": str(PARTITIONS)}
     with running_kafka(settings=settings) as servers:
         yield "Kafka into Iceberg", IngestBenchmark(spark, servers, config.warehouse, given.rows).contestants()
+        yield "a table more in a batch", ManyTablesBenchmark(spark, servers, config.warehouse).contestants()
 
 
 def _with_kafka(config: SyncConfig) -> IngestConfig:

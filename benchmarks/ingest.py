@@ -1,14 +1,18 @@
-"""Kafka into Iceberg: icecdc's ingest into one table and into twenty, against Spark's plain stream into one table."""
+"""Kafka into Iceberg: icecdc's ingest into one table and into many, against Spark's plain stream into one table."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -109,3 +113,61 @@ class IngestBenchmark:
         assert found == self.records, f"{found} of {self.records} records"
         for name in names:
             self.spark.sql(f"DROP TABLE {name} PURGE")
+
+
+class ManyTablesBenchmark:
+    """What a table more in a batch costs: five records for each of many tables, and for each of two."""
+
+    def __init__(self, spark: SparkSession, servers: str, warehouse: str, tables: int = 40) -> None:
+        self.spark, self.servers, self.warehouse, self.tables = spark, servers, warehouse, tables
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        """Name to a run that returns the seconds of a table more."""
+        kinds: dict[str, dict[str, Any]] = {
+            "append, tables of the same columns": {},
+            "append, each table with columns of its own": {"own_columns": True},
+            "append, with schema evolution": {"evolve_schema": True},
+            "upsert": {"mode": "upsert", "identifier_columns": "id"},
+        }
+        return {name: partial(self._table_more, **parameters) for name, parameters in kinds.items()}
+
+    def _table_more(self, own_columns: bool = False, **parameters: Any) -> float:
+        many, two = (self._ingested(tables, own_columns, parameters) for tables in (self.tables, 2))
+        return (many - two) / (self.tables - 2)
+
+    def _ingested(self, tables: int, own_columns: bool, parameters: dict[str, Any]) -> float:
+        """The seconds of the second batch, which upserts the rows of the first."""
+        name = f"many_{uuid.uuid4().hex[:8]}"
+        self.spark.sql(f"CREATE NAMESPACE lake.{name}")
+        names = [f"lake.{name}.k{number}" for number in range(tables)]
+        columns = [f"c{number}" if own_columns else "c" for number in range(tables)]
+        rest = ", ".join(f"{{0}}{number} BIGINT" for number in range(8))
+        for table, column in zip(names, columns, strict=True):
+            self.spark.sql(f"CREATE TABLE {table} (id BIGINT, kind STRING, {rest.format(column)}) USING iceberg")
+        config = IngestConfig(
+            job=name,
+            bootstrap_servers=self.servers,
+            topics=name,
+            warehouse=self.warehouse,
+            namespace=f"lake.{name}",
+            route_by="field",
+            route_field="kind",
+            **parameters,
+        )
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+        seconds = 0.0
+        for _ in range(2):
+            records = [
+                (json.dumps({"id": number, "kind": f"k{table}", **{f"{column}{place}": place for place in range(8)}}),)
+                for table, column in enumerate(columns)
+                for number in range(5)
+            ]
+            sink = self.spark.createDataFrame(records, "value string").coalesce(1).write.format("kafka")
+            sink.option("kafka.bootstrap.servers", self.servers).option("topic", name).save()
+            report = ingest(self.spark, config)
+            assert report.rows_written == len(records), report
+            seconds = report.stage_seconds["batches"]
+        for table in names:
+            self.spark.sql(f"DROP TABLE {table} PURGE")
+        return seconds

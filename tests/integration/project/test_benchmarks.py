@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import planning
 from benchmarks.changes import ChangesBenchmark
-from benchmarks.ingest import PARTITIONS, IngestBenchmark
+from benchmarks.ingest import PARTITIONS, IngestBenchmark, ManyTablesBenchmark
 from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
@@ -19,6 +19,10 @@ class DescribeTheBenchmarks:
         topic = Topic(kafka, PARTITIONS)
         contestants = IngestBenchmark(spark, kafka, str(warehouse), 500, topic.name).contestants()
         assert min(run() for run in contestants.values()) > 0
+
+    def it_ingests_into_many_tables(self, spark, warehouse, kafka):
+        contestants = ManyTablesBenchmark(spark, kafka, str(warehouse), 3).contestants()
+        assert len([run() for run in contestants.values()]) == 4
 
     @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (3, "merge-on-read")])
     def it_finds_the_same_changes_as_its_contestants(self, spark, sql, name, version, mode):
