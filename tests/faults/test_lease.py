@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,7 +183,8 @@ class DescribeRelease:
             begun = 0.0
 
             def work():
-                with run.lock(Look(Position(config.index, config.table, ""), type("Table", (), {"table_uuid": ""}))):
+                source = SimpleNamespace(metadata=SimpleNamespace(table_uuid=""))
+                with run.lock(Look(Position(config.index, config.table, ""), source)):
                     gone.set()
                     await_true(lambda: tried)
                     nonlocal begun
