@@ -125,24 +125,24 @@ class DescribeDocumentsOfSeveralTables:
         expected = pair.documents()
         assert indexed() == {key: expected[key] for key in ("1", "2", "3")}
 
-    def it_names_rows_that_do_not_fit_into_one_object(self, spark, shop, config, indexed):
-        export_table(spark, config)
-        shop.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
+    def it_names_rows_that_do_not_fit_into_one_object(self, spark, pair, of_pair, indexed):
+        export_table(spark, of_pair)
+        pair.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
         with pytest.raises(SeveralMatchesError, match=r"'(language|original)'.*English.*Inglese"):
-            export_table(spark, config)
-        shop.sql("DELETE FROM {language} WHERE name = 'Inglese'")
-        sync_changes(spark, config)
+            export_table(spark, of_pair)
+        pair.sql("DELETE FROM {language} WHERE name = 'Inglese'")
+        sync_changes(spark, of_pair)
         before = indexed()
-        assert before == shop.documents()
+        assert before == pair.documents()
         # No document has these.
-        shop.sql("INSERT INTO {language} VALUES (77, 'a', 'x'), (77, 'b', 'x'), (null, 'c', 'x'), (null, 'd', 'x')")
-        shop.sql("INSERT INTO {country} VALUES (100, 'Spanien', 'EU')")
-        with pytest.raises(SeveralMatchesError, match=r"'country'.*Spain.*Spanien"):
-            sync_changes(spark, config)
+        pair.sql("INSERT INTO {language} VALUES (77, 'a', 'x'), (77, 'b', 'x'), (null, 'c', 'x'), (null, 'd', 'x')")
+        pair.sql("INSERT INTO {language} VALUES (2, 'Gallic', 'x')")
+        with pytest.raises(SeveralMatchesError, match=r"'(language|original)'.*French.*Gallic"):
+            sync_changes(spark, of_pair)
         assert indexed() == before
-        shop.sql("DELETE FROM {country} WHERE name = 'Spanien'")
-        sync_changes(spark, config)
-        assert (indexed(), validate_table(spark, config).ok) == (before, True)
+        pair.sql("DELETE FROM {language} WHERE name = 'Gallic'")
+        sync_changes(spark, of_pair)
+        assert (indexed(), validate_table(spark, of_pair).ok) == (before, True)
 
     def it_limits_how_many_documents_a_change_may_rewrite(self, spark, pair, of_pair, indexed):
         export_table(spark, of_pair)
