@@ -7,9 +7,10 @@ strategy           when                                                  what it
 ``joined``         only values show which rows of rewritten files        joins whole newer rows with identifiers and
                    changed (copy-on-write before format v3), and the     hashes of older ones, which every task gets,
                    older ones are few                                    see ``joined_rows``
-``narrow-rows``    the same, and they are many; or there are several     shuffles identifiers and hashes, then fetches
-                   steps, delete files, a filter or places; or an        changed rows
-                   identifier may be a duplicate
+``narrow-rows``    the same, and they are many, or so few that a         shuffles identifiers and hashes, then fetches
+                   look-up of deleted ones takes longer; or there are    changed rows
+                   several steps, delete files, a filter or places; or
+                   an identifier may be a duplicate
 ``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
                                                                          see ``row_lineage``
 ``at-once``        row lineage, delete files or appends show it          shuffles the changed rows
@@ -141,8 +142,14 @@ def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
 # Up to here identifiers are sent to every task that reads the newer side; more of them are shuffled, as in any join.
 BROADCAST_ROWS = 300_000
 
-JOINED_ROWS = 2_000_000
-"""Older rows times cores up to which ``joined`` pays: one core makes the table that it sends, all cores shuffle."""
+JOINED_ROWS = 8_000_000
+"""Older rows times the square of the cores, up to which ``joined`` pays.
+
+One core makes the table that every task gets, whereas all cores share a shuffle.
+"""
+
+LOOK_UP_FROM_ROWS = 300_000
+"""With fewer older rows a shuffle takes less time than the job in which ``joined`` looks up deleted identifiers."""
 
 
 @dataclass(frozen=True)
@@ -343,13 +350,15 @@ def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges
 
 
 def _by_values(planned: PlannedRange) -> NetChanges:
-    counts, spark = planned.side_counts(), planned.table.spark
+    counts, table, ids = planned.side_counts(), planned.table, planned.identifier_columns
     if counts and len(planned.scans) == 1 and not planned.selection.has_places:
-        with storage_level_for(spark, planned.file_bytes) as level:
+        scan, cores = planned.scans[0], table.spark.sparkContext.defaultParallelism
+        with storage_level_for(table.spark, sum(table.sizes(scan.only_older))) as level:
             fits = level == StorageLevel.MEMORY_AND_DISK
-        if fits and counts[0] * spark.sparkContext.defaultParallelism <= JOINED_ROWS:
-            ids, step = planned.identifier_columns, planned.scans[0].step
-            if found := find_joined_changes(planned.changes(), ids, step, *counts, planned.row_hash):
+        quick = counts[0] <= counts[1] or counts[0] >= LOOK_UP_FROM_ROWS
+        if fits and quick and counts[0] * cores**2 <= JOINED_ROWS:
+            changes, size = planned.changes(), planned.file_bytes
+            if found := find_joined_changes(changes, ids, scan.step, *counts, planned.row_hash, size):
                 return found
     return _by_narrow_rows(planned, sum(counts) if counts else None)
 
@@ -361,25 +370,31 @@ def find_joined_changes(
     older_rows: int,
     newer_rows: int,
     row_hash: str = FAST,
+    file_bytes: int = 0,
 ) -> NetChanges | None:
     """Find the changes of one step by ``join_sides``; None if an identifier may be a duplicate or null."""
     names, null = [quoted(name) for name in identifier_columns], any_null(identifier_columns)
     joined = join_sides(changes, identifier_columns, step, row_hash)
-    upserts = joined.rows.persist(StorageLevel.MEMORY_AND_DISK)
-    cached, found = [upserts], None
+    cached: list[DataFrame] = []
+    found = None
     try:
-        counts = count_each(upserts, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
+        with storage_level_for(changes.sparkSession, file_bytes) as level:
+            upserts = joined.rows.persist(level)
+            cached.append(upserts)
+            counts = count_each(upserts, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
         met = joined.met(older_rows, newer_rows)
-        if met is None or counts.nulls or not _are_distinct(upserts.where(f"NOT {WAS_THERE}"), names, counts.inserted):
+        inserted = upserts.where(f"NOT {WAS_THERE}").select(*names)
+        if met is None or counts.nulls or (counts.inserted > 1 and inserted.distinct().count() < counts.inserted):
             return None
         rows = upserts.drop(WAS_THERE)
         if deletes := older_rows - met:
             older, newer = (changes.where(side).select(*names) for side in (f"NOT ({IS_INSERT})", IS_INSERT))
-            newer = F.broadcast(newer) if newer_rows <= JOINED_ROWS else newer
-            deleted = older.join(newer, list(identifier_columns), "left_anti").persist(StorageLevel.MEMORY_AND_DISK)
+            newer = F.broadcast(newer) if newer_rows <= 2 * older_rows else newer
+            deleted = older.join(newer, list(identifier_columns), "left_anti")
+            deleted = deleted.groupBy(*names).agg(F.count(F.lit(1)).alias(ROWS)).persist(level)
             cached.append(deleted)
-            missing = count_each(deleted, missing="true", nulls=null)
-            if missing.missing != deletes or missing.nulls or not _are_distinct(deleted, names, deletes):
+            missing = count_each(deleted, total_of=ROWS, identifiers="true", nulls=null)
+            if (missing.identifiers, missing.total, missing.nulls) != (deletes, deletes, 0):
                 return None
             rows = _with_deletes(rows, deleted, identifier_columns, str(step.ordinal))
         found = NetChanges(rows, JOINED, counts.changed, deletes, 0, newer_rows - counts.changed, tuple(cached))
@@ -387,10 +402,6 @@ def find_joined_changes(
     finally:
         for frame in cached if found is None else ():
             unpersist(frame)
-
-
-def _are_distinct(rows: DataFrame, names: Sequence[str], count: int) -> bool:
-    return count < 2 or rows.select(*names).distinct().count() == count
 
 
 def _by_narrow_rows(planned: PlannedRange, row_count: int | None) -> NetChanges:

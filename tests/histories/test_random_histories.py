@@ -34,8 +34,13 @@ STEPS = st.one_of(
     st.sampled_from(sorted(HISTORIES)),
     st.just(SYNC),
 )
-# By default no table as small as these is read by row ids.
-ROW_IDS_FROM_ROWS = st.sampled_from([0, net_changes.ROW_IDS_FROM_ROWS])
+# By default no table as small as these is read by row ids, and most that compare values are joined.
+LIMITS = st.fixed_dictionaries(
+    {
+        name: st.sampled_from([0, getattr(net_changes, name)])
+        for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS", "LOOK_UP_FROM_ROWS")
+    }
+)
 
 
 class DescribeARandomHistory:
@@ -68,14 +73,14 @@ def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, places
     )
     @given(
         kind=st.sampled_from(KINDS),
-        row_ids_from=ROW_IDS_FROM_ROWS,
+        limits=LIMITS,
         history=st.lists(st.tuples(steps, st.integers(0, 20)), min_size=3, max_size=12),
         parameters=places,
     )
-    def live(kind, row_ids_from, history, parameters):
+    def live(kind, limits, history, parameters):
         lived.append(kind.name)
         print(
-            f"{len(lived)}: {kind.name}, row ids from {row_ids_from}: {', '.join(step for step, _ in history)}",
+            f"{len(lived)}: {kind.name}, {limits}: {', '.join(step for step, _ in history)}",
             parameters,
             flush=True,
         )
@@ -91,7 +96,7 @@ def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, places
         )
         lake = Lake(spark, warehouse, table, kind)
         try:
-            with mock.patch.object(net_changes, "ROW_IDS_FROM_ROWS", row_ids_from):
+            with mock.patch.multiple(net_changes, **limits):
                 _live(spark, opensearch, config, lake, history)
         finally:
             lake.drop()

@@ -72,7 +72,7 @@ class DescribeARun:
         of_run = [entry for entry in entries(exported) if entry["run_id"] == report.run_id]
         write = next(entry for entry in of_run if entry.get("stage") == "write")
         changes = next(entry for entry in of_run if entry.get("stage") == "changes")
-        assert changes["change_strategy"] == "joined"
+        assert changes["change_strategy"] == "narrow-rows"
         names = {"run started", "stage ended", "batch begun", "batch committed", "run ended"}
         assert names <= {entry["message"] for entry in of_run}
         assert {name: write[name] for name in ("table", "index", "job", "batch")} == {
