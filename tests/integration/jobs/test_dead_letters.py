@@ -153,7 +153,7 @@ class DescribeReplay:
         report = replay_dead_letters(spark, exported)
         found = sorted((letter["document_id"], letter["resolution"]) for letter in dead_letters())
         assert found == [("7", "replayed"), ("7", "superseded"), ("8", "replayed"), ("8", "replayed")]
-        assert (report.upserts, report.rejected, report.steps[0]["superseded"]) == (2, 0, 1)
+        assert (report.upserts, report.rejected, report.steps[0]["superseded"]) == (2, 0, 2)  # one of the same two
         assert [indexed()[key] for key in "78"] == [{"id": key, "value": "NaN"} for key in (7, 8)]
         assert {key: opensearch.get(index=exported.index, id=key)["_version"] for key in "78"} == versions
         assert validate_table(spark, exported).ok
