@@ -7,7 +7,7 @@ from html import escape
 
 import pandas as pd
 
-_CELL = '<td style="text-align: left; vertical-align: top">'
+_LEFT = ' style="text-align: left; vertical-align: top">'
 
 
 class NotebookFrame(pd.DataFrame):
@@ -31,5 +31,6 @@ def as_html(parts: Iterable[str | pd.DataFrame]) -> str:
 def _table(frame: pd.DataFrame) -> str:
     known = frame.astype(object).where(frame.notna(), "")
     with pd.option_context("display.max_colwidth", None):
-        table = known.to_html(index=False, justify="left", border=0).replace("<td>", _CELL)
+        table = known.to_html(index=False, border=0)
+    table = table.replace("<td>", f"<td{_LEFT}").replace("<th>", f"<th{_LEFT}")
     return f'<div style="overflow-x: auto">{table}</div>'
