@@ -48,4 +48,4 @@ class DescribeTheBenchmarks:
         config = make_config()
         small = SmallChangeBenchmark(spark, config, 100, 2)
         contestants = {**small.contestants(), **WholeTableBenchmark(spark, config, 200).contestants()}
-        assert (min(run() for run in contestants.values()) > 0, len(small.stages)) == (True, 3)
+        assert (min(run() for run in contestants.values()) > 0, len(small.stages)) == (True, 4)
