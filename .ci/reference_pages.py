@@ -141,7 +141,11 @@ def _report_fields(kind: type) -> Iterator[tuple[str, str, str]]:
         texts["indexes"] = "The [status](#indexstatus) of each index."
     for each in fields(kind):
         if each.repr:
-            yield f"`{each.name}`", _json_type(str(each.type)), texts[each.name]
+            yield (
+                f"`{each.name}`",
+                _json_type(each.type if isinstance(each.type, str) else inspect.formatannotation(each.type)),
+                texts[each.name],
+            )
     if kind is IngestReport:
         yield "`tables_behind`", "number", "How many tables could not be written."
 

@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from benchmarks.tables import create, head, merge_changes, rows_of
 from icecdc_core import SyncConfig, get_spark

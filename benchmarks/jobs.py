@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 
 from opensearchpy import OpenSearch
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from benchmarks.sink import SinkBenchmark
 from benchmarks.tables import create, rows_of

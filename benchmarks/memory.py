@@ -18,8 +18,7 @@ from urllib.request import urlopen
 
 import psutil
 import pyspark
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from benchmarks.tables import head
 from icecdc_core import SyncConfig, get_spark, sync_changes

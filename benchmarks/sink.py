@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 from opensearchpy import OpenSearch, helpers
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from benchmarks.tables import rows_of
 from icecdc_core.config import SyncConfig

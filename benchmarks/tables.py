@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.changes.narrow_rows import FAST
 from icecdc_core.changes.net_changes import PlannedRange, compute_net_changes

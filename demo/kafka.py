@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from demo.console import add_option, print_line, timed_step
 from demo.results import run_notebook

@@ -1,7 +1,5 @@
 """Keep OpenSearch indexes in sync with Apache Iceberg tables: export, sync by snapshot diffs, validate."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from importlib.util import find_spec

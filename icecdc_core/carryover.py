@@ -30,12 +30,9 @@ numbers, show what the step did:
     ==  ====  ======  =====      ==  ====  ====  =====  =================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import LongType, StructField
 
 from icecdc_core.columns import (

@@ -3,8 +3,6 @@
 In: the arguments. Out: the parameters of one job, or of the same job for many indexes; and how a person reads its end.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import re
@@ -34,8 +32,6 @@ _PLACE = ("table", "index", "opensearch_url", "catalog_properties", "warehouse",
 
 @dataclass(frozen=True)
 class Command:
-    """A command that runs a job."""
-
     target: str
     help: str
     example: str
@@ -45,7 +41,6 @@ class Command:
     of_one: str = ""
 
     def job(self, *, of_many: bool = False) -> Job:
-        """Import the job, or what it is for one index of many."""
         module, _, function = self.target.partition(":")
         job: Job = getattr(import_module(f"icecdc_core.{module}"), (of_many and self.of_one) or function)
         return job
@@ -114,8 +109,6 @@ COMMANDS: dict[str, Command] = {
 
 @dataclass
 class Request:
-    """What the command line asks for; `parameters` are those of the job."""
-
     command: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
     file: str = ""
@@ -211,7 +204,6 @@ def _parser(job: str) -> argparse.ArgumentParser:
 
 
 def help_text() -> str:
-    """Return the help of the program: a line for each command."""
     commands = {name: each.help for name, each in COMMANDS.items()}
     commands[SERVICES] = "start and stop OpenSearch and Kafka on this machine, for development"
     lines = ["usage: icecdc COMMAND [--name value ...]", ""]

@@ -1,12 +1,9 @@
 """Name and quote columns: the columns that a change row has beside the table's, and any column name, in Spark SQL."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
@@ -70,7 +67,6 @@ IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 
 
 def is_insert() -> Column:
-    """Whether a change row is an INSERT."""
     return F.col(CHANGE_TYPE) == INSERT
 
 
@@ -85,7 +81,6 @@ def identifier_name(column: str) -> str:
 
 
 def is_document_column(name: str) -> bool:
-    """Whether a column of a change row is a field of the document."""
     return name not in RESERVED and not name.startswith(OWN_PREFIX)
 
 

@@ -1,7 +1,5 @@
 """Versions of packages, the folders of the user, and what Python's workers do at the start of a task."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.metadata import PackageNotFoundError, version

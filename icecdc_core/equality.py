@@ -12,13 +12,10 @@ a string with a collation             its bytes
 ====================================  =====================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -41,7 +38,6 @@ class Keys(NamedTuple):
     is_negative_zero: Column | None = None
 
     def columns(self) -> list[Column | str]:
-        """Return the keys as Spark's functions take them."""
         return [self.name] if self.is_negative_zero is None else [self.name, self.is_negative_zero]
 
 

@@ -1,7 +1,5 @@
 """The errors of icecdc: each says what is wrong, shows the value found, and names the remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

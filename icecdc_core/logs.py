@@ -1,7 +1,5 @@
 """Structured logs: one JSON object a line; the logger `icecdc` has the same events, with `fields` in each record."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
@@ -28,7 +26,6 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object on one line; what looks like a secret is replaced."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -41,7 +38,6 @@ class JsonFormatter(logging.Formatter):
 
 @contextmanager
 def log_fields(**fields: Any) -> Iterator[None]:
-    """Add fields to every record of the block."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield
@@ -50,12 +46,10 @@ def log_fields(**fields: Any) -> Iterator[None]:
 
 
 def set_fields(**fields: Any) -> None:
-    """Add fields to every further record of the surrounding block."""
     _fields.set({**_fields.get(), **fields})
 
 
 def event(message: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Log an event with the fields of the surrounding blocks."""
     extra = {"fields": {**_fields.get(), **fields}}
     LOGGER.log(level, message, extra=extra)
     record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, message, (), None, extra=extra)
@@ -65,7 +59,6 @@ def event(message: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def current_fields() -> dict[str, Any]:
-    """The fields of the surrounding blocks, to pass to another thread."""
     return dict(_fields.get())
 
 

@@ -1,7 +1,5 @@
 """Quote names for Spark SQL; imports nothing, so that parameters are checked without Spark."""
 
-from __future__ import annotations
-
 
 def quoted(name: str) -> str:
     """Quote a column name, so that Spark SQL reads every character of it literally.

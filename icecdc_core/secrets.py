@@ -1,7 +1,5 @@
 """Secrets: parameters hold references to them, and anything that may be a secret is never shown."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
@@ -29,12 +27,10 @@ _SECRET_IN_TEXT = re.compile(
 
 
 def is_reference(value: str) -> bool:
-    """Whether the value is `env:NAME` or `secret:scope/key`."""
     return _REFERENCE.fullmatch(value) is not None
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a parameter or property of this name usually holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -55,12 +51,10 @@ def mask_secrets(text: str) -> str:
 
 
 def shorten(text: str, most: int = LONGEST) -> str:
-    """Return a text cut to a length that a person reads."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def resolve(reference: str, parameter: str) -> str:
-    """Return the secret that a reference names."""
     match = _REFERENCE.fullmatch(reference)
     cause: Exception | None = None
     if match is None:

@@ -11,8 +11,6 @@ Rows come out as they went in, but all rows of one identifier are in one partiti
     ==  ============  =========      ==  ============  =========
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame

@@ -18,12 +18,9 @@ INSERT and DELETE. So two neighbours of one type mean that two rows have the ide
 ``merge_narrow_updates`` is the same for narrow rows, after ``remove_narrow_carryovers`` has marked such duplicates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,

@@ -7,8 +7,6 @@ Expressions that every sync of a few rows builds are SQL text, because each part
 JVM (benchmarks/README.md has the figure). Elsewhere expressions are Columns.
 """
 
-from __future__ import annotations
-
 import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)
 from icecdc_core.changes.row_changes import read_changes
 

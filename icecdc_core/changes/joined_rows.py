@@ -20,15 +20,12 @@ answer is None. Say an identifier has ``a`` rows on the older side and ``b`` on 
    makes these sums differ, because the fingerprint has a seed of its own in each comparison.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Observation, functions as F
 
 from icecdc_core.changes.narrow_rows import keyed_hash, new_key, with_row_hash
 from icecdc_core.changes.row_changes import change_columns
@@ -54,7 +51,6 @@ class JoinedRows:
     of_joined: Observation
 
     def met(self, older_rows: int, newer_rows: int) -> int | None:
-        """Return how many older rows the join met, see ``rows_met``."""
         older, joined = observed(self.of_older), observed(self.of_joined)
         return rows_met(older, joined, older_rows, newer_rows) if older and joined else None
 

@@ -33,8 +33,7 @@ from dataclasses import dataclass, replace
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Row, functions as F
 
 from icecdc_core.carryover import remove_narrow_carryovers
 from icecdc_core.changes.joined_rows import WAS_THERE, join_sides
@@ -88,17 +87,14 @@ class PlannedRange:
     def of_whole_rows(
         cls, table: IcebergTable, scans: Sequence[StepScan], identifier_columns: Sequence[str], row_hash: str = FAST
     ) -> PlannedRange:
-        """Read all columns of all rows."""
         whole = Selection(tuple(table.column_names()))
         return cls(table, scans, identifier_columns, file_bytes(table, scans), whole, row_hash)
 
     def changes(self) -> DataFrame:
-        """Read the raw changes, see ``changes_frame``."""
         return changes_frame(self.table, self.scans, self.selection)
 
     @property
     def needs_values(self) -> bool:
-        """Whether only a comparison of values shows what changed."""
         return any(scan.by_value for scan in self.scans)
 
     @property
@@ -127,12 +123,10 @@ class PlannedRange:
 
 
 def any_null(columns: Sequence[str]) -> str:
-    """Return a condition: whether one of these columns is null."""
     return " OR ".join(f"{quoted(name)} IS NULL" for name in columns)
 
 
 def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
-    """Count the rows that meet each condition."""
     counts = [f"count_if({condition}) AS {quoted(name)}" for name, condition in conditions.items()]
     if total_of:
         counts.append(f"coalesce(sum({total_of}), 0) AS total")
@@ -165,7 +159,6 @@ class ChangedIdentifiers:
     all_newer: bool
 
     def close(self) -> None:
-        """Release what is cached."""
         unpersist(self.identifiers)
 
 
@@ -307,7 +300,6 @@ class NetChanges:
         return self.strategy if self.strategy in (NONE, INSERT_ONLY) else "diff"
 
     def close(self) -> None:
-        """Release what is cached; the rows cannot be read any more."""
         for frame in self.cached:
             unpersist(frame)
 
@@ -422,7 +414,6 @@ def _by_narrow_rows(planned: PlannedRange, row_count: int | None) -> NetChanges:
 
 
 def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
-    """Find what changed by the row ids of the newer states."""
     table, scans = planned.table, planned.scans
     unchanged = unchanged_row_ids(newer_states(table, scans)).persist(StorageLevel.MEMORY_AND_DISK)
 

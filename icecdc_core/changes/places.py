@@ -18,13 +18,10 @@ written its documents there. Whether two places are one shard does not matter, n
 operations: of one batch, an INSERT has a higher version than a DELETE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, IS_INSERT, OLD_PLACES, PLACE, quoted
 
@@ -40,7 +37,6 @@ def with_old_places(changes: DataFrame, identifier_columns: Sequence[str]) -> Da
 def look_up_old_places(
     rows: DataFrame, images: Sequence[DataFrame], changed: DataFrame, identifier_columns: Sequence[str]
 ) -> DataFrame:
-    """Add the places that the changed identifiers have in other frames."""
     ids = list(identifier_columns)
     every = reduce(DataFrame.unionAll, (image.select(*map(quoted, ids), PLACE) for image in images))
     found = every.join(changed.select(*map(quoted, ids)), ids, "left_semi")

@@ -1,12 +1,9 @@
 """Read the raw row changes between two snapshots: only data files that differ between the two are read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.changes.row_lineage import changed_by_lineage, removed_rows, written_rows
 from icecdc_core.changes.scan_planning import StepScan, plan_scans
@@ -102,7 +99,6 @@ def read_changes(
 
 
 def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Selection) -> DataFrame:
-    """Read the planned files."""
     frames = []
     for scan in scans:
         if selection.with_row_position:
@@ -153,7 +149,6 @@ def changes_by_row_ids(
 
 
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
-    """Frames of whole table rows with their change type."""
     if scan.unchanged_until is not None:
         older, in_both = table.union(*scan.read_older), table.union(*(files.newer for files in scan.shared))
         row_count = sum(sum(table.row_counts(tasks)) for tasks in (older, scan.only_newer, in_both))

@@ -17,13 +17,10 @@ Usually the newer state's row ids are enough. Its unchanged rows are rows of the
 undone; then fewer rows turn out removed than the older state has more than there are unchanged rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import reduce
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 _IDS_IN_BITMAP = 64
 # Up to here bitmaps are sent to every task.
@@ -48,7 +45,6 @@ def unchanged_row_ids(states: Mapping[int, tuple[DataFrame, int]]) -> DataFrame:
 
 
 def count_unchanged(unchanged: DataFrame) -> int:
-    """Count the row ids in the bitmaps of ``unchanged_row_ids``."""
     return int(unchanged.selectExpr(f"coalesce(sum(bit_count({_NEWER})), 0)").collect()[0][0])
 
 
@@ -113,6 +109,5 @@ def _has_bit(bitmap: str) -> str:
 
 
 def _with_bitmaps(rows: DataFrame, bitmaps: DataFrame, row_count: int, how: str) -> DataFrame:
-    """Join each row with the bitmap that its id belongs to."""
     joined = F.broadcast(bitmaps) if row_count <= _BROADCAST_BITMAPS * _IDS_IN_BITMAP else bitmaps
     return rows.selectExpr("*", f"{_BITMAP_OF_ROW} AS {_JOIN_ID}").join(joined, _JOIN_ID, how)

@@ -5,8 +5,6 @@ possible are planned for that: only those that a commit of the step added, remov
 name them all, nothing else is planned.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +27,6 @@ class SharedFiles:
 
 @dataclass(frozen=True)
 class StepScan:
-    """A step with the file tasks to read."""
-
     step: Step
     only_older: FileTasks
     only_newer: FileTasks
@@ -42,22 +38,18 @@ class StepScan:
 
     @property
     def shared(self) -> tuple[SharedFiles, SharedFiles, SharedFiles]:
-        """Data files that both states have."""
         return self.deletes_added, self.deletes_removed, self.deletes_changed
 
     @property
     def read_older(self) -> list[FileTasks]:
-        """Everything read of the older state."""
         return [self.only_older, *(files.older for files in self.shared)]
 
     @property
     def read_newer(self) -> list[FileTasks]:
-        """Everything read of the newer state."""
         return [self.only_newer, *(files.newer for files in self.shared)]
 
     @property
     def only_inserts(self) -> bool:
-        """Whether no row can have been deleted."""
         return not any(len(tasks) for tasks in self.read_older)
 
 
@@ -131,7 +123,6 @@ def plan_scans(
     mode: str,
     trust_commits: bool = True,
 ) -> list[StepScan]:
-    """Plan which files of which snapshots hold the changes of a range."""
     steps = plan_steps(metadata, start_snapshot_id, end_snapshot_id, mode)
     # Both ends must still be there when the rows are read, even if only commits are read to plan.
     table.read_snapshots.update(each for each in (start_snapshot_id, end_snapshot_id) if each is not None)
@@ -142,7 +133,6 @@ def plan_scans(
 
 
 def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
-    """Return the size of all data files that are read."""
     return sum(size for scan in scans for tasks in (*scan.read_older, *scan.read_newer) for size in table.sizes(tasks))
 
 

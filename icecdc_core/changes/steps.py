@@ -1,7 +1,5 @@
 """From a range of snapshots to the steps that must be read: lineage and cuts at compactions. Pure Python, no Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Preconditions of a sync: whether the changes since a position can be read, checked before anything is written."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

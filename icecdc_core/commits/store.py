@@ -66,7 +66,6 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
 
 
 def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
-    """Check that a positions index has the mapping it was created with."""
     found = mappings.get("properties") or {}
     is_other = any(
         found[name].get("type") != ours["type"] for name, ours in MAPPING["properties"].items() if name in found
@@ -97,7 +96,6 @@ class PositionStore:
         return parse_position(document["_source"])[0] if document else None
 
     def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
-        """Return the newest committed batches of the index, newest first."""
         wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": self._index}}]
         if highest_epoch is not None:
             wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
@@ -167,7 +165,6 @@ class PositionStore:
         version: tuple[int, int] | None,
         run_id: str,
     ) -> tuple[int, int] | None:
-        """Write the position, unless another run wrote it since."""
         condition: dict[str, Any] = {"op_type": "create"}
         if version is not None:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}

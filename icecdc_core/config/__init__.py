@@ -4,8 +4,6 @@ In: values and strings from notebook cells, widgets, the command line and files.
 or one `ConfigError` that lists every problem.
 """
 
-from __future__ import annotations
-
 from icecdc_core.config.sync import SyncConfig
 
 __all__ = ["SyncConfig"]

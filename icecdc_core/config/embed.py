@@ -1,7 +1,5 @@
 """The entries of `embed`: fields with the vectors that a model makes of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -31,12 +29,10 @@ _EMBED = TypeAdapter(dict[Annotated[str, Field(pattern=r"^[^.]*[^.\s][^.]*$")], 
 
 
 def parse_embed(embed: Mapping[str, Any]) -> dict[str, Embedding]:
-    """Return the entries of a checked `embed`."""
     return _EMBED.validate_python(embed)
 
 
 def check_embed(embed: dict[str, Any]) -> dict[str, Any]:
-    """An `embed` as it is, refused if it has a wrong entry."""
     values.check_entries(_EMBED, embed, _REMEDY)
     return embed
 

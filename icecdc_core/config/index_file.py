@@ -1,7 +1,5 @@
 """Index files: YAML, defaults, references to the environment, and entries that cannot be together."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

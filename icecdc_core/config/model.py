@@ -1,7 +1,5 @@
 """`ParameterModel`, the base of all configurations: strings are converted, all problems reported, secrets hidden."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """`SyncConfig`: the parameters of all jobs that write an index, with their types, defaults and descriptions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What users write, as typed values: strings, lists, JSON, durations, names and URLs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

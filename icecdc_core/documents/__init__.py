@@ -3,8 +3,6 @@
 In: a Spark schema, or a DataFrame of rows or change rows. Out: documents, an index mapping, NDJSON bulk lines.
 """
 
-from __future__ import annotations
-
 import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)
 from icecdc_core.documents.nest import affected_roots, assemble
 

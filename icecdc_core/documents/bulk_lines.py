@@ -8,14 +8,10 @@ An insert of the row `(id=7, price=1.50, seen=2026-01-31 12:00 UTC)` in epoch 3 
 and its delete becomes `{"delete":{"_id":"7","version":6,"version_type":"external"}}`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import (
     CHANGE_TYPE,
@@ -34,7 +30,6 @@ _PLAIN_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.FloatType, T.Doubl
 
 
 def needs_rebuild(data_type: T.DataType) -> bool:
-    """Whether values of this type must be rebuilt before `to_json`."""
     if isinstance(data_type, T.DecimalType):
         return True
     if isinstance(data_type, T.StructType):

@@ -1,7 +1,5 @@
 """The explicit index mapping of a table's columns, see docs/types.md; OpenSearch guesses no field."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from itertools import accumulate
@@ -35,13 +33,11 @@ def locate_field(properties: Properties, path: str) -> tuple[dict[str, Any], str
 
 
 def find_field(properties: Properties, path: str) -> dict[str, Any]:
-    """Return the field or the multi-field at a path; empty if there is none."""
     holder, name = locate_field(properties, path)
     return dict(holder.get(name) or {})
 
 
 def field_names(properties: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the paths of all fields, objects and multi-fields included."""
     names = []
     for name, field in properties.items():
         names += [f"{prefix}{name}", *(f"{prefix}{name}.{each}" for each in field.get("fields", {}))]
@@ -252,7 +248,6 @@ def index_limits(
 
 
 def check_supported(schema: T.StructType) -> None:
-    """Check that a document can have the types and names of all columns."""
     for field in schema.fields:
         if field.name.split(".")[0] in METADATA_FIELDS:
             raise _unsupported_error(field.name, "is a metadata field of OpenSearch, so no column can have that name")

@@ -25,8 +25,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType, VariantType
 
 from icecdc_core.carryover import remove_carryovers
@@ -76,13 +75,11 @@ class Node:
     inner: tuple[Node, ...] = ()
 
     def nodes(self) -> Iterator[Node]:
-        """Return the nodes of the tree, inner ones first."""
         for node in self.inner:
             yield from node.nodes()
         yield self
 
     def places(self) -> Iterator[Place]:
-        """Return every place of the tree, inner ones first."""
         for node in self.nodes():
             yield node.place
             if node.entry and node.entry.through:
@@ -104,7 +101,6 @@ class Tree:
 
     @property
     def identifiers(self) -> list[str]:
-        """The identifier columns of the root as expressions."""
         return _qualified(self.root.place, self.identifier_columns)
 
 
@@ -133,7 +129,6 @@ def matching_keys(place: Place, rows: DataFrame, texts: Sequence[str], wanted: D
 
 
 def key_names(texts: Sequence[str], prefix: str = KEY) -> list[str]:
-    """Return the columns of `Place.with_keys`."""
     return [f"{prefix}{n}" for n in range(len(texts))]
 
 
@@ -209,7 +204,6 @@ class _Opening:
         return Node(place, projection, name, entry, self.inner(f"{path}.", projection, entry.nest, place))
 
     def place(self, path: str, link: Link, above: Place) -> Place:
-        """Analyse how a table is linked to the one above it."""
         place = Place(link.table, link.name, link.row_filter, above)
         if place.alias.lower() == above.alias.lower():
             raise _refused(path, f"has the name '{place.alias}', as the table around it", "give it another alias")
@@ -288,7 +282,6 @@ def _is_descending(order: str) -> bool:
 
 
 def _ascending(entry: Nested) -> list[str]:
-    """The expressions of `order_by` without their direction."""
     return [order[: -len(" desc")] if _is_descending(order) else order for order in entry.order_by]
 
 
@@ -350,7 +343,6 @@ class TreeProjection(Projection):
 
     @classmethod
     def of(cls, tree: Tree, states: States) -> TreeProjection:
-        """Return the projection of a tree."""
         known = {each.name: getattr(tree.root.projection, each.name) for each in fields(Projection)}
         used, computed_from = tree.used[tree.root.place.table]
         known |= {"schema": tree.schema, "used_columns": used, "computed_from": computed_from}

@@ -4,8 +4,6 @@ Most settings, options that only searches use, and the mapping of a new field ar
 `on_schema_change`. Two spellings of the same are no change.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping

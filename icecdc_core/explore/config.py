@@ -1,7 +1,5 @@
 """`ExploreConfig`: the parameters of an index, and what a person wants to see of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 
@@ -38,6 +36,5 @@ class ExploreConfig(SyncConfig):
     """Newest snapshots to show, and to search for a document's history (1 to 500)."""
 
     def job_config(self, **changes: Any) -> SyncConfig:
-        """The parameters of a job on this index."""
         given = {name: getattr(self, name) for name in self.model_fields_set if name in SyncConfig.model_fields}
         return SyncConfig(**{**given, **changes})

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
@@ -45,8 +44,6 @@ _LONGEST_VALUE = 120
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row before and after a snapshot."""
-
     document_id: str
     before: Document | None
     after: Document | None
@@ -54,13 +51,11 @@ class RowChange:
 
     @property
     def kind(self) -> str:
-        """``insert``, ``update`` or ``delete``."""
         if self.before is None:
             return INSERTED
         return DELETED if self.after is None else UPDATED
 
     def text(self, name: str) -> str:
-        """One field: its value, or both if they differ."""
         values = [side.get(name) for side in (self.before, self.after) if side is not None]
         return " → ".join(map(value_text, values if values[0] != values[-1] else values[:1]))
 
@@ -96,7 +91,6 @@ def row_changes(changes: DataFrame, key_columns: Sequence[str], only_inserts: bo
 
 
 def collect_changes(found: DataFrame, key_columns: Sequence[str]) -> list[RowChange]:
-    """Return the rows of `row_changes`."""
     identifier = F.coalesce(complete_id(found.schema, key_columns), F.lit("")) if key_columns else F.lit("")
     documents = [
         F.to_json(json_ready(F.col(side), found.schema[side].dataType), JSON_OPTIONS) for side in (BEFORE, AFTER)
@@ -109,8 +103,6 @@ def collect_changes(found: DataFrame, key_columns: Sequence[str]) -> list[RowCha
 
 @dataclass(frozen=True, repr=False)
 class Differences(Part):
-    """What changed between two snapshots, as the documents have it."""
-
     from_snapshot_id: int | None = None
     to_snapshot_id: int | None = None
     inserts: int = 0
@@ -122,7 +114,6 @@ class Differences(Part):
 
     @property
     def changes(self) -> int:
-        """How many rows changed."""
         return self.inserts + self.updates + self.deletes
 
     def shown(self) -> Iterator[str | pd.DataFrame]:

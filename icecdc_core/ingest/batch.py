@@ -1,7 +1,5 @@
 """Process one batch: decode it once, route it, write it into all its tables, and add it to the commit log."""
 
-from __future__ import annotations
-
 import logging
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructType
 
 from icecdc_core.ingest import commit_log, offsets

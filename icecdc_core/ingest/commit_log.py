@@ -13,8 +13,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.errors import IcecdcError, IngestWriteError
 from icecdc_core.ingest import offsets
@@ -34,8 +33,6 @@ WRITTEN, BEHIND = "written", "behind"
 
 @dataclass(frozen=True)
 class TableEntry:
-    """What a table records of a job, or what a batch wrote into it."""
-
     name: str
     uuid: str = ""
     snapshot_id: int | None = None

@@ -1,7 +1,5 @@
 """`IngestConfig`: every parameter of the ingest, typed and documented; one error reports all problems."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -64,7 +62,6 @@ def parse_client_options(value: object) -> Properties:
 
 
 def split_transforms(value: object) -> object:
-    """Split a JSON array, or a text with commas outside of parentheses."""
     if not isinstance(value, str):
         return value
     remedy = 'write ["days(ts)","region"] or days(ts), region'
@@ -92,7 +89,6 @@ def parse_routes(value: object) -> Properties:
 
 
 def parse_starting_offsets(value: object) -> object:
-    """Check `earliest`, `latest`, a timestamp, or offsets as JSON."""
     text = json.dumps(value) if isinstance(value, Mapping) else str(value)
     if text.startswith("{"):
         parse_offsets(text)
@@ -284,7 +280,6 @@ class IngestConfig(ParameterModel):
 
     @property
     def subject(self) -> dict[str, str]:
-        """What a run works on, as its log and metrics name it."""
         return {"table": self.table or self.namespace, "index": self.job}
 
     @property

@@ -9,8 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
@@ -40,7 +39,6 @@ class DeadLetters:
         self._lock = threading.Lock()
 
     def write(self, rejected: DataFrame, table: str | None = None) -> int:
-        """Append the dead letters that are not in the table yet."""
         spark, name = rejected.sparkSession, self._config.quoted_dead_letters
         rows = rejected.select(
             F.lit(self._config.job).alias("job"),

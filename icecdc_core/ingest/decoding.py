@@ -1,14 +1,10 @@
 """Decodes records of every format into one form: a JSON payload with its operation, or the problem of the record."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.config import IngestConfig, quoted_table

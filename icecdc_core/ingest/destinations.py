@@ -1,7 +1,5 @@
 """Destination tables: opened or created, with columns that follow the records."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -12,9 +10,7 @@ from urllib.parse import quote_plus, urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name

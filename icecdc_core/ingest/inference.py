@@ -1,16 +1,12 @@
 """What records bring: the schemas of their writers, and the one that their JSON values suggest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import cast
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.config import IngestConfig
@@ -233,7 +229,6 @@ class ColumnNames:
         self._lower = lower
 
     def new_struct(self, kind: T.StructType, path: Path = ()) -> T.StructType:
-        """Return a struct's new fields, all optional."""
         new = ((self.new_name(field.name), field.dataType) for field in kind.fields)
         fields = ((name, self.new_type(inner, (*path, name))) for name, inner in new)
         return T.StructType([T.StructField(name, inner) for name, inner in fields if inner is not None])

@@ -1,7 +1,5 @@
 """One run of the ingest: find the start, stream batch after batch into the tables, compact, report."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Kafka: the topics of the brokers, the stream of micro-batches, and the errors of both."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,14 +1,11 @@
 """Arithmetic of Kafka offsets: topic to partition to the next offset to read. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import Column, functions as F
 
 Offsets = dict[str, dict[int, int]]
 """Topic to partition to the next offset. All records below it are done."""

@@ -1,7 +1,5 @@
 """Commits of tables: a write is staged as a snapshot on no branch, then published by compare-and-swap."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How each value of a record is read: the type with which `from_json` reads it, and when it does not fit its column."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,9 +7,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, functions as F, types as T
 
 from icecdc_core.ingest.formats.decode_results import has_too_big_number, parse_object
 
@@ -51,7 +47,6 @@ class Reader:
     violations: Violations = lambda *_: []
 
     def value(self, parsed: Column) -> Column:
-        """Convert what was parsed; null if it does not fit."""
         return parsed if self.convert is None else self.convert(parsed)
 
 
@@ -122,7 +117,6 @@ class StructReader(Reader):
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
-    """Whether one of the conditions holds; false for null."""
     return F.coalesce(reduce(or_, conditions), F.lit(False))
 
 
@@ -193,8 +187,6 @@ def _item_violations(items: Column, reader: Reader, record: Record, nulls: bool)
 
 @dataclass(frozen=True)
 class ColumnMatching:
-    """The rules for matching fields and columns."""
-
     spellings: Mapping[str, Path] | None = None
     """The names in the records by their lower-case form; None: names match exactly."""
     unknown: Collection[Path] = ()

@@ -83,7 +83,6 @@ class IngestReport(Report):
         return Card(word, title, what, facts, command_for("ingest", None, self.job))
 
     def table_summary(self) -> pd.DataFrame:
-        """A row for each table that had records."""
         from icecdc_core.reporting.tables import NotebookFrame
 
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]

@@ -1,10 +1,6 @@
 """Decoded JSON payloads to rows of a table, or the problem of each record that does not fit."""
 
-from __future__ import annotations
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.config import IngestConfig

@@ -1,7 +1,5 @@
 """Where a run starts, and what each of its tables has: by the commit log, the tables and the topics."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce

@@ -1,7 +1,5 @@
 """Writes the records of a batch into one table: skip those that it has, stage the others, publish them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +8,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from icecdc_core.columns import quoted
@@ -155,7 +152,6 @@ class Writer:
         batch: MicroBatch,
         is_new: bool,
     ) -> Staged:
-        """Stage the records that the table lacks, on its current snapshot."""
         unread = offsets.unread(recorded.offsets, batch.start, batch.end)
         decoded = records.decoded if unread is None else records.decoded.where(unread)
         seen = None

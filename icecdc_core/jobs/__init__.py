@@ -3,6 +3,4 @@
 In: a session and the parameters. Out: a report; the index and its position have moved.
 """
 
-from __future__ import annotations
-
 import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)

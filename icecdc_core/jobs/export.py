@@ -1,7 +1,5 @@
 """The full export: a pinned snapshot goes into a new physical index, and the alias moves when it is complete."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

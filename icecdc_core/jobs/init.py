@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import SparkSession, functions as F, types as T
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS
 from icecdc_core.config import SyncConfig
@@ -170,7 +168,6 @@ def _head(config: InitConfig) -> Iterator[str]:
 
 
 def _without_secrets(value: Any) -> Any:
-    """The value with a reference to a variable for each secret."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     return {
@@ -182,7 +179,6 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _yaml(value: Any) -> str:
-    """A value on one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
 
 
@@ -207,7 +203,6 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
 
 
 def _first_unique(source: Source, candidates: Iterable[tuple[str, ...]]) -> list[str]:
-    """The first columns that identify every row of the current snapshot."""
     if source.head is None:
         return []
     rows = source.rows(source.table.plan(source.head))

@@ -1,7 +1,5 @@
 """One job for many indexes in one Spark application, several at a time; one that fails does not stop the others."""
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

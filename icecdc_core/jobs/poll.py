@@ -1,7 +1,5 @@
 """Polling: sync again and again; between two polls it keeps only the Spark session open."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque

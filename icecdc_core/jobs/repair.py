@@ -1,12 +1,9 @@
 """The repair: write the documents that a validation found missing or stale, and delete the extra ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core.changes.places import at_each_place
 from icecdc_core.columns import OLD_PLACES, PLACE, unused_name

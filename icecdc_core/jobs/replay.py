@@ -1,13 +1,10 @@
 """Replay of dead letters: write rejected documents again, with their versions, once the cause is gone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 from opensearchpy import OpenSearch
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position

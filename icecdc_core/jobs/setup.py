@@ -72,7 +72,6 @@ class SetupReport(Report):
     errors: list[IcecdcError] = field(default_factory=list, repr=False, compare=False)
 
     def require_ready(self) -> None:
-        """Raise the first problem, if there is one."""
         if self.errors:
             raise self.errors[0]
 
@@ -100,7 +99,6 @@ class SetupReport(Report):
         return card._replace(what=what, facts=[*facts, ("Note", "\n".join(self.notes)), *card.facts])
 
     def mapping_table(self) -> pd.DataFrame:
-        """The columns with their types and the OpenSearch fields they become."""
         from icecdc_core.reporting.tables import NotebookFrame
 
         return NotebookFrame(self.columns)

@@ -1,7 +1,5 @@
 """The status of every index with what only Spark can read: the lag in any catalog, and waiting dead letters."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The incremental sync: from the index's position to the table's current snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace

@@ -1,15 +1,12 @@
 """The validation: every row is compared with every document, by checksums computed on the executors."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.columns import PLACE

@@ -4,8 +4,6 @@ In: a folder, a port and a version, all optional. Out: the URL of a server that 
 block runs under `watchdog`, so it never outlives its process; one in the background is recorded in the state folder.
 """
 
-from __future__ import annotations
-
 from icecdc_core.local.opensearch import running_opensearch, start_opensearch
 
 __all__ = ["running_opensearch", "start_opensearch"]

@@ -1,7 +1,5 @@
 """The command line: `python -m icecdc_core.local up | status | down`, with `--kafka` for the broker as well."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
@@ -11,7 +9,6 @@ from icecdc_core.local import kafka, opensearch
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:
-    """Run `up`, `down` or `status` and return the exit code."""
     parser = argparse.ArgumentParser(
         prog=program,
         description=f"OpenSearch and Kafka on loopback. Example: {program} up --kafka",

@@ -1,7 +1,5 @@
 """A real Kafka broker on loopback without Docker: one node in KRaft mode, broker and controller in one process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +72,6 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
     classpath = os.pathsep.join(map(str, kafka_jars(f"broker-{KAFKA_VERSION}")))
 
     def prepare(folder: Path, data: Path, port: int) -> list[str]:
-        """Write the configuration, and format the data folder if it is new."""
         controller = next(free_ports([0]))
         addresses = {
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",

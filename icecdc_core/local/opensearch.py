@@ -1,7 +1,5 @@
 """A real OpenSearch on loopback without Docker: one node, with a plugin that refuses requests of web pages."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -88,7 +86,6 @@ def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
 
 
 def candidate_ports(port: int = 0) -> list[int]:
-    """Return the ports to try."""
     if not port:
         return random.sample(range(8200, _LARGEST_PORT + 1), 100)
     if not 1024 <= port <= _LARGEST_PORT:

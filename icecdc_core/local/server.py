@@ -1,7 +1,5 @@
 """A service on loopback: its process, until it answers and until it ends, for a `with` block or in the background."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json
@@ -42,8 +40,6 @@ rootLogger.appenderRef.console.ref = console
 
 @dataclass(frozen=True)
 class Service:
-    """How a server is started."""
-
     name: str
     version: str
     ports: Sequence[int]
@@ -164,7 +160,6 @@ def free_ports(ports: Sequence[int]) -> Iterator[int]:
 
 
 def answers(url: str) -> bool:
-    """Whether something listens at this address."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1):
@@ -203,7 +198,6 @@ class Background:
         self._name = name
 
     def status(self) -> ServerState | None:
-        """The server that runs in the background; None if there is none."""
         try:
             state = ServerState(**json.loads(self._file().read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):

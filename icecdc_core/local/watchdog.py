@@ -3,8 +3,6 @@
 If the starting process, whose id is PID, dies without a SIGTERM to this one, FOLDER with its data is removed too.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -242,7 +242,6 @@ _FILTER = "items.*.status,items.*.result,items.*.error.type,items.*.error.reason
 
 
 def write_actions(actions: DataFrame, writer: BulkWriter) -> BulkResult:
-    """Send every bulk action of a frame to OpenSearch, from the executors."""
     fields = current_fields()
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

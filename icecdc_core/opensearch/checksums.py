@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 from opensearchpy.exceptions import OpenSearchException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import RESERVED

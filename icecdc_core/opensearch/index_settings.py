@@ -1,7 +1,5 @@
 """The settings of a physical index: the user's over ours, and which of them would break a sync or a validation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -120,7 +118,6 @@ def require_pipelines(client: OpenSearch, config: SyncConfig) -> None:
 
 @contextmanager
 def definition_errors(config: SyncConfig) -> Iterator[None]:
-    """Turn a refusal of the user's mapping or settings into a typed error."""
     try:
         yield
     except RequestError as error:

@@ -1,7 +1,5 @@
 """The life of a physical index: created with an explicit mapping, loaded, published by an alias swap, deleted."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid
@@ -229,7 +227,6 @@ def _delete(client: OpenSearch, physical: str) -> None:
 
 
 def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
-    """The limits that the mapping needs and the user does not set."""
     limits = index_limits(schema, config.full_mapping, config.pipeline_fields)
     return {name: value for name, value in limits.items() if name not in given_settings(config.settings)}
 

@@ -4,8 +4,6 @@ Styles are inline, so it looks the same in a notebook, a page and a mail. Texts 
 backgrounds are translucent, so they can be read on light and on dark.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from datetime import datetime
@@ -37,7 +35,6 @@ class Card(NamedTuple):
 
 
 def command_for(job: str, table: str | None, index: str | None) -> str:
-    """Return the command that runs a job on an index."""
     if job == "ingest":
         return f"icecdc ingest --job {shlex.quote(index or '...')}"
     parts = [f"--{name} {shlex.quote(value)}" for name, value in (("table", table), ("index", index)) if value]
@@ -45,7 +42,6 @@ def command_for(job: str, table: str | None, index: str | None) -> str:
 
 
 def moment(text: str) -> str:
-    """Return an ISO time as a person reads it."""
     return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC" if text else ""
 
 
@@ -61,7 +57,6 @@ _IS_LOST = "What icecdc wrote is safe, but the topic or the table has lost somet
 
 
 def failure_card(report: Mapping[str, Any]) -> Card:
-    """Return the card of a run that failed, from the report of its failure."""
     state, job = str(report["state"]), str(report.get("job") or "run")
     table, index = report.get("table"), report.get("index")
     after = "" if report.get("seconds") is None else f", after {report['seconds']:,.1f} s"
@@ -81,7 +76,6 @@ def failure_card(report: Mapping[str, Any]) -> Card:
 
 
 def card_html(card: Card) -> str:
-    """Return a card as HTML, every text escaped."""
     colour = _COLOURS.get(card.word, _GREEN)
     lines = f'<p style="margin: .6em 0; white-space: pre-line; overflow-wrap: anywhere">{escape(card.what)}</p>'
     for name, value in _facts(card):
@@ -98,7 +92,6 @@ def card_html(card: Card) -> str:
 
 
 def card_text(card: Card) -> str:
-    """Return a card as plain text, for a terminal."""
     lines = [f"{name:<14}  {value}" for name, value in _facts(card)]
     return "\n".join(filter(None, [f"{card.word.upper()}  {card.title}", card.what, *lines]))
 
@@ -112,7 +105,6 @@ def _facts(card: Card) -> list[tuple[str, str]]:
 
 
 def page(html: str) -> str:
-    """Return an HTML page that needs nothing else."""
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>icecdc</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

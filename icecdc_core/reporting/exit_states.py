@@ -1,7 +1,5 @@
 """How a run ended, in one word and one exit code for each: what a scheduler needs to decide what to do next."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -11,8 +9,6 @@ from icecdc_core.secrets import mask_secrets, shorten
 
 
 class ExitState(NamedTuple):
-    """A way for a run to end."""
-
     code: int
     meaning: str
     action: str
@@ -58,7 +54,6 @@ def state_of(error: BaseException | None) -> str:
 
 
 def utc_now() -> str:
-    """Return the time as ISO text in UTC, in seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

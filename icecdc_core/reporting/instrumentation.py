@@ -101,11 +101,9 @@ class JobRun(Generic[C]):
         """Open what the job needs; what fails here is reported like any other failure of the run."""
 
     def note(self, **facts: Any) -> None:
-        """Remember facts for the log and the metrics, however the run ends."""
         self._facts.update(facts)
 
     def finish(self, report: R) -> R:
-        """Set the report of a run that did its work, and return it."""
         if isinstance(report, RunReport):
             lag = ("lag_snapshots", "lag_seconds")
             known: dict[str, Any] = {name: self._facts[name] for name in lag if name in self._facts}
@@ -120,7 +118,6 @@ class JobRun(Generic[C]):
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run started."""
         return round(self._clock() - self._started_at, 3)
 
     @contextmanager

@@ -96,7 +96,6 @@ def _facet(kind: str, **values: Any) -> dict[str, Any]:
 
 
 def _post(sent: dict[str, Any]) -> bool:
-    """Send an event; return whether the server took it."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENLINEAGE_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"

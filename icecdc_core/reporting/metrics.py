@@ -1,7 +1,5 @@
 """The Prometheus metrics of a run: their names, units and values, and where they go."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -63,7 +61,6 @@ class RunMetrics:
         self._samples = _samples(facts, now)
 
     def collect(self) -> Iterable[Family]:
-        """Return a family for each metric that the run has."""
         labels = {**self.labels, "icecdc_job": self.labels["job"]}
         for name, (_, text) in METRICS.items():
             samples = self._samples.get(name)

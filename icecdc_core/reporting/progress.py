@@ -23,14 +23,11 @@ _hidden = threading.Event()
 
 
 class Progress:
-    """What is being done, and how many documents of how many are done."""
-
     def __init__(self, description: str, total: int = 0, done: int = 0, output: Any = None) -> None:
         self._description, self.total, self._known, self.n = description, total, done, done
         self._done_before, self._began, self._output = done, time.monotonic(), output
 
     def update(self, documents: int) -> None:
-        """Add documents that are done for certain."""
         self._known += documents
         self.n = min(max(self.n, self._known), self.total)
 
@@ -61,7 +58,6 @@ class Progress:
             ended.set()  # a request may take long; nobody waits for the last one
 
     def text(self) -> str:
-        """The line that shows it."""
         seconds = time.monotonic() - self._began
         if not self.total:
             return f"{self._description} ({timedelta(seconds=int(seconds))})"
@@ -71,7 +67,6 @@ class Progress:
         return f"{self._description}: {done} [{rate:,.0f}/s, {left} left]"
 
     def write(self, text: str) -> None:
-        """Replace the line."""
         # The terminal or the notebook may be gone, which is no reason to end the run.
         with suppress(Exception):
             self._output.write(f"{_ERASE}{text}")
@@ -116,7 +111,6 @@ def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
 
 @contextmanager
 def activity(description: str | Callable[[], str]) -> Iterator[None]:
-    """Say on a terminal what the block does; a notebook has its bars only."""
     output, text = _terminal(), ""
     with suppress(Exception):  # whatever it reads, it is only to be seen
         text = "" if output is None else description if isinstance(description, str) else description()
@@ -126,7 +120,6 @@ def activity(description: str | Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Show nothing in the block, whoever looks."""
     _hidden.set()
     try:
         yield

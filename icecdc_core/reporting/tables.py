@@ -1,7 +1,5 @@
 """Tables and texts as HTML that looks the same in a notebook and a page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 

@@ -4,8 +4,6 @@ The application or `opentelemetry-instrument` says where they go. Only the API i
 Spans say what was done and how it ended. They never have a value of a row, a secret or the text of an error.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -82,7 +80,6 @@ def orchestrator() -> Any:
 
 
 def send_gauges(run_metrics: RunMetrics) -> None:
-    """Set the gauges of a run, if the application loaded OpenTelemetry."""
     if not is_loaded():
         return
     from opentelemetry import metrics

@@ -11,8 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core.changes.net_changes import (
     INSERT_ONLY,
@@ -146,7 +145,6 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
 
 
 def with_indexes(position: Position, suffixes: Sequence[str]) -> dict[str, str]:
-    """Return the indexes of a position and those of more suffixes."""
     named = (index_with_suffix(position.physical_index, suffix) for suffix in suffixes)
     return {**dict.fromkeys(named, ""), **position.every_index}
 

@@ -1,7 +1,5 @@
 """What the cluster knows of every index: position, last run, begun batch, who is at work; no Spark is needed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

@@ -4,8 +4,6 @@ A replay writes one with its version, so a newer document always wins; only into
 and only while the table still has the row, because the index may have forgotten that the document was deleted since.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,8 +11,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from icecdc_core.columns import quoted

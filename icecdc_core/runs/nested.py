@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType
 
 from icecdc_core.changes.net_changes import BROADCAST_ROWS, NetChanges, PlannedRange
@@ -79,7 +78,6 @@ class TableStates(States):
         self._vector = {**vector, source.table.name: snapshot_id}
 
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
-        """Return the rows of a place, see ``States``."""
         table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
         values: dict[str, Sequence[Any]] = {}
         if wanted is not None:
@@ -94,7 +92,6 @@ class TableStates(States):
         return rows if wanted is None else matching_keys(place, rows, texts, wanted)
 
     def computed(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of a frame, see ``States``."""
         return self.counted(frame)[0]
 
     def counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
@@ -120,7 +117,6 @@ class TableStates(States):
         return DataFrame(made, spark), few.size()
 
     def close(self) -> None:
-        """Release what is cached."""
         for frame in self.cached:
             unpersist(frame)
 
@@ -155,7 +151,6 @@ class TableStates(States):
 
     @property
     def tree(self) -> Tree:
-        """The analysed spec."""
         assert isinstance(self._source.projection, TreeProjection)
         return self._source.projection.tree
 
@@ -226,12 +221,10 @@ def at_vector(source: Source, snapshot_id: int | None, vector: Vector, whole: bo
 
 
 def heads(source: Source) -> dict[str, int | None]:
-    """Return the newest snapshot of each nested table."""
     return {name: each.head for name, each in source.nested.items()}
 
 
 def nested_positions(source: Source, vector: Vector) -> dict[str, NestedPosition]:
-    """Return what a position stores of nested tables."""
     return {
         name: NestedPosition(each.metadata.table_uuid, vector[name], each.schema_json)
         for name, each in source.nested.items()
@@ -239,7 +232,6 @@ def nested_positions(source: Source, vector: Vector) -> dict[str, NestedPosition
 
 
 def is_at_head(position: Position, source: Source) -> bool:
-    """Return whether an index has the newest snapshot of every table."""
     return position.snapshot_id == source.head and position.nested_snapshots == heads(source)
 
 

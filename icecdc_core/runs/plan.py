@@ -1,7 +1,5 @@
 """Decides what a sync does next, from position, table and parameters; used by the run and by its dry run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -37,7 +35,6 @@ class BatchPlan:
 
     @property
     def file_bytes(self) -> int:
-        """Size of the data files that are read."""
         return sum(step["bytes"] for step in self.steps)
 
 
@@ -98,7 +95,6 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> BatchP
 
 
 def plan_batch(source: Source, config: SyncConfig, position: Position) -> BatchPlan:
-    """Find the files that hold the changes of the next batch."""
     plan = next_range(position, source, config)
     found = _plan_table(source, position.snapshot_id, [*plan.cuts, plan.end], config.change_mode)
     plan = replace(plan, scans=found.scans, snapshots=found.snapshots, steps=found.steps)

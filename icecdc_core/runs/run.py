@@ -1,7 +1,5 @@
 """A run of a job on an index: the instrumented run with the table, the OpenSearch client and the positions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,8 +34,6 @@ from icecdc_core.table.vectors import open_embeddings
 
 
 class Look(NamedTuple):
-    """What a run saw at one look."""
-
     position: Position
     source: Source
 
@@ -94,7 +90,6 @@ class Run(JobRun["SyncConfig"]):
         return source
 
     def require_position(self, look: Look, needs_history: bool = True) -> None:
-        """Check that the index exists and that readers see it."""
         position = look.position
         if not position.exists:
             raise IndexNotFoundError(
@@ -191,7 +186,6 @@ def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None
 
 
 def refuse_dry_run(config: SyncConfig, what: str, instead: str) -> None:
-    """Refuse a dry run of a job whose whole work is to write."""
     if config.dry_run:
         remedy = f"leave dry_run out, or run {instead}"
         raise ConfigError(what, subject="dry_run", value=True, remedy=remedy)

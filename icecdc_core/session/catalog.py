@@ -71,7 +71,6 @@ def catalog_prefix(config: ParameterModel) -> str:
 
 
 def is_catalog_setting(config: ParameterModel, key: str) -> bool:
-    """Whether a Spark setting belongs to the catalog."""
     return f"{key}.".startswith(f"{catalog_prefix(config)}.")
 
 

@@ -4,8 +4,6 @@ icecdc reads Iceberg's files below Spark's public interface, so a session must b
 talks to the driver's JVM), and Spark and Iceberg must be of versions that are tested together.
 """
 
-from __future__ import annotations
-
 import platform
 from typing import Any
 from weakref import WeakSet
@@ -71,7 +69,6 @@ def unsupported_versions(spark: str, iceberg: str) -> str:
 
 
 def require_kafka(spark: SparkSession) -> None:
-    """Refuse a session without Spark's Kafka connector."""
     if not has_class(java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader(), KAFKA_SOURCE):
         raise DependencyError(
             "The active Spark session has no Kafka connector",
@@ -83,7 +80,6 @@ def require_kafka(spark: SparkSession) -> None:
 
 
 def has_class(loader: Any, name: str) -> bool:
-    """Whether a Java class loader finds a class."""
     try:
         loader.loadClass(name)
     except Py4JJavaError:
@@ -92,7 +88,6 @@ def has_class(loader: Any, name: str) -> bool:
 
 
 def unsupported_error(found: str) -> DependencyError:
-    """The error that names what was found, and what is supported."""
     pairs = " or ".join(f"Spark {line} with Iceberg {_line(version)}" for line, version in ICEBERG_RUNTIMES.items())
     libraries = " or ".join(iceberg_packages(line)[0] for line in ICEBERG_RUNTIMES)
     return DependencyError(

@@ -3,8 +3,6 @@
 In: the Spark line and the catalog properties. Out: coordinates for Spark, or paths of verified jars.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -45,7 +43,6 @@ class Jar:
 
     @property
     def url(self) -> str:
-        """Where it is fetched from."""
         group, name, version, *classifier = self.artifact.split(":")
         file = f"{'-'.join([name, version, *classifier])}.{self.extension}"
         repository = os.environ.get(MAVEN_VARIABLE) or _MAVEN_CENTRAL
@@ -58,7 +55,6 @@ def kafka_jars(part: str) -> list[Path]:
 
 
 def listed_jars(package: str, manifest: str, part: str) -> list[Jar]:
-    """The jars of a version or part, as a manifest in a package lists them."""
     listed = json.loads(resources.files(package).joinpath(manifest).read_text(encoding="utf-8"))
     return [Jar(**entry) for entry in listed[part]]
 
@@ -165,7 +161,6 @@ def bundle_package(bundle: str, pyspark_version: str) -> str:
 
 
 def iceberg_packages(pyspark_version: str, bundles: Sequence[str] = ()) -> list[str]:
-    """Return the Maven coordinates that fit a pyspark version."""
     line = spark_line(pyspark_version)
     runtime = f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{ICEBERG_RUNTIMES[line]}"
     return [runtime, SQLITE_JDBC, *(bundle_package(bundle, pyspark_version) for bundle in bundles)]

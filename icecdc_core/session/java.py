@@ -1,7 +1,5 @@
 """Find a Java installation that Spark or OpenSearch can run on; the error says what to install."""
 
-from __future__ import annotations
-
 import atexit
 import glob
 import os
@@ -27,20 +25,16 @@ _USUAL_HOMES = "/Library/Java/JavaVirtualMachines/*/Contents/Home" if sys.platfo
 
 @dataclass(frozen=True)
 class JavaHome:
-    """A Java installation."""
-
     path: Path
     version: int
     modules: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def executable(self) -> Path:
-        """The `java` command of this installation."""
         return self.path / "bin" / "java"
 
 
 def find_spark_java() -> JavaHome:
-    """Find the Java home for a local Spark session: 17 to 22."""
     return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, modules=SPARK_MODULES, purpose="Spark")
 
 

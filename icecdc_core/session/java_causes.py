@@ -1,7 +1,5 @@
 """The Java exceptions behind a failure of Spark: the class, the message and the thrower of each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ functions, variables. So jobs have another session of the same Spark application
 over what says where tables are and how Spark executes; all others have Spark's own defaults, or the values below.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Classes of the session's JVM, and our own ones, which are compiled in it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import threading
@@ -33,7 +31,6 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def java_ended(kind: type[IcecdcError], error: Exception) -> IcecdcError:
-    """The error that says that Spark's Java process is gone."""
     return kind(
         f"Spark's Java process ended ({type(error).__name__})",
         subject="spark_conf",
@@ -43,7 +40,6 @@ def java_ended(kind: type[IcecdcError], error: Exception) -> IcecdcError:
 
 
 def has_ended(spark: SparkSession) -> bool:
-    """Return whether Spark's Java process is gone."""
     try:
         java_class(spark, "java.lang.System").nanoTime()
     except SPARK_HAS_ENDED:
@@ -53,7 +49,6 @@ def has_ended(spark: SparkSession) -> bool:
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Cache a frame for the block."""
     cached = frame.persist()
     try:
         yield cached

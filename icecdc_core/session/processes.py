@@ -1,7 +1,5 @@
 """Processes: which one it is, whether it still runs, and how a signal asks it to stop."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -40,7 +38,6 @@ def host_name() -> str:
 
 
 def is_running(pid: int, started: str) -> bool:
-    """Return whether a process of this host still runs."""
     try:
         return started_at(pid) == started
     except psutil.AccessDenied:
@@ -54,12 +51,9 @@ class Stopped(Exception):  # noqa: N818 (it is no error)
 
 
 class StopRequest:
-    """Whether the run was asked to stop."""
-
     requested = False
 
     def wait(self, seconds: float) -> None:
-        """Wait for this time, or until the run is asked to stop."""
         # Not an Event: the code that the signal interrupts may hold its lock.
         deadline = time.monotonic() + seconds
         while not self.requested and (left := deadline - time.monotonic()) > 0:

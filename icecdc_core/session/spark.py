@@ -21,8 +21,7 @@ import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
 from icecdc_core.errors import DependencyError
@@ -102,7 +101,6 @@ def running_session() -> SparkSession | None:
 
 @contextmanager
 def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set Spark settings for the block, except those that are set already."""
     ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
     for name, value in ours.items():
         spark.conf.set(name, value)

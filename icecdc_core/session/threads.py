@@ -1,7 +1,5 @@
 """Threads that use Spark: the session of a thread, and a thread of its own for each of several runs."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,15 +32,12 @@ def active_session(spark: SparkSession) -> Iterator[None]:
 
 
 class Slots:
-    """Limits how many jobs run at a time."""
-
     def __init__(self, number: int, stop: StopRequest) -> None:
         self.stop = stop
         self._free = threading.Semaphore(number)
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Wait for a slot, and keep it for the block."""
         while not self._free.acquire(timeout=_LOOK_SECONDS):
             if self.stop.requested:
                 raise Stopped

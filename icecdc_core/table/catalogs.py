@@ -1,7 +1,5 @@
 """Loads tables from their catalog; a failure there becomes one typed error with the remedy."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -9,8 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from icecdc_core.errors import (
     CatalogError,

@@ -1,7 +1,5 @@
 """Spark's failures as typed errors that quote the cause; a file is blamed only if it cannot be read."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

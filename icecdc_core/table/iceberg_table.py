@@ -3,8 +3,6 @@
 Lists of files stay in the JVM, see ``file_lists``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid
@@ -55,12 +53,10 @@ class CommitFiles:
 
     @property
     def only_adds(self) -> bool:
-        """Whether the commit can only have added rows."""
         return not (self.removed or self.added_deletes or self.removed_deletes)
 
     @property
     def moves_files_once(self) -> bool:
-        """Whether the commit added and removed each of its data files once."""
         return bool(self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed))
 
 
@@ -144,7 +140,6 @@ class IcebergTable:
         return dict(zip(self._facts(files, name), self._numbers(files, "fileSizeInBytes"), strict=True))
 
     def _facts(self, files: Any, name: str) -> list[str]:
-        """A fact about each file, or task, of a list in the JVM."""
         return _split(self._lists.texts(files, name))
 
     def _numbers(self, files: Any, name: str) -> list[int]:
@@ -157,7 +152,6 @@ class IcebergTable:
         return everything
 
     def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> FileTasks:
-        """Return the data files with these locations, from lists in the JVM."""
         return FileTasks(self._lists.chosen(self._java_list(*data_files), _join(locations)))
 
     def targeted_deletes(
@@ -206,7 +200,6 @@ class IcebergTable:
         return spark_schema(self.spark, self._readable)
 
     def column_names(self) -> list[str]:
-        """Return the names of the table's current top-level columns, in order."""
         require_readable(self.unreadable, self.unreadable)
         return top_level_names(self.spark, self._table)
 
@@ -247,7 +240,6 @@ class IcebergTable:
 
     @property
     def has_row_lineage(self) -> bool:
-        """Whether frames of ``read`` have the columns of row lineage."""
         return self._version >= 3
 
     @property

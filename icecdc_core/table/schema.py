@@ -1,7 +1,5 @@
 """Schemas of Iceberg tables: which columns Spark can read, what changed between two schemas, and the identifiers."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +8,7 @@ from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name

@@ -1,7 +1,5 @@
 """What users select: projection and row filter, parsed by Spark, and which columns each field is computed from."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +8,7 @@ from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import BinaryType, NullType, StringType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, quoted
@@ -74,8 +71,6 @@ def open_projection(
     identifier_columns: Sequence[str],
     unreadable: Mapping[str, str],
 ) -> Projection:
-    """Analyse the expressions of a document, before anything is read."""
-
     def function(rows: DataFrame) -> DataFrame:
         return (rows.alias(alias) if alias else rows).selectExpr(*select)
 

@@ -58,7 +58,6 @@ class TableMetadata:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TableMetadata:
-        """Read the metadata as ``TableMetadataParser.toJson`` writes them."""
         current = content.get("current-snapshot-id")
         return cls(
             str(content["table-uuid"]),
@@ -71,12 +70,10 @@ class TableMetadata:
         )
 
     def snapshot_by_id(self, snapshot_id: int | None) -> Snapshot | None:
-        """Return a snapshot; None if it has expired."""
         return next((each for each in self.snapshots if each.snapshot_id == snapshot_id), None)
 
 
 def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
-    """Return the snapshot a branch points to, None for an empty table."""
     if branch == MAIN_BRANCH and branch not in metadata.refs:
         return metadata.current_snapshot_id
     if branch not in metadata.refs:
@@ -90,7 +87,6 @@ def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int 
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
-    """Return a snapshot and its known ancestors, newest first."""
     by_id = _by_id(metadata)
     chain: list[int] = []
     while snapshot_id is not None and snapshot_id in by_id:

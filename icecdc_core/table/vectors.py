@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, is_insert, quoted
@@ -57,8 +56,6 @@ _TEXTS_OF_A_TASK = 32
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The vectors in the documents of a source."""
-
     table: str
     fields: Mapping[str, Embedding]
     computed_from: frozenset[str]
@@ -142,7 +139,6 @@ def _text(entry: Embedding) -> Column:
 
 
 def stored_vectors(spark: SparkSession, table: str, entry: Embedding) -> DataFrame:
-    """Return the vectors of a model, by the digest of their text."""
     with usable_table(*_ABOUT, table):
         if spark.catalog.tableExists(table):
             spark.sql(f"REFRESH TABLE {table}")  # another process may have stored some

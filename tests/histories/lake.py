@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from tests.equality_deletes import EqualityWriter
 

@@ -10,8 +10,7 @@ from unittest import mock
 
 from opensearchpy import OpenSearch
 from opensearchpy.helpers import scan
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from icecdc_core import SyncConfig, sync_changes
 from icecdc_core.carryover import remove_carryovers

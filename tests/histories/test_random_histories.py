@@ -9,8 +9,7 @@ import os
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 from icecdc_core import SyncConfig, export_table, validate_table
 from icecdc_core.changes import net_changes

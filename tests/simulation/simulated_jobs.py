@@ -16,8 +16,7 @@ from icecdc_core.changes.steps import plan_steps
 from icecdc_core.commits import lock, position, store
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
-from icecdc_core.opensearch import bulk, client
-from icecdc_core.opensearch import client as retry
+from icecdc_core.opensearch import bulk, client, client as retry
 from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch, plan
 from icecdc_core.runs.plan import BatchPlan

@@ -6,8 +6,7 @@ from math import isnan
 
 import pytest
 from chispa import assert_df_equality
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 

@@ -3,16 +3,12 @@
 DMS has a nested form with `data` and `metadata` (its Kafka target), and a flat one with `Op` beside the columns (S3).
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import (

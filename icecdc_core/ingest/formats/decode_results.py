@@ -1,14 +1,10 @@
 """How JSON is read exactly, and the result of decoding one record: a struct that every format makes."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX
 
@@ -59,7 +55,6 @@ def wrapped_record(parsed: Column) -> Column:
 
 
 def is_whole_object(parsed: Column) -> Column:
-    """Whether the text was exactly one object, with values that fit."""
     elements = parsed[SECRET]
     ends = (F.size(elements) == 2) & F.get(elements, F.lit(1))[SECRET].isNotNull()
     return F.coalesce(parsed[MALFORMED].isNull() & ends & wrapped_record(parsed).isNotNull(), F.lit(False))

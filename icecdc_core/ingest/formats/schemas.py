@@ -14,9 +14,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, SparkSession, functions as F, types as T
 from pyspark.sql.avro.functions import from_avro
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 

@@ -10,8 +10,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import functions as F, types as T
 
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import evolve_for_records, payload_schema

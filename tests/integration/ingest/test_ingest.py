@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from icecdc_core.errors import LostOffsetsError, SchemaRegistryError, TopicReplacedError
-from icecdc_core.ingest import commit_log, ingest
-from icecdc_core.ingest import table as writer
+from icecdc_core.ingest import commit_log, ingest, table as writer
 from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.table import Writer

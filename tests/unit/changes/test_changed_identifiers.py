@@ -8,8 +8,7 @@ from functools import reduce
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core.changes.narrow_rows import new_key, with_row_hash
 from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers

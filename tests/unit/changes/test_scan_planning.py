@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from icecdc_core.changes.scan_planning import compare_scans, file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.steps import Step

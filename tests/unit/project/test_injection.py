@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from icecdc_core.columns import quoted
 from icecdc_core.config import SyncConfig

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from icecdc_core.errors import SchemaRegistryError
-from icecdc_core.ingest.formats.schemas import RegisteredSchema, SchemaRegistry
-from icecdc_core.ingest.formats.schemas import json_schema_struct as spark_struct
+from icecdc_core.ingest.formats.schemas import RegisteredSchema, SchemaRegistry, json_schema_struct as spark_struct
 from tests.http_server import Answer, Request, http_server
 
 

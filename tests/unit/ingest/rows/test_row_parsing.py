@@ -6,11 +6,8 @@ import json
 import math
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as examples
-from hypothesis import strategies as st
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from hypothesis import HealthCheck, given, settings as examples, strategies as st
+from pyspark.sql import functions as F, types as T
 
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import plan_evolution
