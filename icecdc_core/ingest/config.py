@@ -271,9 +271,19 @@ class IngestConfig(ParameterModel):
             problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
         if given.get("ordering_column") and mode == "append":
             problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
-        named = [given.get(name) for name in ("table", "commit_log_table", "dead_letter_table")]
-        named += [*given.get("routes", ()), f"{given['namespace']}.t" if given.get("namespace") else ""]
-        catalogs = sorted({split_table_name(name)[0] for name in named if name})
+        tables = [name for name in (given.get("table"), *given.get("routes", ())) if name]
+        if namespace := given.get("namespace"):
+            own = [
+                given.get("commit_log_table", f"{namespace}.{LOG_TABLE}"),
+                given.get("dead_letter_table", f"{namespace}.{DEAD_LETTER_TABLE}"),
+            ]
+            destinations, others = ({quoted_table(name).lower() for name in names} for names in (tables, own))
+            if len(others) == 1 or destinations & others:
+                problems.append(
+                    "commit_log_table: it, dead_letter_table and the tables of records must differ. Remedy: rename one."
+                )
+            tables += [*own, f"{namespace}.t"]
+        catalogs = sorted({split_table_name(name)[0] for name in tables})
         if len(catalogs) > 1:
             problems.append(f"namespace: the tables are in several catalogs: {', '.join(catalogs)}. Remedy: use one.")
         return problems
@@ -302,6 +312,12 @@ class IngestConfig(ParameterModel):
     @property
     def quoted_dead_letters(self) -> str:
         return quoted_table(self.dead_letter_table or f"{self.namespace}.{DEAD_LETTER_TABLE}")
+
+    @property
+    def own_tables(self) -> set[str]:
+        """The tables of this ingest, and those that others have in the namespace by default; none takes records."""
+        defaults = (f"{self.quoted_namespace}.{quoted(name)}" for name in (LOG_TABLE, DEAD_LETTER_TABLE))
+        return {self.quoted_commit_log, self.quoted_dead_letters, *defaults}
 
     @property
     def schema_registry_auth(self) -> str:

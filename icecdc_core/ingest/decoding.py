@@ -170,7 +170,8 @@ TABLE = "_icecdc_table"
 
 _VALUE = "_icecdc_route"
 
-# Table names that records may use: they must not reach other namespaces, and every catalog must accept them.
+# Table names that records may use: they must not reach other namespaces, and every catalog must accept them. In Java,
+# "$" also matches before a final line break.
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_-]{0,127}"
 _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
 
@@ -187,7 +188,7 @@ def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | N
     is_decoded, shown = F.col("problem").isNull(), F.substring(value, 1, 200)
     if config.route_by == "regex":
         found = [
-            F.when(value.rlike(f"^(?:{each})$"), F.lit(quoted_table(name))) for name, each in config.routes.items()
+            F.when(value.rlike(rf"^(?:{each})\z"), F.lit(quoted_table(name))) for name, each in config.routes.items()
         ]
         table = F.explode_outer(F.when(is_decoded, F.filter(F.array(*found), lambda name: name.isNotNull())))
         shown = F.coalesce(shown, F.lit("nothing"))
@@ -195,7 +196,8 @@ def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | N
     else:
         name = F.regexp_replace("topic", _NOT_IN_A_NAME, "_") if config.route_by == "topic" else value
         table = F.concat(F.lit(f"{config.quoted_namespace}.`"), name, F.lit("`"))
-        table = F.when(is_decoded & name.rlike(f"^{_NAME}$"), table)
+        is_own = F.lower(table).isin([F.lower(F.lit(own)) for own in config.own_tables])  # catalogs may ignore case
+        table = F.when(is_decoded & name.rlike(rf"^{_NAME}\z") & ~is_own, table)
         problem = F.concat(F.lit(f"no table: {what} has "), shown)
         problem = F.coalesce(problem, F.lit(f"no table: {what} is missing"))
     problem = F.coalesce("problem", F.when(F.col(TABLE).isNull(), problem))
@@ -208,7 +210,7 @@ def check_expressions(spark: SparkSession, config: IngestConfig) -> None:
     given = [("topic_pattern", config.topic_pattern), *(("routes", each) for each in config.routes.values())]
     for parameter, expression in given:
         try:
-            pattern.compile(f"^(?:{expression})$")
+            pattern.compile(rf"^(?:{expression})\z")
         except (Py4JError, PySparkException) as error:
             raise ConfigError(
                 f"This is not a Java regular expression: {describe_failure(error)}",

@@ -137,8 +137,7 @@ def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -
         return [quoted_table(table) for table in config.routes or [config.table]]
     listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
     existing = (f"{config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
-    own = {config.quoted_commit_log, config.quoted_dead_letters}
-    return sorted({*logged.tables, *existing} - own)
+    return sorted({*logged.tables, *existing} - config.own_tables)
 
 
 def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:

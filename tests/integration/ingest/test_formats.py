@@ -7,9 +7,10 @@ import json
 from datetime import date, datetime
 
 import pytest
-from pyspark.sql import types as T
+from pyspark.sql import functions as F, types as T
 
 from icecdc_core.errors import SchemaRegistryError
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import infer_schema
@@ -60,6 +61,21 @@ def it_routes_an_undecodable_record_to_no_table_although_two_expressions_match(s
         (1, "`lake`.`a`.`x`"),
         (1, "`lake`.`a`.`y`"),
     ]
+
+
+@pytest.mark.parametrize("route_by", ["field", "topic"])
+def it_routes_no_record_to_the_tables_of_an_ingest_or_to_a_name_with_a_line_break(spark, route_by):
+    given = {"bootstrap_servers": "127.0.0.1:9", "topics": "t", "namespace": "lake.a", "route_field": "t"}
+    config = IngestConfig(job="j", route_by=route_by, dead_letter_table="lake.a.letters", **given)
+    names = ["letters", "icecdc_ingest_log", "ICECDC_INGEST_LOG", "icecdc_ingest_dead_letters", "x\n", "letters2"]
+    source = records(spark, [(None, {"t": name}) for name in names])
+    topics = F.element_at(F.array(*map(F.lit, names)), (F.col("offset") + 1).cast("int"))
+    found = (
+        route_records(decode_records(source.withColumn("topic", topics), config), config).orderBy("offset").collect()
+    )
+    line_break = [] if route_by == "field" else ["`lake`.`a`.`x_`"]  # it becomes another character
+    assert [row[TABLE] for row in found if row[TABLE]] == [*line_break, "`lake`.`a`.`letters2`"]
+    assert found[0].problem.startswith("no table: ")
 
 
 class DescribeJson:
