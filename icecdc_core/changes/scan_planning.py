@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
+from icecdc_core.changes.steps import Step, cut_at_replaces, plan_steps
 from icecdc_core.table.iceberg_table import CommitFiles, FileTasks, IcebergTable
 from icecdc_core.table.snapshots import TableMetadata, common_ancestor, sequence_number
 
@@ -142,12 +142,11 @@ def is_insert_only(scans: Sequence[StepScan]) -> bool:
 
 
 def _cut(table: IcebergTable, metadata: TableMetadata, step: Step) -> list[Step]:
-    operations = {snapshot.snapshot_id: snapshot.operation for snapshot in metadata.snapshots}
-    if not step.path or all(operations.get(snapshot_id) != "replace" for snapshot_id in step.path):
+    if not step.path or all(metadata.by_id[snapshot_id].operation != "replace" for snapshot_id in step.path):
         return [step]
     commits = {snapshot_id: table.commit_files(snapshot_id) for snapshot_id in step.path}
     files = {
-        snapshot_id: SnapshotFiles({**c.added, **c.added_deletes}, {**c.removed, **c.removed_deletes})
+        snapshot_id: ({**c.added, **c.added_deletes}, {**c.removed, **c.removed_deletes})
         for snapshot_id, c in commits.items()
     }
     return cut_at_replaces(metadata, step, files)

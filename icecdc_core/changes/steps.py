@@ -1,14 +1,13 @@
 """From a range of snapshots to the steps that must be read: lineage and cuts at compactions. Pure Python, no Spark."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from icecdc_core.table.snapshots import (
-    Snapshot,
     TableMetadata,
     ancestors,
+    common_ancestor,
     history_gap_error,
-    operation,
     require_first_snapshot,
 )
 
@@ -23,12 +22,8 @@ class Step:
     path: tuple[int, ...] | None
 
 
-@dataclass(frozen=True)
-class SnapshotFiles:
-    """The data and delete files that one commit added and removed: path to size in bytes."""
-
-    added: Mapping[str, int] = field(default_factory=dict)
-    removed: Mapping[str, int] = field(default_factory=dict)
+Sizes = Mapping[str, int]
+"""The bytes of files by their location."""
 
 
 def plan_steps(
@@ -56,11 +51,10 @@ def snapshots_between(
     metadata: TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int
 ) -> tuple[int, ...] | None:
     """Return the snapshots whose commits separate two states: those undone from start, then those done to the end."""
-    by_id = _by_id(metadata)
 
     def chain(snapshot_id: int | None) -> list[int | None]:
         known = ancestors(metadata, snapshot_id)
-        before = by_id[known[-1]].parent_snapshot_id if known else snapshot_id
+        before = metadata.by_id[known[-1]].parent_snapshot_id if known else snapshot_id
         # A chain ends at the empty table (None) or at an expired parent, which is unknown territory.
         return [*known, None] if before is None else [*known]
 
@@ -74,20 +68,20 @@ def snapshots_between(
     return tuple(s for s in [*back, *reversed(forth)] if s is not None)
 
 
-def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, SnapshotFiles]) -> list[Step]:
+def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, tuple[Sizes, Sizes]]) -> list[Step]:
     """Split a net step at its ``replace`` snapshots where that reads fewer bytes.
 
     A range with a compaction would compare every compacted file by value. Cutting it into (from, parent of
     the replace] and (replace, to] leaves the compaction unread. With several, the cheapest set of cuts is
-    found by dynamic programming over the stretches between them.
+    found by dynamic programming over the stretches between them. ``files``: what each commit added and removed.
     """
     path = step.path or ()
-    by_id = _by_id(metadata)
+    by_id = metadata.by_id
     line = (step.from_snapshot_id, *path)
     straight = all(by_id[b].parent_snapshot_id == a for a, b in zip(line, path, strict=False) if b is not None)
     if step.from_snapshot_id is None or not path or not straight:
         return [step]
-    replaces = [i for i, s in enumerate(path) if operation(by_id[s]) == "replace"]
+    replaces = [i for i, s in enumerate(path) if by_id[s].operation == "replace"]
     if not replaces:
         return [step]
     # Node k of the graph is "everything up to and with replace k is done"; an edge is one stretch that is
@@ -111,40 +105,31 @@ def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, Sna
     return steps
 
 
-def _bytes(path: Sequence[int], files: Mapping[int, SnapshotFiles]) -> int:
+def _bytes(path: Sequence[int], files: Mapping[int, tuple[Sizes, Sizes]]) -> int:
     added: dict[str, int] = {}
     removed: dict[str, int] = {}
     for snapshot_id in path:
-        change = files.get(snapshot_id, SnapshotFiles())
-        for location, size in change.removed.items():
+        new, gone = files.get(snapshot_id, ({}, {}))
+        for location, size in gone.items():
             if added.pop(location, None) is None:
                 removed[location] = size
-        added.update(change.added)
+        added.update(new)
     return sum(added.values()) + sum(removed.values())
 
 
 def _snapshot_steps(metadata: TableMetadata, start: int | None, end: int) -> list[Step]:
-    by_id = _by_id(metadata)
-    chain = ancestors(metadata, end)
+    chain, common = ancestors(metadata, end), common_ancestor(metadata, end, start)
     steps: list[Step] = []
-    if start in chain:
-        wanted = chain[: chain.index(start)]
-    else:
-        undone = ancestors(metadata, start)
-        common = next((s for s in undone if s in chain), None)
-        if common is None and start is not None:
+    if common is None:
+        if start is not None:
             return [Step(0, start, end, None)]
-        wanted = chain[: chain.index(common)] if common is not None else chain
-        if common is not None:
-            steps.append(Step(0, start, common, tuple(undone[: undone.index(common)])))
-        else:
-            require_first_snapshot(metadata, end)
+        require_first_snapshot(metadata, end)
+    elif common != start:
+        undone = ancestors(metadata, start)
+        steps.append(Step(0, start, common, tuple(undone[: undone.index(common)])))
+    wanted = chain if common is None else chain[: chain.index(common)]
     for snapshot_id in reversed(wanted):
-        if operation(by_id[snapshot_id]) != "replace":
-            parent = by_id[snapshot_id].parent_snapshot_id
-            steps.append(Step(len(steps), parent, snapshot_id, (snapshot_id,)))
+        snapshot = metadata.by_id[snapshot_id]
+        if snapshot.operation != "replace":
+            steps.append(Step(len(steps), snapshot.parent_snapshot_id, snapshot_id, (snapshot_id,)))
     return steps
-
-
-def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
-    return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ from icecdc_core.explore.differences import (
     value_text,
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
-from icecdc_core.opensearch.checksums import without_fields
-from icecdc_core.table.snapshots import ancestors, committed_at, operation
+from icecdc_core.opensearch.checksums import content_digests, without_fields
+from icecdc_core.table.snapshots import ancestors, committed_at
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
 
@@ -108,7 +108,7 @@ def _history(source: Source, head: int, document_id: str, most: int) -> dict[str
     """What the newest snapshots of the branch did to a document, and which were searched."""
     metadata, chain = source.metadata, ancestors(source.metadata, head)
     start = chain[most] if len(chain) > most else None
-    oldest = metadata.snapshot_by_id(chain[-1])
+    oldest = metadata.by_id.get(chain[-1])
     if start is None and oldest is not None and oldest.parent_snapshot_id is not None:
         start = chain[-1]  # what it changed is not known, because the one before it has expired
     scans = plan_scans(source.table, metadata, start, head, "snapshot")
@@ -126,7 +126,7 @@ def _history(source: Source, head: int, document_id: str, most: int) -> dict[str
         each.snapshot_id: {
             "snapshot_id": each.snapshot_id,
             "committed": committed_at(each),
-            "operation": operation(each),
+            "operation": each.operation,
         }
         for each in metadata.snapshots
     }
@@ -165,15 +165,8 @@ def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
 
 def is_same(indexed: Document, row: Document, pipeline_fields: Sequence[str], schema: T.StructType) -> bool:
     """Return whether a document is what its row makes; what an ingest pipeline adds does not count."""
-    ours = without_fields(deepcopy(dict(indexed)), pipeline_fields, schema)
-    return bool(_without_nulls(ours) == _without_nulls(row))
-
-
-def _without_nulls(value: Any) -> Any:
-    """A field that is null is the same as none."""
-    if isinstance(value, Mapping):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+    digest = content_digests(schema)
+    return digest(without_fields(deepcopy(dict(indexed)), pipeline_fields, schema)) == digest(dict(row))
 
 
 _MOST_FIELDS = 12

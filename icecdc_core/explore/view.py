@@ -22,7 +22,7 @@ from icecdc_core.runs.run import connect, open_indexable_source, require_readabl
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.failures import spark_errors
-from icecdc_core.table.snapshots import TableMetadata, ancestors, committed_at, operation, rows_added, rows_removed
+from icecdc_core.table.snapshots import TableMetadata, ancestors, committed_at, rows_added, rows_removed
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def choose_snapshots(
     metadata: TableMetadata, head: int | None, position: int | None, from_snapshot: str, to_snapshot: str
 ) -> SnapshotRange:
     """Return the two snapshots that the parameters name, or those that a person most likely wants to compare."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    known = metadata.by_id
     start = _named(metadata, head, position, "from_snapshot", from_snapshot) if from_snapshot else None
     end = _named(metadata, head, position, "to_snapshot", to_snapshot) if to_snapshot else head
     if end is None:
@@ -64,7 +64,7 @@ def choose_snapshots(
     if position in known and position != end and not to_snapshot:
         return position, end, "That is what the index lacks."
     # A compaction changes no row, so the snapshot before it is the one to look at.
-    changing = next((each for each in ancestors(metadata, end) if operation(known[each]) != "replace"), end)
+    changing = next((each for each in ancestors(metadata, end) if known[each].operation != "replace"), end)
     parent = known[changing].parent_snapshot_id
     if parent is not None and parent not in known:
         return None, None, f"The snapshot before {changing} has expired: nothing to compare with."
@@ -75,7 +75,7 @@ def choose_snapshots(
 def _named(metadata: TableMetadata, head: int | None, position: int | None, parameter: str, text: str) -> int | None:
     """The snapshot that a text names; None is the empty table before the first snapshot."""
     chain = ancestors(metadata, head)
-    oldest = metadata.snapshot_by_id(chain[-1]) if chain else None
+    oldest = metadata.by_id[chain[-1]] if chain else None
     if text == "earliest" and (oldest is None or oldest.parent_snapshot_id is None):
         return None
     if text == "current" and head is None:
@@ -221,7 +221,7 @@ def show_time_line(view: View) -> TimeLine:
             "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "
             "be looked up. identifier_columns names some."
         )
-    if position is not None and metadata.snapshot_by_id(position) is None:
+    if position is not None and position not in metadata.by_id:
         notes.append(f"The snapshot of the index, {position}, has expired.")
     stored = view.position.nested_snapshots if view.position else {}
     nested = [
@@ -246,7 +246,7 @@ def time_line(metadata: TableMetadata, head: int | None, position: int | None, m
     return tuple(
         {
             "what": what(each.snapshot_id),
-            "operation": operation(each),
+            "operation": each.operation,
             "rows_added": rows_added(each),
             "rows_removed": rows_removed(each),
             "committed_at": committed_at(each),

@@ -24,7 +24,7 @@ from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, tra
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
-from icecdc_core.table.snapshots import operation, rows_added, rows_removed
+from icecdc_core.table.snapshots import rows_added, rows_removed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -165,7 +165,7 @@ def _rows_rewritten(metadata: TableMetadata, report: RunReport) -> int | None:
     """Return the rows of the files that the snapshots in the range added and removed; a compaction changes no row."""
     begin, end = report.from_snapshot_id, report.to_snapshot_id
     path = set(snapshots_between(metadata, begin, end) or ()) if end is not None else set()
-    found = [each for each in metadata.snapshots if each.snapshot_id in path and operation(each) != "replace"]
+    found = [each for each in metadata.snapshots if each.snapshot_id in path and each.operation != "replace"]
     return sum(rows_added(each) + rows_removed(each) for each in found)
 
 

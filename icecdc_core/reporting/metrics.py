@@ -1,12 +1,11 @@
 """The Prometheus metrics of a run: their names, units and values, and where they go."""
 
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from prometheus_client import generate_latest, pushadd_to_gateway
+from prometheus_client import pushadd_to_gateway, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
@@ -104,15 +103,12 @@ def write_metrics(metrics: RunMetrics, folder: str) -> None:
     """Replace the file of this job and index in one step; metrics that this run lacks keep their last value."""
     Path(folder).expanduser().mkdir(parents=True, exist_ok=True)
     target = Path(folder).expanduser() / f"icecdc-{metrics.labels['index']}-{metrics.labels['job']}.prom"
-    # The collector must neither see half a file nor take the draft for a second file of metrics.
-    draft = target.with_name(f"icecdc-{uuid.uuid4().hex}.tmp")
     families = list(metrics.collect())
     names = {family.name for family in families}
     before = target.read_text(encoding="utf-8") if target.exists() else ""
     families += [family for family in text_string_to_metric_families(before) if family.name not in names]
     registry: Any = SimpleNamespace(collect=lambda: families)
-    draft.write_bytes(generate_latest(registry))
-    draft.replace(target)
+    write_to_textfile(str(target), registry)
 
 
 def push_metrics(metrics: RunMetrics, url: str) -> None:

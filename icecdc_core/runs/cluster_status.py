@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from icecdc_core.commits.position import LeaseHolder, parse_position
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import split_table_name
 from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, snapshots_text
+from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, moment, snapshots_text
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
 from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, lag
@@ -91,10 +90,6 @@ class StatusReport(Report):
     def line(self) -> str:
         """The status of the first index."""
         return _line(self.indexes[0]) if self.indexes else "not exported yet"
-
-    def rows(self) -> list[tuple[str, str]]:
-        """One line for each index."""
-        return [(status.index, _line(status)) for status in self.indexes]
 
     def card(self) -> Card:
         """What a person sees first."""
@@ -199,13 +194,6 @@ def _last_run(client: OpenSearch, config: SyncConfig, index: str) -> dict[str, A
     return {name: hits[0]["_source"].get(name) for name in _OF_RUN} if hits else {}
 
 
-def _when(stored: object) -> str:
-    try:
-        return f"{datetime.fromisoformat(str(stored)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except ValueError:
-        return "at an unknown time"
-
-
 def _line(status: IndexStatus) -> str:
     snapshots = snapshots_text(status.snapshot_id, status.nested_snapshots)
     parts = [snapshots if status.snapshot_id is not None else "not exported yet"]
@@ -214,7 +202,7 @@ def _line(status: IndexStatus) -> str:
     elif not status.problem:
         parts.append("lag unknown")
     if status.last_run:
-        parts.append(f"last {status.last_run.get('kind')} {_when(status.last_run.get('updated_at'))}")
+        parts.append(f"last {status.last_run.get('kind')} {moment(status.last_run.get('updated_at') or '')}".rstrip())
     if status.pending:
         failure = f" ({status.pending['failure']})" if status.pending.get("failure") else ""
         parts.append(f"a begun {status.pending['kind']} is not finished{failure}")

@@ -123,7 +123,7 @@ class TableStates(States):
     def _has_current_names(self, place: Place, snapshot_id: int | None) -> bool:
         """Whether the columns have the names that Iceberg takes to prune the files of a snapshot: those of its time."""
         metadata = self._sources[place.table].metadata
-        snapshot = metadata.snapshot_by_id(snapshot_id)
+        snapshot = metadata.by_id.get(snapshot_id)
         return snapshot is not None and snapshot.schema_id == metadata.schema["schema-id"]
 
     def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from icecdc_core.errors import HistoryGapError
@@ -69,8 +70,9 @@ class TableMetadata:
             bool(content.get("metadata-log")),
         )
 
-    def snapshot_by_id(self, snapshot_id: int | None) -> Snapshot | None:
-        return next((each for each in self.snapshots if each.snapshot_id == snapshot_id), None)
+    @cached_property
+    def by_id(self) -> Mapping[int | None, Snapshot]:
+        return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
 
 
 def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
@@ -87,11 +89,10 @@ def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int 
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
-    by_id = _by_id(metadata)
     chain: list[int] = []
-    while snapshot_id is not None and snapshot_id in by_id:
+    while snapshot_id is not None and snapshot_id in metadata.by_id:
         chain.append(snapshot_id)
-        snapshot_id = by_id[snapshot_id].parent_snapshot_id
+        snapshot_id = metadata.by_id[snapshot_id].parent_snapshot_id
     return chain
 
 
@@ -103,7 +104,7 @@ def common_ancestor(metadata: TableMetadata, one: int | None, other: int | None)
 
 def sequence_number(metadata: TableMetadata, snapshot_id: int | None) -> int:
     """Return a snapshot's sequence number; 0 for format v1, which has none."""
-    return _by_id(metadata)[snapshot_id].sequence_number if snapshot_id is not None else 0
+    return metadata.by_id[snapshot_id].sequence_number if snapshot_id is not None else 0
 
 
 def rows_added(snapshot: Snapshot) -> int:
@@ -126,38 +127,28 @@ def committed_at(snapshot: Snapshot) -> datetime:
 
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
     """The newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all."""
-    by_id = _by_id(metadata)
     chain = ancestors(metadata, head_snapshot_id(metadata, branch))
     for snapshot_id in chain:
-        if by_id[snapshot_id].timestamp_ms <= timestamp_ms:
+        if metadata.by_id[snapshot_id].timestamp_ms <= timestamp_ms:
             return snapshot_id
-    if chain and by_id[chain[-1]].parent_snapshot_id is not None:
+    if chain and metadata.by_id[chain[-1]].parent_snapshot_id is not None:
         raise _gap_error(metadata, "start_from", datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat())
     return None
 
 
 def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:
-    return None if snapshot_id in _by_id(metadata) else _gap_error(metadata, "snapshot", snapshot_id)
+    return None if snapshot_id in metadata.by_id else _gap_error(metadata, "snapshot", snapshot_id)
 
 
 def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:
     first = ancestors(metadata, snapshot_id)[-1]
-    if _by_id(metadata)[first].parent_snapshot_id is not None:
+    if metadata.by_id[first].parent_snapshot_id is not None:
         raise _gap_error(metadata, "start_snapshot_id", "before the first snapshot")
 
 
-def operation(snapshot: Snapshot | None) -> str:
-    """Return what a snapshot says that it did, such as ``append``; "unknown" if it does not say, or has expired."""
-    return snapshot.operation if snapshot else "unknown"
-
-
-def _in_summary(snapshot: Snapshot | None, name: str) -> int:
-    text = str(snapshot.summary.get(name, "")) if snapshot else ""
+def _in_summary(snapshot: Snapshot, name: str) -> int:
+    text = str(snapshot.summary.get(name, ""))
     return int(text) if text.isdecimal() else 0
-
-
-def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
-    return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
 
 
 def _gap_error(metadata: TableMetadata, subject: str, value: object) -> HistoryGapError:

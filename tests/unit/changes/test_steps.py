@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
+from icecdc_core.changes.steps import Step, cut_at_replaces, plan_steps
 from icecdc_core.errors import HistoryGapError
 from tests.table_metadata import metadata
 
@@ -54,18 +54,18 @@ class DescribePlanSteps:
 class DescribeCutAtReplaces:
     def it_leaves_a_compaction_unread(self):
         files = {
-            2: SnapshotFiles(added={"b": 10}),
-            3: SnapshotFiles(added={"ab": 110}, removed={"a": 100, "b": 10}),
-            4: SnapshotFiles(added={"c": 5}),
+            2: ({"b": 10}, {}),
+            3: ({"ab": 110}, {"a": 100, "b": 10}),
+            4: ({"c": 5}, {}),
         }
         table = metadata(*LINE, current=4)
         assert cut_at_replaces(table, plan_steps(table, 1, 4)[0], files) == [Step(0, 1, 2, (2,)), Step(1, 3, 4, (4,))]
 
     def it_does_not_cut_where_reading_across_is_cheaper(self):
         files = {
-            2: SnapshotFiles(added={"b": 100, "c": 100}),
-            3: SnapshotFiles(added={"bc": 10}, removed={"b": 100, "c": 100}),
-            4: SnapshotFiles(added={"d": 5}),
+            2: ({"b": 100, "c": 100}, {}),
+            3: ({"bc": 10}, {"b": 100, "c": 100}),
+            4: ({"d": 5}, {}),
         }
         table = metadata(*LINE, current=4)
         step = plan_steps(table, 1, 4)[0]
@@ -73,17 +73,17 @@ class DescribeCutAtReplaces:
 
     def it_makes_no_step_of_a_range_that_is_only_a_replace(self):
         table = metadata(*LINE, current=3)
-        files = {3: SnapshotFiles(added={"ab": 110}, removed={"a": 100})}
+        files = {3: ({"ab": 110}, {"a": 100})}
         assert cut_at_replaces(table, Step(0, 2, 3, (3,)), files) == []
 
     def it_chooses_the_cheapest_of_several_cuts(self):
         table = metadata(*LINE, (5, 4, "replace"), (6, 5, "append"), current=6)
         files = {
-            2: SnapshotFiles(added={"b": 10}),
-            3: SnapshotFiles(added={"big": 1000}, removed={"a": 900}),
-            4: SnapshotFiles(added={"c": 10, "d": 10}),
-            5: SnapshotFiles(added={"cd": 1}, removed={"c": 10, "d": 10}),
-            6: SnapshotFiles(added={"e": 5}),
+            2: ({"b": 10}, {}),
+            3: ({"big": 1000}, {"a": 900}),
+            4: ({"c": 10, "d": 10}, {}),
+            5: ({"cd": 1}, {"c": 10, "d": 10}),
+            6: ({"e": 5}, {}),
         }
         steps = cut_at_replaces(table, plan_steps(table, 1, 6)[0], files)
         assert steps == [Step(0, 1, 2, (2,)), Step(1, 3, 6, (4, 5, 6))]
