@@ -42,7 +42,7 @@ from icecdc_core.runs.batch import (
 )
 from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
-from icecdc_core.runs.run import Look, Run, require_identity, require_readable_index
+from icecdc_core.runs.run import Look, Run, require_identity, require_no_documents, require_readable_index
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import store_vectors
@@ -73,12 +73,13 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         with run.stage("check"):
             look = _checked_look(run)
             require_pipelines(run.client, config)
+            position, source = look
+            start = start_position(position, source, config)
+            if start is not None and not start.exists:
+                require_no_documents(run.client, config)
         if config.dry_run:
             return run.finish(_dry_run(run, look))
-        position, source = look
-        if not position.exists:  # a wrong start_from needs no lock
-            start_position(position, source, config)
-        elif _is_up_to_date(position, source):
+        if _is_up_to_date(position, source):
             return run.finish(_nothing(run, source))
         with run.lock(look) as (lock, source):
             if _is_up_to_date(lock.position, source):

@@ -185,6 +185,22 @@ def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None
             raise error
 
 
+def require_no_documents(client: OpenSearch, config: SyncConfig) -> None:
+    """Refuse to begin with an empty index in place of one with documents, whose position may only be lost."""
+    with typed_errors(config, "counting documents"):
+        seen = sorted(indexes_behind(client, config.index))
+        if config.replace_index or not seen:
+            return
+        client.indices.refresh(index=seen)
+        if client.count(index=seen)["count"]:
+            raise IndexConflictError(
+                f"'{config.index}' has documents and no position, and start_from would begin with an empty index",
+                subject="start_from",
+                value=str(config.start_point),
+                remedy="correct positions_index, or run the export; replace_index=true drops the documents",
+            )
+
+
 def refuse_dry_run(config: SyncConfig, what: str, instead: str) -> None:
     if config.dry_run:
         remedy = f"leave dry_run out, or run {instead}"

@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import IcecdcError, SchemaChangeError
+from icecdc_core.errors import IcecdcError, IndexConflictError, SchemaChangeError
 from tests.loopback_proxy import cut_off, loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
@@ -92,7 +92,7 @@ class DescribeTheDryRunOfALaterSync:
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
 
-    def it_exports_again_or_is_refused_as_the_run_is(self, spark, sql, make_config):
+    def it_exports_again_or_is_refused_as_the_run_is(self, spark, sql, make_config, opensearch):
         sql(CREATE)
         sql(FILL)
         export_table(spark, make_config())
@@ -102,6 +102,10 @@ class DescribeTheDryRunOfALaterSync:
                 sync_changes(spark, config.replace(dry_run=dry_run))
         foreseen, done = foreseen_and_done(spark, config.replace(on_schema_change="reexport"))
         assert (foreseen, done["strategy"], done["upserts"]) == (done, "reexport", 3)
+        opensearch.indices.delete(index=config.positions_index)
+        for dry_run in (True, False):
+            with pytest.raises(IndexConflictError, match="has documents and no position"):
+                sync_changes(spark, config.replace(dry_run=dry_run, start_from="latest"))
 
 
 class DescribeTheDryRunAfterABegunExport:

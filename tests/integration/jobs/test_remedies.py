@@ -201,6 +201,7 @@ SPEC = rf"^to keep the index as it is, give mapping={{.*whitespace.*}}{TO_CHANGE
 FILTER = rf"^to keep the index as it is, leave row_filter out{TO_CHANGE}$"
 REEXPORT = changed(**OTHER_IDENTITY, on_schema_change="reexport")
 FOREIGN = "^choose another index name, or delete that index or alias if it is no longer needed$"
+START = f"^correct positions_index, or {EXPORT}; replace_index=true drops the documents$"
 OTHER_TABLE = r"^give table=\S+, or give the index of \S+ another name$"
 GONE = f"^{EXPORT} again; it builds a new index behind the alias$"
 IDENTIFY = "^name the columns .* in identifier_columns, .*; then run the export, with replace_index=true if the index"
@@ -212,6 +213,7 @@ CASES = {
     "another identity": Case(nothing, export_table, changed(**OTHER_IDENTITY), KEEP, (given,)),
     "another identity, policy": Case(nothing, sync_changes, REEXPORT, KEEP, (given,)),
     "another identity, no position": Case(lose_position, sync_changes, changed(**OTHER_IDENTITY), KEEP, (given,)),
+    "start_from, no position": Case(lose_position, sync_changes, changed(start_from="latest"), START, (export,)),
     "another field": Case(conflict, sync_changes, changed(), SCHEMA, (export, policy("on_schema_change"))),
     "a foreign index": Case(nothing, export_table, foreign, FOREIGN, (delete_foreign,)),
     "another table": Case(nothing, export_table, second_table, OTHER_TABLE, (the_named_table, another_index)),
