@@ -64,7 +64,10 @@ _FEW, _FEW_VALUES = 20_000, 200
 _AT_ONCE = {"spark.sql.limit.initialNumPartitions": "32"}
 
 _NO_UTF8 = "\ufffd"
-_BOUNDED = ({IntegerType(), LongType()}, {StringType()})
+# By the Iceberg type of a column, the types whose values it compares with the bounds of a file as Spark does. UUIDs,
+# which are strings in Spark, have another order (apache/iceberg 14216).
+_WHOLE = (IntegerType(), LongType())
+_BOUNDED = {"int": _WHOLE, "long": _WHOLE, "string": (StringType(),)}
 
 
 class TableStates(States):
@@ -128,11 +131,11 @@ class TableStates(States):
 
     def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
         """The values of plain columns that prune data files, see ``IcebergTable.plan``."""
-        schema = self._sources[place.table].table.schema()
+        types = {each["name"]: str(each["type"]) for each in self._sources[place.table].metadata.schema["fields"]}
         columns = {}
         for name, text in zip(key_names(texts), texts, strict=True):
             column = self.tree.plain.get((place.table, text))
-            if column and any({wanted.schema[name].dataType, schema[column].dataType} <= kinds for kinds in _BOUNDED):
+            if column and wanted.schema[name].dataType in _BOUNDED.get(types[column], ()):
                 columns[name] = column
         if not columns:
             return {}

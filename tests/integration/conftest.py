@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 
@@ -9,3 +11,20 @@ import pytest
 def snapshots(sql):
     """Read the table's snapshots, oldest first."""
     return lambda: [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+
+
+@pytest.fixture
+def create_table(spark, sql, name):
+    """Create this test's table from a list of fields by Iceberg's Java API, which knows types that Spark does not."""
+
+    def run(fields, version=3):
+        iceberg = spark._jvm.org.apache.iceberg
+        catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, "lake")
+        schema = iceberg.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": fields}))
+        properties = spark._jvm.java.util.HashMap()
+        properties.put("format-version", str(version))
+        properties.put("write.update.mode", "copy-on-write")
+        identifier = iceberg.catalog.TableIdentifier.parse(f"ns.{name}")
+        catalog.createTable(identifier, schema, iceberg.PartitionSpec.unpartitioned(), properties)
+
+    return run

@@ -84,23 +84,6 @@ def columns_of(version):
             yield kind, shape, {"id": key, "name": f"{shape} {kind}", "required": False, "type": inner}
 
 
-@pytest.fixture
-def create(spark, sql, name):
-    """Create this test's table from a list of fields by Iceberg's Java API, which knows types that Spark does not."""
-
-    def run(fields, version=3):
-        iceberg = spark._jvm.org.apache.iceberg
-        catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, "lake")
-        schema = iceberg.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": fields}))
-        properties = spark._jvm.java.util.HashMap()
-        properties.put("format-version", str(version))
-        properties.put("write.update.mode", "copy-on-write")
-        identifier = iceberg.catalog.TableIdentifier.parse(f"ns.{name}")
-        catalog.createTable(identifier, schema, iceberg.PartitionSpec.unpartitioned(), properties)
-
-    return run
-
-
 def field(key, name, kind="long", **more):
     """A field as Iceberg's schema JSON writes it."""
     return {"id": key, "name": name, "required": False, "type": kind, **more}
@@ -114,10 +97,10 @@ def text(documents):
 class DescribeEveryTypeInARealTable:
     @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.long), 3])
     def it_goes_through_export_update_delete_and_validation(
-        self, spark, sql, create, make_config, opensearch, name, indexed, version
+        self, spark, sql, create_table, make_config, opensearch, name, indexed, version
     ):
         columns = list(columns_of(version))
-        create([field(1, "id"), *(declared for _, _, declared in columns)], version)
+        create_table([field(1, "id"), *(declared for _, _, declared in columns)], version)
         shaped = {
             number: [SHAPES[shape][0].format(TYPES[kind][number]) for kind, shape, _ in columns] for number in (0, 1)
         }
@@ -157,9 +140,9 @@ class DescribeEveryTypeInARealTable:
 
 
 class DescribeIdentifiersOfEveryType:
-    def it_builds_one_id_from_all_of_them(self, spark, sql, create, make_config, indexed):
+    def it_builds_one_id_from_all_of_them(self, spark, sql, create_table, make_config, indexed):
         kinds = [kind for kind in TYPES if kind not in ("float", "double", *ONLY_V3)]
-        create([*(field(number, kind, kind) for number, kind in enumerate(kinds, 1)), field(50, "v")])
+        create_table([*(field(number, kind, kind) for number, kind in enumerate(kinds, 1)), field(50, "v")])
         for number in (0, 1):
             sql(f"INSERT INTO {{t}} SELECT {', '.join(TYPES[kind][number] for kind in kinds)}, {number}L")
         config = make_config(identifier_columns=kinds)
@@ -223,16 +206,16 @@ class DescribeNamesInARealTable:
         assert (indexed(), validate_table(spark, config).ok) == (expected, True)
 
     @pytest.mark.parametrize("column", ["_pos", "_row_id"])
-    def it_refuses_a_name_of_iceberg_and_can_leave_it_out(self, spark, sql, create, make_config, indexed, column):
-        create([field(1, "id"), field(2, column)])
+    def it_refuses_a_name_of_iceberg_and_can_leave_it_out(self, spark, sql, create_table, make_config, indexed, column):
+        create_table([field(1, "id"), field(2, column)])
         sql("INSERT INTO {t} VALUES (1, 1)")
         with pytest.raises(UnsupportedTypeError, match=f"'{column}' has the name of a metadata column.*leave it out"):
             export_table(spark, make_config())
         export_table(spark, make_config(columns=["id"]))
         assert indexed() == {"1": {"id": 1}}
 
-    def it_leaves_it_out_unless_a_star_takes_it_in(self, spark, sql, create, make_config, indexed):
-        create([field(1, "id"), field(2, "_file")])
+    def it_leaves_it_out_unless_a_star_takes_it_in(self, spark, sql, create_table, make_config, indexed):
+        create_table([field(1, "id"), field(2, "_file")])
         sql("INSERT INTO {t} VALUES (1, 1)")
         for select in (["*"], ["hash(id, *) AS h"]):
             with pytest.raises(UnsupportedTypeError, match=r"'_file' has the name of a metadata column.*leave it out"):
@@ -242,9 +225,9 @@ class DescribeNamesInARealTable:
         export_table(spark, make_config(select=["id * 2 AS double"], identifier_columns=["id"]))
         assert indexed() == {"1": {"double": 2}}
 
-    def it_refuses_names_that_spark_cannot_tell_apart(self, spark, create, make_config, indexed):
+    def it_refuses_names_that_spark_cannot_tell_apart(self, spark, create_table, make_config, indexed):
         inner = {"type": "struct", "fields": [field(5, "x"), field(6, "X")]}
-        create([field(1, "id"), field(2, "a"), field(3, "A"), field(4, "s", inner)])
+        create_table([field(1, "id"), field(2, "a"), field(3, "A"), field(4, "s", inner)])
         for columns, pair in ((["id", "a", "A"], "'a' and 'A'"), (["id", "s"], "'s.x' and 's.X'")):
             with pytest.raises(
                 UnsupportedTypeError, match=f"{pair} differ only in upper and lower case.*caseSensitive"
@@ -265,9 +248,9 @@ class DescribeTypesThatSparkCannotRead:
         "geography": "geography(OGC:CRS84, spherical)",
     }  # fmt: skip
 
-    def it_refuses_the_column_by_name(self, spark, create, make_config, name):
+    def it_refuses_the_column_by_name(self, spark, create_table, make_config, name):
         unreadable = ("time", "timestamp_ns", "in_a_struct", "in_a_list", "geometry")
-        create(
+        create_table(
             [field(1, "id"), *(field(2 + n, column, self.UNREADABLE[column]) for n, column in enumerate(unreadable))]
         )
         for column in unreadable:

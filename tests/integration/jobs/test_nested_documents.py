@@ -212,6 +212,18 @@ class DescribeDocumentsOfSeveralTables:
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes, indexed()["Cg=="]["title"]) == (1, 0, "Aliens")
 
+    def it_keeps_documents_whose_identifiers_are_uuids(self, spark, sql, create_table, pair, make_config, indexed):
+        """Iceberg orders UUIDs in a way that is not that of its bounds of files (apache/iceberg 14216)."""
+        columns = (("id", "uuid"), ("language_id", "int"))
+        create_table([{"id": n, "name": c, "type": t, "required": False} for n, (c, t) in enumerate(columns, 1)])
+        ids = [f"{number}-0000-0000-0000-000000000000" for number in ("00000000", "f79c3e09")]
+        sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM VALUES ('{ids[0]}', 1), ('{ids[1]}', 1)")
+        config = make_config(alias="f", nest={"language": pair.spec["nest"]["language"]})
+        export_table(spark, config)
+        pair.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
+        sync_changes(spark, config)
+        assert {key: each["language"]["name"] for key, each in indexed().items()} == dict.fromkeys(ids, "Anglais")
+
     def it_nests_the_root_in_itself(self, spark, sql, make_config, indexed):
         """Also as a link in the middle of a chain (pgsync 586)."""
         sql("CREATE TABLE {t} (id INT, name STRING, boss INT) USING iceberg")
