@@ -99,7 +99,7 @@ class Batches:
     shared: SharedParse
     number: int
     complete: Offsets
-    recovering: set[str]
+    recovering: dict[str, Offsets]
     topic_ids: dict[str, str]
     last: LogEntry | None = None
     known_schemas: dict[int, RegisteredSchema] = field(default_factory=dict)
@@ -198,7 +198,8 @@ class Batches:
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)
             last = self.writer.offsets.last_entries.get(name) or TableEntry(name)
-            return replace(last.unchanged(), state=BEHIND, offsets=batch.start, error=str(failure)[:2000]), 0
+            start = {**self.recovering.get(name, {}), **batch.start}
+            return replace(last.unchanged(), state=BEHIND, offsets=start, error=str(failure)[:2000]), 0
 
     def complete_through(self) -> datetime | None:
         """The time up to which all tables have every record; None if a table is behind, or records wait."""
@@ -206,20 +207,22 @@ class Batches:
 
     def recover_tables(self, tables: list[TableEntry], batch: MicroBatch) -> list[TableEntry]:
         """Move the tables that an earlier run left behind forward; return the batch's entries with theirs."""
-        # The job may no longer read a topic that it once did.
-        read = {topic: complete for topic, complete in self.complete.items() if topic in batch.end}
-        arrived = offsets.covers(batch.end, read)
         entries = {entry.name: entry for entry in tables}
-        for name in sorted(self.recovering - set(self.behind)):
-            last = self.writer.offsets.last_entries[name]
+        for name in sorted(self.recovering.keys() - self.behind):
+            last, left = self.writer.offsets.last_entries[name], self.recovering[name]
             # A batch without a record for the table leaves its snapshot as it is, so the entry still names it:
             # a rollback of the table is recognized by the snapshot that the log names.
             entry = entries.get(name) or last.unchanged()
-            reached = offsets.furthest(last.offsets, batch.end)
-            entries[name] = replace(entry, state=WRITTEN if arrived else BEHIND, offsets=reached)
+            reached = offsets.furthest(left, last.offsets, batch.end)
+            # A topic that this run does not read may be read again, so that what the table lacks of it is kept.
+            needed = batch.end if self.config.on_lost_offsets == "continue" else {**left, **batch.end}
+            complete = {topic: parts for topic, parts in self.complete.items() if topic in needed}
+            lacking = [topic for topic, parts in complete.items() if not offsets.covers(reached, {topic: parts})]
+            state, error = (BEHIND, f"lacks records of {', '.join(lacking)}") if lacking else (WRITTEN, "")
+            entries[name] = replace(entry, state=state, offsets=reached, error=error)
             self.writer.offsets.last_entries[name] = entries[name]
-        if arrived:
-            self.recovering.clear()
+            if not lacking:
+                del self.recovering[name]
         return list(entries.values())
 
     def _valid_through(self, end: Offsets) -> datetime | None:

@@ -205,7 +205,7 @@ class IngestRun(JobRun[IngestConfig]):
             SharedParse(self.config, known_tables(self.spark, self.config, logged)),
             number=logged.batch + 1,
             complete=logged.offsets,
-            recovering=set(logged.behind),
+            recovering=logged.behind,
             topic_ids=stream_start.topic_ids,
             known_schemas=self._known_schemas,
             behind=dict(stream_start.cut_off),

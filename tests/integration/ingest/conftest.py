@@ -28,7 +28,7 @@ class StaticTopic:
         self.spark, self.sent = spark, 0
         self.writer = Writer(config, DeadLetters(config, "run"), OffsetsReader(config, {}, {"topic": {0: 0}}))
         shared = SharedParse(config, [quoted_table(table) for table in tables])
-        self.batches = Batches(config, "run", self, self.writer, shared, 0, {}, set(), {})
+        self.batches = Batches(config, "run", self, self.writer, shared, 0, {}, {}, {})
 
     def ids(self, names):
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -18,20 +19,41 @@ LEFT_BEHIND = TableEntry(
 BATCH = MicroBatch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run")
 
 
-def batches(complete):
-    reader = OffsetsReader(None, {"t": LEFT_BEHIND}, {})
-    return Batches(None, "run", None, Writer(None, None, reader), None, 0, complete, {"t"}, {})
+def batches(complete, left=LEFT_BEHIND.offsets, on_lost_offsets="fail"):
+    entry = replace(LEFT_BEHIND, offsets=left)
+    config = SimpleNamespace(on_lost_offsets=on_lost_offsets, table_concurrency=2)
+    writer = Writer(None, None, OffsetsReader(None, {"t": entry}, {}))
+    return Batches(config, "run", None, writer, None, 0, complete, {"t": left}, {})
 
 
 class DescribeTablesThatRecover:
     @pytest.mark.parametrize(("complete", "state"), [({"a": {0: 6}}, WRITTEN), ({"a": {0: 9}}, BEHIND)])
     def it_still_names_the_snapshot_of_a_table_without_records(self, complete, state):
         [actual] = batches(complete).recover_tables([], BATCH)
-        assert actual == TableEntry("t", "uuid", 7, 3, state, offsets={"a": {0: 6}}, snapshot_ms=99)
+        error = "lacks records of a" if state == BEHIND else ""
+        assert actual == TableEntry("t", "uuid", 7, 3, state, offsets={"a": {0: 6}}, error=error, snapshot_ms=99)
 
-    def it_does_not_wait_for_a_topic_that_is_no_longer_read(self):
-        [actual] = batches({"a": {0: 6}, "removed": {0: 9}}).recover_tables([], BATCH)
-        assert actual.state == WRITTEN
+    @pytest.mark.parametrize(
+        ("left", "policy", "state"),
+        [
+            ({"a": {0: 4}}, "fail", WRITTEN),  # it lacked nothing of the topic
+            ({"a": {0: 4}, "removed": {0: 9}}, "fail", WRITTEN),
+            ({"a": {0: 4}, "removed": {0: 7}}, "fail", BEHIND),
+            ({"a": {0: 4}, "removed": {0: 7}}, "continue", WRITTEN),
+        ],
+    )
+    def it_does_not_forget_what_it_lacks_of_a_topic_that_is_no_longer_read(self, left, policy, state):
+        made = batches({"a": {0: 6}, "removed": {0: 9}}, left, policy)
+        written = TableEntry("t", "uuid", 8, 4, offsets={"a": {0: 6}})  # the table's own offsets
+        made.writer.offsets.last_entries["t"] = written
+        [actual] = made.recover_tables([written], BATCH)
+        assert (actual.state, actual.offsets) == (state, {**left, "a": {0: 6}})
+        assert list(made.recovering) == (["t"] if state == BEHIND else [])
+
+    def it_does_not_forget_it_either_if_the_table_fails_again(self):
+        made = batches({"a": {0: 6}, "removed": {0: 9}}, {"a": {0: 4}, "removed": {0: 7}})
+        entry, _ = made._write_table("t", TableRecords(None), BATCH)
+        assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 4}, "removed": {0: 7}})
 
     def it_uses_the_entry_of_the_batch_if_there_is_one(self):
         written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)
@@ -42,7 +64,6 @@ class DescribeTablesThatRecover:
 class DescribeTablesThatFail:
     def it_goes_on_with_the_others_whatever_one_raises(self):
         made = batches({})
-        made.config = SimpleNamespace(table_concurrency=2)
 
         def write(spark, name, records, batch):
             if name == "t":
