@@ -1,5 +1,6 @@
 """The settings of a physical index: the user's over ours, and which of them would break a sync or a validation."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from opensearchpy.exceptions import AuthorizationException, NotFoundError, Reque
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import iterate_settings, parse_duration
 from icecdc_core.documents.mapping import VECTOR, flatten_mapping
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, SchemaChangeError
 from icecdc_core.opensearch.client import exception_reason
 
 # An index template could have set the durability to async. OpenSearch remembers the version of a deleted document for
@@ -87,11 +88,26 @@ def published_settings(config: SyncConfig) -> dict[str, Any]:
 
 def change_settings(client: OpenSearch, config: SyncConfig, physical: str, changed: Mapping[str, Any]) -> None:
     """Change settings of an index that readers see; one that is gone (null) has our value again."""
-    if changed:
-        ours = {**_SAFE, "number_of_replicas": config.number_of_replicas}
-        settings = {name: ours.get(name) if value is None else value for name, value in changed.items()}
-        with definition_errors(config):
+    if not changed:
+        return
+    ours = {**_SAFE, "number_of_replicas": config.number_of_replicas}
+    settings = {name: ours.get(name) if value is None else value for name, value in changed.items()}
+    with definition_errors(config):
+        try:
             client.indices.put_settings(index=physical, body={"index": settings})
+        except RequestError as error:
+            if not re.search("non dynamic|final index setting", reason := exception_reason(error)):
+                raise
+            raise not_in_place_error(f"The settings of index '{physical}' cannot be changed: {reason}") from error
+
+
+def not_in_place_error(problem: str) -> SchemaChangeError:
+    return SchemaChangeError(
+        problem,
+        subject="on_schema_change",
+        value="fail",
+        remedy="run the export (it builds a new index), or set on_schema_change=reexport",
+    )
 
 
 def named_pipelines(config: SyncConfig) -> list[str]:

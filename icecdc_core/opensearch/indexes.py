@@ -15,12 +15,13 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import write_alias as write_alias
 from icecdc_core.documents.mapping import index_limits, index_mapping, sample_document
 from icecdc_core.documents.spec import spec_digest
-from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError
 from icecdc_core.opensearch.client import error_reason, exception_reason, without_retries
 from icecdc_core.opensearch.index_settings import (
     definition_errors,
     given_settings,
     new_index_settings,
+    not_in_place_error,
     published_settings,
     vector_settings,
 )
@@ -214,12 +215,8 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
         body = {"properties": properties, "_meta": {"icecdc": meta}}
         client.indices.put_mapping(index=with_suffixes(config, physical), body=body)
     except RequestError as error:
-        raise SchemaChangeError(
-            f"The table's new columns cannot be added to the mapping of index '{physical}': {exception_reason(error)}",
-            subject="on_schema_change",
-            value="fail",
-            remedy="run the export (it builds a new index), or set on_schema_change=reexport",
-        ) from error
+        problem = f"The table's new columns cannot be added to the mapping of index '{physical}'"
+        raise not_in_place_error(f"{problem}: {exception_reason(error)}") from error
 
 
 def _delete(client: OpenSearch, physical: str) -> None:

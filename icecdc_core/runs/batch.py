@@ -285,12 +285,20 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     changed: dict[str, Any] = {}
     for each in (was, *unfinished):
         changed |= dynamic_settings(each, source.spec)
-    # First: a new field may need a limit that was raised.
-    change_settings(run.client, run.config, physical, changed)
     try:
-        evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
+        # First: a new field may need a limit that was raised.
+        try:
+            change_settings(run.client, run.config, physical, changed)
+        except (ConfigError, SchemaChangeError):
+            # OpenSearch put none in place, and would refuse to reset those that it refused to set.
+            lock.write(replace(lock.position, unfinished_specs=unfinished))
+            raise
+        try:
+            evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
+        except SchemaChangeError:
+            change_settings(run.client, run.config, physical, dynamic_settings(source.spec, was))  # as they were
+            raise
     except SchemaChangeError:
-        change_settings(run.client, run.config, physical, dynamic_settings(source.spec, was))  # as they were
         if run.config.on_schema_change != "reexport":
             raise
         return False

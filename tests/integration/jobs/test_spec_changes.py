@@ -157,6 +157,21 @@ class DescribeASpecFollowedHalfway:
             assert ("refresh_interval" in settings, "search_analyzer" in fields["title"]) == (False, False)
             assert PositionStore(opensearch, config).read().unfinished_specs == []
 
+    def it_is_put_back_when_the_server_refused_it(self, spark, opensearch, config):
+        with pytest.raises(ConfigError, match="unknown setting"):
+            sync_changes(spark, config.replace(settings={"max_result_windw": 20000}))
+        static = config.replace(settings={"replication.type": "SEGMENT"})
+        with pytest.raises(SchemaChangeError, match="non dynamic"):
+            sync_changes(spark, static)
+        sync_changes(spark, config)
+        assert PositionStore(opensearch, config).read().unfinished_specs == []
+        assert sync_changes(spark, static.replace(on_schema_change="reexport")).strategy == "reexport"
+        assert of_index(opensearch, config)[0]["replication"]["type"] == "SEGMENT"
+        with pytest.raises(SchemaChangeError, match=r"non dynamic|final"):
+            sync_changes(spark, config)
+        sync_changes(spark, static)
+        assert PositionStore(opensearch, config).read().unfinished_specs == []
+
     def it_says_which_new_field_cannot_be_put_back(self, spark, sql, opensearch, config, die):
         sql("ALTER TABLE {t} ADD COLUMN code STRING")
         die(config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}), True)
