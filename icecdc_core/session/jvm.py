@@ -97,5 +97,7 @@ def fetch_text(answer: Any) -> str:
         return answer
     # The gateway sends more than 8 KB in two writes, and the second waits 40 ms for Python's delayed acknowledgement.
     length = int(answer.length())
-    part = _PART if length < _LONG else length
+    # A part that ends within a surrogate pair would lose the character.
+    has_pairs = answer.codePointCount(0, length) < length
+    part = length if has_pairs or length >= _LONG else _PART
     return "".join(answer.substring(start, min(start + part, length)) for start in range(0, length, part))

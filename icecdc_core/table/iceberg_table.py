@@ -152,7 +152,9 @@ class IcebergTable:
         return everything
 
     def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> FileTasks:
-        return FileTasks(self._lists.chosen(self._java_list(*data_files), _join(locations)))
+        chosen = FileTasks(self._lists.chosen(self._java_list(*data_files), _join(locations)))
+        assert len(chosen) >= len(locations), "a file that a commit names was not found, so its rows would be lost"
+        return chosen
 
     def targeted_deletes(
         self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()

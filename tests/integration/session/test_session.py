@@ -186,6 +186,10 @@ class DescribeAJavaHelper:
             made = list(pool.map(lambda _: jvm.file_lists(spark), range(4)))
         assert len(set(map(id, made))) == 1
 
+    def it_gives_long_texts_whole(self, spark):
+        for text in ("x" * 2499 + "\N{GRINNING FACE}" + "y" * 3000, "\N{EURO SIGN}" * 6000):
+            assert jvm.fetch_text(spark._jvm.java.lang.StringBuilder(text)) == text
+
     def it_is_of_a_class_of_its_own_where_jars_come_from_elsewhere(self, spark, monkeypatch):
         one = jvm.file_lists(spark)
         monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
