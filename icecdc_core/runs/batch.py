@@ -101,14 +101,12 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
         if source.nest:
             changes = compute_nested_changes(source, config, plan, planned)
-        elif is_insert_only(plan.scans) and config.on_duplicate_identifier == "fail":
+        elif config.on_duplicate_identifier == "last" and source.identifier_columns:
+            changes = compute_last_rows(planned, source.current_rows(plan.end, "fail"))
+        elif is_insert_only(plan.scans):
             changes = compute_inserts(planned, count=config.dry_run)
         else:
-            source.require_identifier_columns("rows were deleted or updated since the position")
-            if config.on_duplicate_identifier == "last":
-                changes = compute_last_rows(planned, source.current_rows(plan.end, "fail"))
-            else:
-                changes = compute_net_changes(planned)
+            changes = compute_net_changes(planned)
         if changes.rows is not None:
             try:
                 if changes.nulls:

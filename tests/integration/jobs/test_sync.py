@@ -72,9 +72,11 @@ class DescribeSyncChanges:
         sql(FILL)
         config = make_config(identifier_columns=[])
         export_table(spark, config)
-        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'east')")
-        report, before = sync_changes(spark, config), indexed()
-        assert (report.strategy, report.upserts, len(before)) == ("insert-only", 1, 101)
+        for number, policy in enumerate(("last", "fail"), 1):
+            sql(f"INSERT INTO {{t}} VALUES ({1000 + number}, 'new', 1.00, 'east')")
+            report = sync_changes(spark, config.replace(on_duplicate_identifier=policy))
+            assert (report.strategy, report.upserts, len(indexed())) == ("insert-only", 1, 100 + number)
+        before = indexed()
         sql("DELETE FROM {t} WHERE id = 5")
         with pytest.raises(IdentifierColumnsError, match="identifier_columns"):
             sync_changes(spark, config)
