@@ -70,10 +70,8 @@ class Selection:
         if self.row_filter:
             rows = (rows.alias(self.alias) if self.alias else rows).where(F.expr(self.row_filter))
         if self.with_row_position:
-            # A file's path has values of the columns that partition the table, which a projection may mask.
-            place = (
-                "concat_ws(':', _file, _pos)" if self.projection is None else "sha2(concat_ws(':', _file, _pos), 256)"
-            )
+            # A file's path may be longer than an id, and has partition values, which a projection may mask.
+            place = "sha2(concat_ws(':', _file, _pos), 256)"
             position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else place
             selected.append(f"{position} AS {ROW_POSITION}")
         if self.routing:
