@@ -108,7 +108,8 @@ def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
             "in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",
             subject="identifier_columns",
             value=[],
-            remedy="name the columns that identify a row, or commit once to the table: that gives every row its id",
+            remedy="commit once to the table, which gives every row its id, and run the export if that is not enough; "
+            "or name the columns that identify a row",
         )
 
 

@@ -204,17 +204,22 @@ class DescribeRowsWithoutIdentifierColumns:
         self, table, insert, sql, spark, make_config, indexed
     ):
         table(2)
-        insert((1, "a", "x"), (1, "a", "x"))
-        sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
         config = make_config(identifier_columns=[])
-        with pytest.raises(IdentifierColumnsError, match="no row id yet"):
-            export_table(spark, config)
+        behind = config.replace(index=f"{config.index}-behind")
+        insert((1, "a", "x"), (1, "a", "x"))
+        export_table(spark, behind)
         insert((2, "b", "x"))
-        export_table(spark, config)
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+        for job, refused in ((export_table, config), (sync_changes, behind)):
+            with pytest.raises(IdentifierColumnsError, match="no row id yet"):
+                job(spark, refused)
         insert((3, "c", "x"))
-        sync_changes(spark, config)
-        actual = sorted(document["id"] for document in indexed().values())
-        assert (actual, validate_table(spark, config).ok) == ([1, 1, 2, 3], True)
+        export_table(spark, config)
+        insert((4, "d", "x"))
+        for each in (config, behind):
+            sync_changes(spark, each)
+            actual = sorted(document["id"] for document in indexed(each.index).values())
+            assert (actual, validate_table(spark, each).ok) == ([1, 1, 2, 3, 4], True)
 
 
 HISTORIES = {
