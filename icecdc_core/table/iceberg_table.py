@@ -206,10 +206,9 @@ class IcebergTable:
         return top_level_names(self.spark, self._table)
 
     def identifier_columns(self) -> list[str]:
-        """Return the names of the table's identifier fields, in the order of its columns."""
-        order = {name: position for position, name in enumerate(top_level_names(self.spark, self._table))}
-        names = map(str, self._table.schema().identifierFieldNames())
-        return sorted(names, key=lambda name: order.get(name.split(".")[0], 0))
+        """Return the names of the table's identifier fields, in the order of their ids, which never changes."""
+        schema = self._table.schema()
+        return [str(schema.findColumnName(field_id)) for field_id in sorted(schema.identifierFieldIds())]
 
     def locations(self, tasks: FileTasks) -> list[str]:
         return self._facts(tasks.java_list, "location")
