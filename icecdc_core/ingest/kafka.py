@@ -105,7 +105,9 @@ def run_stream(
         # Spark must not skip removed records: the start of the next stream decides about them.
         "failOnDataLoss": "true",
     }
-    options |= {"subscribePattern": config.topic_pattern} if config.topic_pattern else {"subscribe": ",".join(topics)}
+    # Spark takes a topic in which it finds the pattern; the whole name must match it.
+    whole = {"subscribePattern": rf"^(?:{config.topic_pattern})\z"}
+    options |= whole if config.topic_pattern else {"subscribe": ",".join(topics)}
     if config.max_records_per_batch:
         options["maxOffsetsPerTrigger"] = str(config.max_records_per_batch)
     records = spark.readStream.format("kafka").options(**options).load()
@@ -164,9 +166,12 @@ class Topics:
             self._admin = self._class("clients.admin.AdminClient").create(properties)
 
     def names(self) -> list[str]:
+        by_pattern = bool(self._config.topic_pattern)
         with kafka_errors(self._config.bootstrap_servers):
-            existing = sorted(str(name) for name in self._consumer.listTopics().keySet())
-        if self._config.topic_pattern:
+            # The administrator's list is the one that Spark matches with a pattern: it has no internal topics.
+            listed = self._admin.listTopics().names().get() if by_pattern else self._consumer.listTopics().keySet()
+            existing = sorted(str(name) for name in listed)
+        if by_pattern:
             pattern = java_class(self._spark, "java.util.regex.Pattern").compile(self._config.topic_pattern)
             wanted = [name for name in existing if pattern.matcher(name).matches()]
         else:
@@ -174,7 +179,7 @@ class Topics:
         if missing := [name for name in wanted if name not in existing] or not wanted:
             raise TopicNotFoundError(
                 "There is no such topic on the brokers",
-                subject="topic_pattern" if self._config.topic_pattern else "topics",
+                subject="topic_pattern" if by_pattern else "topics",
                 value=self._config.topic_pattern or missing,
                 remedy="check the name, and that these credentials may read the topic; it must exist before the run",
             )

@@ -75,10 +75,11 @@ class DescribeRouting:
 
     def it_makes_a_table_of_each_topic(self, spark, make_ingest, topic, kafka):
         other = type(topic)(kafka, name=f"{topic.name}.more")
+        type(topic)(kafka, name=f"no-{topic.name}").send({"id": 3})  # the pattern is only a part of its name
         topic.send({"id": 1})
         other.send({"id": 2})
         config = make_ingest(route_by="topic", topics="", topic_pattern=f"{topic.name}.*", auto_create=True)
-        ingest(spark, config)
+        assert ingest(spark, config).topics == [topic.name, other.name]
         assert ids(spark, f"{config.namespace}.{topic.name}") == [1]
         assert ids(spark, f"{config.namespace}.{topic.name}_more") == [2]
 
