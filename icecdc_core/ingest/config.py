@@ -269,6 +269,8 @@ class IngestConfig(ParameterModel):
             )
         if given.get("routes") and route_by != "regex":
             problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
+        if given.get("op_field") and kind in ("debezium_json", "debezium_avro", "dms"):
+            problems.append(f"op_field: given for format={kind!r}, whose records say it. Remedy: leave it out.")
         if given.get("ordering_column") and mode == "append":
             problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
         tables = [name for name in (given.get("table"), *given.get("routes", ())) if name]

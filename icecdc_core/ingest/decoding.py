@@ -54,7 +54,8 @@ def decode_records(
     if settings.tombstones == "reject":
         body, tombstone = F.col("value"), F.lit(False)
     if settings.format == "json":
-        return records.select(*columns, *_decode_plain(body.cast("string"), tombstone, settings))
+        decoded = records.select(*columns, *_decode_plain(body.cast("string"), tombstone, settings))
+        return _with_operation(decoded, settings.op_field)
     if settings.format in ("debezium_json", "dms"):
         text = body.cast("string")
         decode = partial(decode_debezium_json, records) if settings.format == "debezium_json" else decode_dms
@@ -66,7 +67,8 @@ def decode_records(
         schemas = {} if known_schemas is None else known_schemas
         result = _decode_wire_format(records, body, tombstone, settings, schemas)
     missing = decode_result(problem=_NO_VALUE, op=F.when(tombstone, F.lit("delete")))
-    return expand_results(records, F.when(body.isNull(), missing).otherwise(result), columns)
+    decoded = expand_results(records, F.when(body.isNull(), missing).otherwise(result), columns)
+    return _with_operation(decoded, settings.op_field)
 
 
 def _decode_plain(text: Column, tombstone: Column, settings: IngestConfig) -> list[Column]:
@@ -74,14 +76,19 @@ def _decode_plain(text: Column, tombstone: Column, settings: IngestConfig) -> li
     problem = F.when(text.isNull(), F.lit(_NO_VALUE)).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
     payload = F.when(tombstone, key["payload"]).otherwise(text)
     problem = problem.when(has_lone_surrogate(payload), F.lit(LONE_SURROGATE)).when(tombstone, key["problem"])
-    op = F.when(tombstone, F.lit("delete"))
-    if settings.op_field:
-        code = json_field(text, settings.op_field)
-        row_op, unknown = parse_operation(code, f"the operation (field {settings.op_field})")
-        op, problem = op.otherwise(row_op), problem.when(~tombstone, unknown)
     payload_type, before = F.when(tombstone, key["payload_type"]), F.lit(None).cast("string")
+    op = F.when(tombstone, F.lit("delete"))
     columns = {"payload": payload, "payload_type": payload_type, "op": op, "problem": problem, "before": before}
     return [column.alias(name) for name, column in columns.items()]
+
+
+def _with_operation(decoded: DataFrame, op_field: str) -> DataFrame:
+    """Take the operation from a field of the record; a tombstone has one."""
+    if not op_field:
+        return decoded
+    op, unknown = parse_operation(json_field(F.col("payload"), op_field), f"the operation (field {op_field})")
+    problem = F.coalesce("problem", F.when(F.col("op").isNull(), unknown))
+    return decoded.withColumns({"op": F.coalesce("op", op), "problem": problem})
 
 
 def _with_lost_values(decoded: Column, text: Column, tombstone: Column) -> Column:

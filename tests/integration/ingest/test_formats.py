@@ -261,6 +261,25 @@ class DescribeAvro:
         actual = decode("avro", source, schema_registry_url=registry.url, identifier_columns=["id"])
         assert actual == [('{"id":5}', "delete", None), ('{"id":5}', "delete", None), ('{"id":"6"}', "delete", None)]
 
+    def it_reads_the_operation_from_a_field_also_by_a_json_schema(self, spark):
+        avro = avro_record("R", id="long", __op=["null", "string"])
+        json_schema = {"properties": {"id": {"type": "integer"}, "__op": {"type": "string"}}}
+        known = {1: RegisteredSchema("AVRO", json.dumps(avro)), 2: RegisteredSchema("JSON", json.dumps(json_schema))}
+        bodies = {
+            "avro": [framed(1, zigzag(7) + (NULL if op is None else SOME + text(op))) for op in ("c", "d", None)],
+            "json_schema": [framed(2, json.dumps({"id": 7, "__op": op}).encode()) for op in ("c", "d", None)],
+        }
+        for format_, values in bodies.items():
+            chosen = settings(format=format_, op_field="__op", schema_registry_url="http://127.0.0.1:9")
+            source = records(spark, [*((None, value) for value in values), ('{"id":1}', None)])
+            found = decode_records(source, chosen, known).orderBy("offset").collect()
+            assert [(row.op, row.problem) for row in found] == [
+                ("upsert", None),
+                ("delete", None),
+                (None, "the operation (field __op) is missing"),
+                ("delete", None),
+            ]
+
     def it_asks_the_registry_once_for_all_batches(self, spark, registry):
         number, known = registry.register(AVRO_ORDER, "orders"), {}
         source = records(spark, [(None, framed(number, avro_order(1)))])

@@ -59,6 +59,7 @@ def it_shows_no_secret(monkeypatch):
         ({"routes": {"lake.a.b": "x"}}, "routes: given together with route_by='table'"),
         ({"route_by": "regex", "table": "", "routes": {"lake.a.b": ""}}, "has no expression for lake.a.b"),
         ({"ordering_column": "ts"}, "ordering_column: given for mode='append'"),
+        ({"op_field": "__op", "format": "dms"}, "op_field: given for format='dms'"),
         ({"schema_registry_password": "env:P"}, "schema_registry_username: missing"),
         ({"schema_registry_password": "hunter2"}, "schema_registry_password: string should match"),
         ({"dead_letter_table": "other.a.b"}, "the tables are in several catalogs: lake, other"),
