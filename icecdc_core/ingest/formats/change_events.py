@@ -102,7 +102,7 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
     head = F.when(is_first, F.substring_index(text, _PAYLOAD, 1))
     for part in (F.coalesce(F.substr(head, F.lit(len(_SCHEMA_FIRST) + 1)), schema_part), schema_part):
         parts = sorted(row[0] for row in records.select(part).where(part.isNotNull()).distinct().collect())
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             json.loads(f"[{','.join(parts)}]")
             break
     plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text, settings))

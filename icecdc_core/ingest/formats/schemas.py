@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote
@@ -25,7 +26,7 @@ from icecdc_core.session.jars import avro_package
 from icecdc_core.session.jvm import java_class
 
 _STRINGS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
-_DEPTH = 50
+_MOST_NODES = 10_000
 
 
 def read_avro(spark: SparkSession, schema: RegisteredSchema, data: Column) -> tuple[Column, LogicalType]:
@@ -82,40 +83,44 @@ def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> Logical
 def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
     """Return the columns of an object with this schema; None if the schema does not describe an object."""
     references = {name: json.loads(other.text) for name, other in schema.references.items()}
+    expanded = count()
 
-    def type_of(node: Any, root: Any, depth: int) -> tuple[T.DataType, bool]:
-        """The type of a node, and whether it allows null."""
-        if not isinstance(node, dict) or depth > _DEPTH:
+    def type_of(node: Any, root: Any, around: tuple[int, ...]) -> tuple[T.DataType, bool]:
+        """The type of a node, and whether it allows null. A node inside itself is a text."""
+        if not isinstance(node, dict) or id(node) in around:
             return T.StringType(), True
+        if next(expanded) > _MOST_NODES:
+            raise ValueError(f"it describes more than {_MOST_NODES:,} values")
+        around = (*around, id(node))
         if "$ref" in node:
             name, _, pointer = node["$ref"].partition("#")
             root = found = references.get(name) if name else root
             for part in filter(None, unquote(pointer).split("/")):
                 key = part.replace("~1", "/").replace("~0", "~")
                 found = found.get(key) if isinstance(found, dict) else None
-            return type_of(found, root, depth + 1)
+            return type_of(found, root, around)
         kinds, choices = node.get("type"), node.get("oneOf", node.get("anyOf"))
         if isinstance(kinds, list):
             choices = [{**node, "type": kind} for kind in kinds]
         if choices is None:
-            return single(node, root, depth + 1), kinds == "null" or (kinds is None and "properties" not in node)
+            return single(node, root, around), kinds == "null" or (kinds is None and "properties" not in node)
         others = [each for each in choices if not isinstance(each, dict) or each.get("type") != "null"]
-        kind = type_of(others[0], root, depth + 1)[0] if len(others) == 1 else T.StringType()
+        kind = type_of(others[0], root, around)[0] if len(others) == 1 else T.StringType()
         return kind, len(others) < len(choices)
 
-    def single(node: dict[str, Any], root: Any, depth: int) -> T.DataType:
+    def single(node: dict[str, Any], root: Any, around: tuple[int, ...]) -> T.DataType:
         kind = node.get("type")
         if kind == "object" or "properties" in node:
             required, fields = set(node.get("required", ())), []
             for name, property_ in node.get("properties", {}).items():
-                inner, nullable = type_of(property_, root, depth)
+                inner, nullable = type_of(property_, root, around)
                 fields.append(T.StructField(name, inner, nullable or name not in required))
             values = node.get("additionalProperties")
             if not fields and isinstance(values, dict):
-                return T.MapType(T.StringType(), *type_of(values, root, depth))
+                return T.MapType(T.StringType(), *type_of(values, root, around))
             return T.StructType(fields) if fields else T.StringType()
         if kind == "array":
-            return T.ArrayType(*type_of(node.get("items"), root, depth))
+            return T.ArrayType(*type_of(node.get("items"), root, around))
         if kind == "integer":
             return T.IntegerType() if node.get("connect.type") in ("int8", "int16", "int32") else T.LongType()
         if kind == "string":
@@ -123,7 +128,7 @@ def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
         return T.DoubleType() if kind == "number" else T.BooleanType() if kind == "boolean" else T.StringType()
 
     whole = json.loads(schema.text)
-    kind, _ = type_of(whole, whole, 0)
+    kind, _ = type_of(whole, whole, ())
     return kind if isinstance(kind, T.StructType) else None
 
 

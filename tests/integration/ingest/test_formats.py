@@ -506,11 +506,13 @@ class DescribeSchemasThatCannotBeUnderstood:
         source = [pair for pairs in source for pair in pairs]
         good = {"schema": connect_envelope(CONNECT_ID), "payload": envelope("c", None, {"id": 1})}
         only_after = {"schema": connect_envelope(CONNECT_ID, before=False), "payload": good["payload"]}
-        source += [(None, only_after), (None, good)]
+        deep = (f'{{"schema":{"[" * depth}{"]" * depth},"payload":{{}}}}' for depth in (900, 1000, 5000))
+        source += [*((None, text) for text in deep), (None, only_after), (None, good)]
         actual = decode("debezium_json", source, identifier_columns=["id"])
         start = "the schema part of the record cannot be understood ("
         cases = [name for name in NOT_UNDERSTOOD_CONNECT for _ in ("value", "key")]
         assert [name for name, row in zip(cases, actual, strict=False) if not (row[2] or "").startswith(start)] == []
+        assert [problem is not None for *_, problem in actual[-5:-2]] == [True] * 3
         assert actual[-2][2].startswith("not a change event: ")
         assert actual[-1] == ('{"id":1}', "upsert", None)
         assert actual[2 * list(NOT_UNDERSTOOD_CONNECT).index("empty")][2].endswith("(KeyError: 'type'): '{}'")

@@ -90,6 +90,7 @@ class DescribeJsonSchemas:
             ({"a": {"$ref": "other.json"}}, "a:struct<z:bigint>"),
             ({"a": {"$ref": "other.json#/properties/z"}}, "a:bigint"),
             ({"a": {"$ref": "#/nowhere"}}, "a:string"),
+            ({"a": {"$ref": "#"}, "b": {"items": {"$ref": "#"}, "type": "array"}}, "a:string,b:array<string>"),
             ({"a": True}, "a:string"),
             ({"a": {"enum": [1, "x"]}}, "a:string"),
         ],
@@ -111,9 +112,10 @@ class DescribeJsonSchemas:
         assert found is not None
         assert [field.nullable for field in found] == [False, True, True]
 
-    def it_stops_following_a_recursive_schema(self):
-        schema = {"properties": {"next": {"$ref": "#"}}}
-        assert spark_struct(RegisteredSchema("JSON", json.dumps(schema))) is not None
+    def it_refuses_a_schema_that_describes_too_many_values(self):
+        doubled = {f"d{n}": {"properties": {each: {"$ref": f"#/d{n + 1}"} for each in "ab"}} for n in range(40)}
+        with pytest.raises(ValueError, match="more than 10,000 values"):
+            spark_struct(RegisteredSchema("JSON", json.dumps({"properties": {"a": {"$ref": "#/d0"}}, **doubled})))
 
     def it_is_none_unless_the_schema_describes_an_object(self):
         assert spark_struct(RegisteredSchema("JSON", '{"type": "string"}')) is None
