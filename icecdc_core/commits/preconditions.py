@@ -40,17 +40,27 @@ def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
     return {_IDENTIFIERS: selection[_IDENTIFIERS], **{name: True for name in _DROPPABLE if selection.get(name)}}
 
 
-def check_identity(index: str, stored: Mapping[str, Any], source: Source) -> IndexConflictError | None:
+def check_identity(position: Position, stored: Mapping[str, Any], source: Source) -> IndexConflictError | None:
+    stored = _with_current_names(position, stored, source)
     given = {"table": source.table.name, **source.stored_selection}
     if not (names := _other_identity(stored, given)):
         return None
     return IndexConflictError(
-        f"The index '{index}' was built with {_shown(names, stored)}; this run has {_shown(names, given)}, and an "
-        "export gives an index another identity only with replace_index=true",
+        f"The index '{position.index}' was built with {_shown(names, stored)}; this run has {_shown(names, given)}, "
+        "and an export gives an index another identity only with replace_index=true",
         subject=names[0],
         value=given.get(names[0]),
-        remedy=_keep(names, stored),
+        remedy=_keep(names, stored, source),
     )
+
+
+def _with_current_names(position: Position, stored: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
+    """A stored selection with the names that its identifier columns have now: a rename makes no other identity."""
+    if not position.schema or _IDENTIFIERS not in stored or position.table_uuid != source.metadata.table_uuid:
+        return stored
+    ids = {each["name"]: each["id"] for each in json.loads(position.schema)["fields"]}
+    names = {each["id"]: each["name"] for each in source.metadata.schema["fields"]}
+    return {**stored, _IDENTIFIERS: [names.get(ids.get(name), name) for name in stored[_IDENTIFIERS]]}
 
 
 def _other_identity(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
@@ -88,13 +98,15 @@ def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
     return ", ".join(shown)
 
 
-def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
+def _keep(names: Sequence[str], stored: Mapping[str, Any], source: Source) -> str:
     """The remedy that leaves the index as it is: the stored values."""
-    parts = []
+    parts, columns = [], {each["name"] for each in source.metadata.schema["fields"]}
     for name in names:
         value = stored.get(name)
         if name == _IDENTIFIERS and not value:
             parts.append("leave identifier_columns out, and drop the identifier fields of the table if it has any")
+        elif name == _IDENTIFIERS and not columns.issuperset(value or ()):
+            parts.append("if this is the table of the index, run the export with replace_index=true: a column is gone")
         elif value is True:
             parts.append(f"give the {name} that the index was built with")
         else:
@@ -102,11 +114,11 @@ def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+def _remedy(names: Sequence[str], stored: Mapping[str, Any], source: Source) -> str:
     """What to do about changed parameters; only a change that an export may make is offered as one."""
-    if identity := _other_identity(stored, given):
-        return _keep([*identity, *(name for name in names if name not in identity)], stored)
-    keep = _keep(names, stored)
+    if identity := _other_identity(stored, source.stored_selection):
+        return _keep([*identity, *(name for name in names if name not in identity)], stored, source)
+    keep = _keep(names, stored, source)
     return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
 
 
@@ -144,7 +156,7 @@ def _no_current_snapshot(position: Position, source: Source) -> IcecdcError | No
 
 
 def _other_selection(position: Position, source: Source) -> IcecdcError | None:
-    stored, current = position.selection, source.stored_selection
+    stored, current = _with_current_names(position, position.selection, source), source.stored_selection
     if not (changed := _changed(stored, current)):
         return None
     return SchemaChangeError(
@@ -152,7 +164,7 @@ def _other_selection(position: Position, source: Source) -> IcecdcError | None:
         f"{_shown(changed, current)}",
         subject=changed[0],
         value=current.get(changed[0]),
-        remedy=_remedy(changed, stored, current),
+        remedy=_remedy(changed, stored, source),
     )
 
 
@@ -170,8 +182,8 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
         value="fail",
         remedy=_remedy(
             [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)],
-            position.selection,
-            source.stored_selection,
+            _with_current_names(position, position.selection, source),
+            source,
         ),
     )
 

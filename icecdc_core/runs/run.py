@@ -181,7 +181,7 @@ def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None
     with typed_errors(config, "reading the alias"):
         stored += [icecdc_meta(entry) for entry in indexes_behind(client, config.index).values()]
     for each in stored:
-        if (error := check_identity(config.index, each, source)) is not None:
+        if (error := check_identity(position, each, source)) is not None:
             raise error
 
 

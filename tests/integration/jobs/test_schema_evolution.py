@@ -164,6 +164,24 @@ class DescribeAChangeThatAnIndexCannotFollow:
         again = report.strategy, indexed() == table(), validate_table(spark, config).ok
         assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
 
+    def it_leaves_the_ids_of_documents_if_it_moves_or_renames_identifier_columns(
+        self, spark, sql, make_config, alter, indexed
+    ):
+        sql(CREATE.format(version=2, mode="copy-on-write", file_format="parquet"))
+        alter("SET IDENTIFIER FIELDS id, name")
+        sql(FILL)
+        config = make_config(identifier_columns=[])
+        export_table(spark, config)
+        ids = indexed().keys()
+        alter("ALTER COLUMN name FIRST")
+        assert sync_changes(spark, config).strategy == "none"
+        alter("RENAME COLUMN name TO title")
+        with pytest.raises(SchemaChangeError, match="'name' was renamed to 'title'"):
+            sync_changes(spark, config)
+        sql("DELETE FROM {t} WHERE id = 1")
+        report = sync_changes(spark, config.replace(on_schema_change="reexport"))
+        assert (report.strategy, indexed().keys(), "2|n2" in ids) == ("reexport", ids - {"1|n1"}, True)
+
 
 class DescribeADocumentWrittenBeforeAColumnWasAdded:
     def it_lacks_the_key_and_is_found_as_one_that_has_null(self, spark, sql, make_config, indexed, opensearch, name):

@@ -53,6 +53,7 @@ ACCEPTED = {
     "a part of the selection that is empty": (replace(POSITION, selection={**SELECTION, "sample": None}), source()),
 }
 GAP, SCHEMA = "on_history_gap", "on_schema_change"
+KEY = NestedField(1, "key", LongType(), required=True)
 TITLE, NUMBER = NestedField(2, "title", StringType()), NestedField(2, "name", LongType())
 SAMPLED = replace(POSITION, selection={**SELECTION, "sample": 0.1})
 BEGUN = replace(POSITION, snapshot_id=2, batch=batch(1))
@@ -69,6 +70,14 @@ REFUSED = {
     "a part that this release does not know": (SAMPLED, source(), SCHEMA, SchemaChangeError, "sample=0.1"),
     "dropped": (POSITION, source(fields=[ID]), SCHEMA, SchemaChangeError, "column 'name' was dropped"),
     "renamed": (POSITION, source(fields=[ID, TITLE]), SCHEMA, SchemaChangeError, "renamed to 'title'"),
+    "an identifier column renamed": (
+        *(POSITION, source(fields=[KEY, NAME], identifier_columns=["key"])),
+        *(SCHEMA, SchemaChangeError, "'id' was renamed to 'key'"),
+    ),
+    "an identifier column dropped": (
+        *(POSITION, source(fields=[NAME], identifier_columns=["name"])),
+        *(SCHEMA, SchemaChangeError, "identifier_columns=['name']]. Remedy: if this is the table of the index, run"),
+    ),
     "other type": (POSITION, source(fields=[ID, NUMBER]), SCHEMA, SchemaChangeError, "changed from string to long"),
     "the worst of several": (
         *(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID])),
