@@ -135,6 +135,11 @@ class Position:
         return bool(self.physical_index)
 
     @property
+    def content_version(self) -> tuple[object, ...]:
+        """What differs as soon as another batch may have written to its index."""
+        return self.snapshot_id, self.physical_index, self.epoch
+
+    @property
     def begun_export(self) -> str:
         """The index of a begun export; empty: no export is begun."""
         return self.batch.physical_index if self.batch and self.batch.kind == "export" else ""

@@ -110,35 +110,39 @@ class PositionStore:
     def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
         """Acquire the lock of the index; a holder that ended or whose own lease expired loses it."""
         this_run = LeaseHolder.this_process(run_id, self._config.lease_seconds)
-        seen: tuple[int, int] | None = None
-        seen_since = 0.0
         with self._typed_errors("acquiring the lock"):
             ensure_positions_index(self.client, self._positions_index)
             while True:
-                document = self._get()
-                if document is None:
-                    position, version = Position(self._index, table, table_uuid), None
-                else:
-                    version = _version_of(document)
-                    position, holder = parse_position(document["_source"])
-                    gone = is_gone(holder, this_run) if holder else True
-                    # A holder on another machine is alive if its renewals change the version. So the clocks of the
-                    # two machines need not agree.
-                    if holder and (gone is False or (gone is None and seen not in (None, version))):
-                        raise TableLockedError(
-                            f"Another run has the lock of the index '{self._index}': run {holder.run_id}, process "
-                            f"{holder.pid} on {holder.host.split('/')[0]}, since {holder.since}",
-                            subject="index",
-                            value=self._index,
-                            remedy="wait until it ends; schedule at most one run at a time for each index",
-                        )
-                    if holder and gone is None:
-                        seen, seen_since = version, seen_since or time.monotonic()
-                        if time.monotonic() - seen_since < holder.lease_seconds:
-                            time.sleep(min(1.0, holder.lease_seconds / 4))
-                            continue
+                document = self.require_unlocked()
+                position, version = Position(self._index, table, table_uuid), None
+                if document is not None:
+                    (position, _), version = parse_position(document["_source"]), _version_of(document)
                 if (lock := self._locked_by(this_run, position, version)) is not None:
                     return lock
+
+    def require_unlocked(self) -> Any:
+        """Return the document of the position, once it is known that no run has the lock."""
+        here, seen, seen_since = LeaseHolder.this_process(""), None, 0.0
+        while (document := self._get()) is not None:
+            version = _version_of(document)
+            _, holder = parse_position(document["_source"])
+            if holder is None or (gone := is_gone(holder, here)):
+                break
+            # A holder on another machine is alive if its renewals change the version. So the clocks of the two
+            # machines need not agree.
+            if gone is False or seen not in (None, version):
+                raise TableLockedError(
+                    f"Another run has the lock of the index '{self._index}': run {holder.run_id}, process "
+                    f"{holder.pid} on {holder.host.split('/')[0]}, since {holder.since}",
+                    subject="index",
+                    value=self._index,
+                    remedy="wait until it ends; schedule at most one run at a time for each index",
+                )
+            seen, seen_since = version, seen_since or time.monotonic()
+            if time.monotonic() - seen_since >= holder.lease_seconds:
+                break
+            time.sleep(min(1.0, holder.lease_seconds / 4))
+        return document
 
     def _locked_by(self, run: LeaseHolder, position: Position, version: tuple[int, int] | None) -> IndexLock | None:
         """Write the position with this run as the holder; None when another run wrote it in the meantime."""

@@ -67,17 +67,13 @@ def require_repairable(position: Position, compared: Position | None = None) -> 
             value=True,
             remedy=remedy,
         )
-    if compared is not None and _content_version(position) != _content_version(compared):
+    if compared is not None and position.content_version != compared.content_version:
         raise TableLockedError(
             f"Another run wrote to '{position.index}' after the comparison, so the differences found are out of date",
             subject="repair",
             value=True,
             remedy="run the validation with repair again",
         )
-
-
-def _content_version(position: Position) -> tuple[object, ...]:
-    return position.snapshot_id, position.physical_index, position.epoch
 
 
 def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:

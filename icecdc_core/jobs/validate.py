@@ -1,5 +1,7 @@
 """The validation: every row is compared with every document, by checksums computed on the executors."""
 
+import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
@@ -13,13 +15,14 @@ from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import document_id, document_json
+from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch.checksums import index_checksums, index_parts, source_checksums, texts_are_comparable
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.nested import at_vector, heads
-from icecdc_core.runs.run import Run, refuse_dry_run
+from icecdc_core.runs.run import Look, Run, refuse_dry_run
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.table.source import Source
@@ -28,6 +31,7 @@ from icecdc_core.table.vectors import with_vectors
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
 _VERDICTS = (MISSING, EXTRA, STALE)
 SAMPLES = 10
+_LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
 
 
 @dataclass(frozen=True)
@@ -64,35 +68,28 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
 
     Raises:
         IndexNotFoundError: The index has no position, or is gone.
-        TableLockedError: ``repair`` is asked for, and another run has locked the index, wrote it after the
-            comparison, or did not finish a batch.
+        TableLockedError: Another run writes to the index for more than a minute; with ``repair`` also, another run has
+            locked the index, wrote it after the comparison, or did not finish a batch.
         IcecdcError: Any other error of the package.
     """
     if config.repair:
         instead = "the validation without repair; it shows what a repair would correct"
         refuse_dry_run(config, "A repair writes documents", instead)
+    at_position = config.validate_at == "position" or config.repair
     with Run("validate", spark, config) as run:
-        with run.stage("check"):
-            look = run.look(needs_history=False)
+        repairs, repaired = config.repair, 0
+        while True:
+            look, opened = _open_indexes(run, at_position)
             position, source = look
-            if config.repair:
-                require_pipelines(run.client, config)
-            at_position = config.validate_at == "position" or config.repair
-            run.require_position(look, needs_history=at_position)
-            if config.repair:
-                require_repairable(position)
-        snapshot_id = position.snapshot_id if at_position else source.head
-        nested = position.nested_snapshots if at_position else heads(source)
-        source = at_vector(source, snapshot_id, nested)
-        repaired = 0
-        with closing(_compare(run, source, position, snapshot_id)) as comparison:
-            if repairs := config.repair and any(comparison.counts.values()):
+            snapshot_id = position.snapshot_id if at_position else source.head
+            nested = position.nested_snapshots if at_position else heads(source)
+            source = at_vector(source, snapshot_id, nested)
+            with closing(_compare(run, source, position, snapshot_id, opened)) as comparison:
+                if not repairs or not any(comparison.counts.values()):
+                    break
                 with run.stage("repair"):
                     repaired = repair_differences(run, look, comparison.differences)
-        if repairs:
-            repaired_position = run.positions.read() or position  # it may have more indexes
-            comparison = _compare(run, source, repaired_position, snapshot_id)
-            comparison.close()
+            repairs = False
         found: dict[str, Any] = {f"{verdict}_ids": ids for verdict, ids in comparison.samples.items()}
         found |= comparison.counts
         report = ValidationReport(
@@ -114,10 +111,44 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         return run.finish(report)
 
 
-def _compare(run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
+def _open_indexes(run: Run, at_position: bool) -> tuple[Look, dict[str, str]]:
+    """Look at position and table, and open a point in time of each index while no other run writes to it."""
+    config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
+    while True:
+        with run.stage("check"):
+            look = run.look(needs_history=False)
+            position = look.position
+            if config.repair:
+                require_pipelines(run.client, config)
+            run.require_position(look, needs_history=at_position)
+            if config.repair:
+                require_repairable(position)
+            try:
+                if position.batch is not None and position.batch.kind != "export":
+                    run.positions.require_unlocked()  # else its run has ended, and its documents stay as they are
+                run.client.indices.refresh(index=with_suffixes(config, position.physical_index))
+                created = (name for name, uuid in position.every_index.items() if uuid)
+                opened = {name: run.point_in_time(name) for name in (position.physical_index, *created)}
+                now = run.positions.read()
+                if now is not None and now.content_version == position.content_version:
+                    return look, opened
+                raise TableLockedError(
+                    f"Other runs write to '{config.index}' all the time, so it cannot be compared",
+                    subject="index",
+                    value=config.index,
+                    remedy="run the validation when no other run writes to the index",
+                )
+            except TableLockedError:
+                if time.monotonic() > give_up:
+                    raise
+        time.sleep(1.0)
+
+
+def _compare(
+    run: Run, source: Source, position: Position, snapshot_id: int | None, opened: Mapping[str, str]
+) -> _Comparison:
     spark = run.spark
     with run.stage("compare"), tuned_for_many_groups(spark):
-        run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         rows = with_vectors(source, rows, required=False)
         documents = rows.select(
@@ -126,8 +157,8 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
             *([F.col(PLACE).alias("place")] if source.selection.has_places else []),
         )
         indexes = []
-        for name in (position.physical_index, *(name for name, created in position.every_index.items() if created)):
-            shards, pit = len(run.client.search_shards(index=name)["shards"]), run.point_in_time(name)
+        for name, pit in opened.items():
+            shards = len(run.client.search_shards(index=name)["shards"])
             parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
             indexes.append((pit, parts, name, name.removeprefix(position.physical_index).removeprefix("-")))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from unittest import mock
 
 import pytest
@@ -77,6 +78,36 @@ class DescribeARepair:
             validate_table(spark, config.replace(repair=True))
         sync_changes(spark, config)
         assert validate_table(spark, config.replace(repair=True)).ok
+
+
+class DescribeAValidation:
+    def it_compares_the_index_as_it_is_between_two_batches(self, spark, sql, config):
+        looked, commit, looks, wrote = Run.require_position, sync.commit_batch, [], threading.Event()
+
+        def commit_late(*arguments):
+            if threading.current_thread() is late:
+                wrote.set()
+                time.sleep(2)
+            commit(*arguments)
+
+        def overtaken(run, *arguments, **options):
+            looked(run, *arguments, **options)
+            looks.append(run)
+            if len(looks) == 1:  # one sync has ended when it opens the index, and one has written and not committed
+                sql("INSERT INTO {t} VALUES (2, 'b')")
+                sync_changes(spark, config)
+                sql("UPDATE {t} SET name = 'w'")
+                late.start()
+                assert wrote.wait(60)
+
+        late = threading.Thread(target=lambda: sync_changes(spark, config))
+        with (
+            mock.patch.object(Run, "require_position", overtaken),
+            mock.patch.object(sync, "commit_batch", commit_late),
+        ):
+            report = validate_table(spark, config)
+        late.join()
+        assert (report.ok, report.snapshot_id, len(looks) > 2) == (True, report.position_snapshot_id, True)
 
 
 class DescribeABatchThatIsNotRepeated:

@@ -249,7 +249,7 @@ MUTANTS = [
     mutant(
         "a repair writes what it compared, although a sync committed since",
         (INDEX,),
-        Change(repair, "require_repairable", "_content_version(position) != _content_version(compared)", "False"),
+        Change(repair, "require_repairable", "position.content_version != compared.content_version", "False"),
         schedules=20000,
     ),
     mutant(
