@@ -143,29 +143,33 @@ class Run(JobRun["SyncConfig"]):
 
 def require_readable_index(client: OpenSearch, position: Position) -> None:
     """Check that a committed index exists and that readers see all of it through the alias."""
-    index, physical, exported = position.index, position.physical_index, position.begun_export
+    index, exported = position.index, position.begun_export
     begun = position.batch.indexes if exported and position.batch else position.every_index
     seen = indexes_behind(client, index)
-    ours = seen.get(physical)
-    if write_alias(physical) not in ours["aliases"] if ours else not client.indices.exists(index=physical):
+    committed = {position.physical_index, *(name for name, uuid in position.indexes.items() if uuid)}
+
+    def is_there(name: str) -> bool:
+        return write_alias(name) in seen[name]["aliases"] if name in seen else client.indices.exists(index=name)
+
+    for missing in sorted(name for name in committed if not is_there(name)):
         raise IndexNotFoundError(
-            f"The index '{physical}' behind '{index}' is gone, although it has a position",
+            f"The index '{missing}' behind '{index}' is gone, although it has a position",
             subject="index",
             value=index,
             remedy="run the export again; it builds a new index behind the alias",
         )
     # A filter or a routing of an alias hides a part of its index from readers.
     narrowed = any({"filter", "search_routing"} & entry["aliases"].get(index, {}).keys() for entry in seen.values())
-    committed = {physical, *(name for name, uuid in position.indexes.items() if uuid)}
     is_committed = committed <= seen.keys() <= {*committed, *begun}
     if not (is_committed or seen.keys() == {exported, *begun}) or narrowed:
         found = f"only a part of {sorted(seen)}" if narrowed else f"{sorted(seen)}" if seen else "nothing: it is gone"
+        wanted = ", ".join(f"'{name}'" for name in sorted(committed))
         kind = IndexConflictError if seen else IndexNotFoundError
         raise kind(
-            f"The alias '{index}' must show readers '{physical}', and shows {found}",
+            f"The alias '{index}' must show readers {wanted}, and shows {found}",
             subject="index",
             value=index,
-            remedy=f"make the alias '{index}' point only to '{physical}', without filter and routing (POST /_aliases)",
+            remedy=f"make the alias '{index}' point only to {wanted}, without filter and routing (POST /_aliases)",
         )
 
 

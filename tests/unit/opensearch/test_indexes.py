@@ -251,6 +251,17 @@ class DescribeRequireReadableIndex:
         with pytest.raises(IndexConflictError, match=seen):
             require_readable_index(client, OF_ONE)
 
+    def it_refuses_one_of_several_indexes_that_is_hidden_or_gone(self, server, client, config, published):
+        suffixed = f"{ONE}-a"
+        of_two = replace(OF_ONE, indexes={suffixed: create_physical(client, config, suffixed, SCHEMA, "the-run")})
+        with pytest.raises(IndexConflictError, match=f"Remedy: make the alias 't' point only to '{ONE}', '{suffixed}'"):
+            require_readable_index(client, of_two)
+        server.indexes[suffixed].aliases["t"] = {}
+        require_readable_index(client, of_two)
+        del server.indexes[suffixed]
+        with pytest.raises(IndexNotFoundError, match=f"'{suffixed}' behind 't' is gone.*Remedy: run the export"):
+            require_readable_index(client, of_two)
+
     def it_refuses_an_index_that_was_deleted_or_created_again(self, server, client, config, published):
         server.indexes[ONE].uuid = "another"
         with pytest.raises(IndexNotFoundError, match="deleted or created again"):
