@@ -1,7 +1,5 @@
 """Positions as a run leaves them that ends at an unlucky moment."""
 
-from __future__ import annotations
-
 from icecdc_core.commits.store import PositionStore
 
 
@@ -18,7 +16,6 @@ def forget_commit(opensearch, config, report):
 
 
 def move_elsewhere(opensearch, config):
-    """Let the lock look like one of a run on another machine."""
     identity = f"position:{config.index}"
     position = opensearch.get(index=config.positions_index, id=identity)["_source"]
     position["owner"]["host"] = "another machine"

@@ -1,7 +1,5 @@
 """Bulk writes in the test's own process."""
 
-from __future__ import annotations
-
 import pickle
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ The schema is published under a licence of its own, so this repository has no co
 python -m tests.bundle_schema schema.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -21,7 +19,6 @@ CLASSES = {r"[\p{L}\p{N}]": r"[^\W_]", r"\p{L}": r"[^\W\d_]"}
 
 
 def problems(bundle: dict[str, Any], schema: dict[str, Any]) -> list[str]:
-    """Return what the schema refuses, each with its place."""
     text = json.dumps(schema)
     for theirs, ours in CLASSES.items():
         text = text.replace(json.dumps(theirs)[1:-1], json.dumps(ours)[1:-1])

@@ -4,8 +4,6 @@ Usage in a process of its own, where the classpath must be another one: python c
 objects with `journey` (a function of this module) and `parameters` (of SyncConfig); prints the results as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any
@@ -41,7 +39,6 @@ def whole_way_v3(config: SyncConfig) -> dict[str, Any]:
 
 
 def create(config: SyncConfig, version: int = 2) -> SparkSession:
-    """Make a table of three rows."""
     spark = get_spark(config)
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.{config.namespace}")
     spark.sql(
@@ -53,19 +50,16 @@ def create(config: SyncConfig, version: int = 2) -> SparkSession:
 
 
 def change(spark: SparkSession, config: SyncConfig) -> None:
-    """Update, delete and insert a row, each in a snapshot of its own."""
     spark.sql(f"UPDATE {config.quoted_table} SET name = 'x' WHERE id = 1")
     spark.sql(f"DELETE FROM {config.quoted_table} WHERE id = 2")
     spark.sql(f"INSERT INTO {config.quoted_table} VALUES (4, 'd')")
 
 
 def export_only(config: SyncConfig) -> dict[str, Any]:
-    """Export a table that another catalog made."""
     return {"exported": export_table(get_spark(config), config).upserts}
 
 
 def main() -> None:
-    """Run what the standard input asks for, one after the other in one Spark application."""
     results = []
     for asked in json.load(sys.stdin):
         try:

@@ -1,7 +1,5 @@
 """The servers of the catalog tests, all real and on loopback; each is a context manager that gives its address."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -25,8 +23,6 @@ REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class Aws:
-    """S3 and Glue: their address, and a user who may use them."""
-
     url: str
     access_key_id: str
     secret_access_key: str

@@ -1,7 +1,5 @@
 """Two printable texts of 64 bytes that have one xxhash64, as somebody computes them who wants an update unseen."""
 
-from __future__ import annotations
-
 _P1, _P2 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F
 _MASK = (1 << 64) - 1
 _FILLER = b"a text like any other, and as good as it is, with much in it...."

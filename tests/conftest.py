@@ -1,7 +1,5 @@
 """Shared fixtures: one Spark session with Iceberg, one real OpenSearch, fresh tables and indexes for each test."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -97,7 +95,6 @@ def opensearch_url() -> Iterator[str]:
 
 @pytest.fixture
 def opensearch(opensearch_url: str) -> Iterator[Any]:
-    """A client of the real OpenSearch."""
     from opensearchpy import OpenSearch
 
     client = OpenSearch(opensearch_url)
@@ -190,8 +187,6 @@ def _config(opensearch_url: str, warehouse: Path, name: str, /, **overrides: Any
 
 @pytest.fixture
 def sql(spark: SparkSession, name: str) -> Iterator[Callable[[str], Any]]:
-    """Run SQL in which ``{t}`` stands for this test's table; the table is dropped at the end."""
-
     def run(statement: str) -> Any:
         return spark.sql(statement.replace("{t}", f"lake.ns.{name}"))
 

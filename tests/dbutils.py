@@ -1,7 +1,5 @@
 """A stand-in for `dbutils` that behaves like the real one: texts only, widgets that keep their value, a hard exit."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -8,8 +8,6 @@ A comment right before a block says that something special is true of it:
 Without a comment, `test_doc_snippets.py` runs Python and SQL; commands can be parsed, and index files be loaded.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re
@@ -30,8 +28,6 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block."""
-
     page: str
     line: int
     language: str
@@ -42,12 +38,10 @@ class Block:
 
     @property
     def id(self) -> str:
-        """Where it is."""
         return f"{self.page}:{self.line}"
 
 
 def blocks_of(text: str, page: str) -> list[Block]:
-    """The blocks of a document."""
     found = []
     for match in _BLOCK.finditer(text):
         mark, says, indent, _, language, info, content = match.groups()
@@ -59,7 +53,6 @@ def blocks_of(text: str, page: str) -> list[Block]:
 
 
 def all_blocks() -> list[Block]:
-    """The blocks of README.md and docs/."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     return [
         block
@@ -69,7 +62,6 @@ def all_blocks() -> list[Block]:
 
 
 def commands_of(block: Block) -> list[tuple[str, str]]:
-    """The commands of a console block, each with the output that is shown."""
     joined = block.text.replace("\\\n", " ")
     return [
         (command.strip(), output.strip("\n"))
@@ -78,7 +70,6 @@ def commands_of(block: Block) -> list[tuple[str, str]]:
 
 
 def words_of(command: str) -> list[str]:
-    """The words of a command without its comment and its variables."""
     words = shlex.split(command, comments=True)
     while words and re.match(r"\w+=", words[0]):
         words.pop(0)
@@ -116,7 +107,6 @@ def _icecdc_problems(words: list[str]) -> list[str]:
 
 
 def exists(test: str) -> bool:
-    """Whether there is a test of this name, as pytest writes it."""
     path, *names = test.split("::")
     if not (ROOT / path).is_file():
         return False

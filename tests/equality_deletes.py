@@ -1,7 +1,5 @@
 """Commits as Flink makes them: equality deletes and upserts, written by Iceberg's own Java writers."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A table that was made and exported, for the fixtures of the tests that go on from there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ every Java that a test starts, through the environment: Spark, also in victims, 
 OpenSearch, Kafka and the catalogs' servers.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

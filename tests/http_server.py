@@ -1,7 +1,5 @@
 """HTTP servers on loopback that answer what a test says."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl
@@ -16,8 +14,6 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """What a client sent."""
-
     method: str
     path: str
     headers: Mapping[str, str]
@@ -30,8 +26,6 @@ Answer = tuple[int, Any] | tuple[int, Any, str] | None
 
 @contextmanager
 def http_server(answer: Callable[[Request], Answer], tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Run a server for the block; yields its URL."""
-
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

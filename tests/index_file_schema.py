@@ -1,7 +1,5 @@
 """The JSON schema of the index file, for editors and checks before a deployment; made from the parameters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema

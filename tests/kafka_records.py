@@ -1,7 +1,5 @@
 """Records as Spark reads them from Kafka, and how an ingest is configured for their format, without a broker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -26,7 +24,6 @@ def records(spark: SparkSession, pairs: Iterable[tuple[Any, Any]]) -> DataFrame:
 
 
 def settings(**given: Any) -> SimpleNamespace:
-    """The parameters that say how records are read, with their defaults."""
     standard = {
         "format": "json",
         "mode": "upsert",
@@ -44,7 +41,6 @@ def settings(**given: Any) -> SimpleNamespace:
 
 
 def parsed(*given: Any) -> DataFrame:
-    """Every record with its row, or its problem."""
     return explain_rows(*parse_rows(*given))
 
 

@@ -1,7 +1,5 @@
 """A topic of a test: made, written to, and read back by Kafka's own client, without any code of icecdc."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -15,8 +13,6 @@ _numbers = itertools.count(1)
 
 
 class Topic:
-    """A topic that no other test uses."""
-
     def __init__(self, servers: str, partitions: int = 2, name: str = "", **settings: str) -> None:
         self.servers = servers
         self.name = name or f"topic{next(_numbers)}_{os.getpid()}"
@@ -62,20 +58,17 @@ class Topic:
             producer.abort_transaction(30)
 
     def add_partitions(self, total: int) -> None:
-        """Give it more partitions."""
         self.admin.create_partitions([NewPartitions(self.name, total)])[self.name].result(30)
         while len(self.ends()) < total:
             time.sleep(0.1)
         self._producer = self._new_producer()
 
     def remove_before(self, partition: int, offset: int) -> None:
-        """Remove records, as the retention does."""
         where = TopicPartition(self.name, partition, offset)
         for future in self.admin.delete_records([where]).values():
             future.result(30)
 
     def delete(self) -> None:
-        """Delete the topic, and wait until it is gone."""
         self.admin.delete_topics([self.name])[self.name].result(30)
         while self.name in self.admin.list_topics(timeout=10).topics:
             time.sleep(0.1)
@@ -84,7 +77,6 @@ class Topic:
         return Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 5})
 
     def ends(self) -> dict[int, int]:
-        """The next offset of each partition."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "tests", "log_level": 0})
         count = len(consumer.list_topics(self.name, timeout=10).topics[self.name].partitions)
         found = {

@@ -1,7 +1,5 @@
 """A proxy on loopback in front of the real OpenSearch that asks for credentials and makes trouble on request."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json
@@ -84,7 +82,6 @@ class Proxy:
 
     @property
     def bulks(self) -> list[int]:
-        """The sizes of the bulk requests, in order."""
         return [size for _, path, size in self.seen if "/_bulk" in path]
 
 
@@ -98,7 +95,6 @@ def loopback_proxy(
     record: Record | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Proxy]:
-    """Forward everything to a real server."""
     host = urlsplit(target).netloc
     wanted = f"Basic {base64.b64encode(credentials.encode()).decode()}"
     lock, ended, one_write = threading.Lock(), threading.Event(), threading.Lock()

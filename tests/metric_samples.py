@@ -1,7 +1,5 @@
 """The samples of metrics, as a Prometheus server reads them."""
 
-from __future__ import annotations
-
 import re
 
 from prometheus_client import generate_latest
@@ -10,7 +8,6 @@ from icecdc_core.reporting.metrics import RunMetrics
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
-    """Metric and labels to value."""
     found = re.findall(r'^(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)$', text, re.MULTILINE)
     assert len(found) == len([line for line in text.splitlines() if not line.startswith("#")])
     own = r'(?:table|index|icecdc_job|job)="(?:[^"\\]|\\.)*",?'
@@ -18,10 +15,8 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 def text_of(metrics: RunMetrics) -> str:
-    """The text of a run's metrics."""
     return generate_latest(metrics).decode()
 
 
 def samples_of(metrics: RunMetrics) -> dict[tuple[str, str], float]:
-    """The samples of a run's metrics."""
     return samples(text_of(metrics))

@@ -1,7 +1,5 @@
 """What takes the data that a run sends to monitoring systems: OpenTelemetry's SDK in memory, and OpenLineage's API."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -46,7 +44,6 @@ def set_up_telemetry(monkeypatch: Any) -> SimpleNamespace:
 
 
 def without_spark(monkeypatch: Any) -> None:
-    """Let a `JobRun` begin without a session."""
     from icecdc_core.reporting import instrumentation
 
     monkeypatch.setattr(instrumentation, "job_session", nullcontext)
@@ -75,7 +72,6 @@ def gauges_of(telemetry: SimpleNamespace) -> dict[tuple[str, frozenset[tuple[str
 
 
 def events_of(posts: list[Post]) -> list[dict[str, Any]]:
-    """The events of OpenLineage that were sent."""
     return [json.loads(body) for path, _, body in posts if path == "/api/v1/lineage"]
 
 

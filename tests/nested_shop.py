@@ -4,8 +4,6 @@ film f ── language l (twice: language_id, original_id)
        └─ actor a, through film_actor fa ── country c ── continent k
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from random import Random
 from typing import Any
@@ -68,7 +66,6 @@ class Shop:
         return f"lake.ns.{self.prefix}_{name}"
 
     def sql(self, statement: str) -> Any:
-        """Run SQL in which ``{film}`` and the like stand for tables."""
         for name in TABLES:
             statement = statement.replace(f"{{{name}}}", self.table(name))
         return self.spark.sql(statement)
@@ -101,7 +98,6 @@ class Shop:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The parameters of the index."""
         language = {"table": self.table("language"), "as": "object", "select": ["language_id AS id", "name"]}
         continent = {"table": self.table("continent"), "alias": "k", "on": "k.code = c.continent", "select": ["k.name"]}
         country = {

@@ -1,7 +1,5 @@
 """A real schema registry on loopback: Apicurio, which serves Confluent's API; and the records its clients write."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 import urllib.request
@@ -34,7 +32,6 @@ class Registry:
     def register(
         self, schema: Any, subject: str = "s", kind: str = "AVRO", references: Sequence[dict[str, Any]] = ()
     ) -> int:
-        """Register a schema and return its number."""
         body = {"schema": json.dumps(schema), "schemaType": kind, "references": list(references)}
         request = urllib.request.Request(
             f"{self.url}/subjects/{subject}/versions",
@@ -52,7 +49,6 @@ def framed(number: int, data: bytes) -> bytearray:
 
 @contextmanager
 def running_registry(folder: Path) -> Iterator[Registry]:
-    """Run Apicurio until the end of the block."""
     java = find_spark_java()
     [archive] = jars_in_cache([_APICURIO], f"test-apicurio-{_VERSION}")
     home = archive.parent / "unpacked"
@@ -77,7 +73,6 @@ def zigzag(number: int) -> bytes:
 
 
 def text(value: str | bytes) -> bytes:
-    """A string or bytes in Avro's binary encoding."""
     data = value.encode() if isinstance(value, str) else value
     return zigzag(len(data)) + data
 

@@ -1,7 +1,5 @@
 """The tables of SECURITY.md that say which requests icecdc makes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

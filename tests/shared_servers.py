@@ -1,7 +1,5 @@
 """One OpenSearch and one Kafka for all test processes of a run. Every test has names of its own in them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 The first word of a text names the folder in which it counts its calls, and in which a test says that it fails.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Sequence
@@ -31,8 +29,6 @@ def embed(texts: Any) -> Any:
 
 
 class Model:
-    """The folder of a test."""
-
     def __init__(self, name: str) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"stub-model-{name}"
         self.folder.mkdir()

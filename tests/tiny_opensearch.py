@@ -3,8 +3,6 @@
 `tests/simulation/test_simulated_opensearch.py` compares its answers with those of a real one.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -28,11 +26,9 @@ class TinyOpenSearch(SimulatedOpenSearch):
         self._lock = threading.Lock()
 
     def document(self, index: str, identity: str) -> Document:
-        """The stored document, which a test may change."""
         return self.indexes[index].documents[identity]
 
     def request(self, method: str, target: str, body: Any) -> Answer:
-        """Answer one request."""
         parts = urlsplit(target)
         if self.trouble and (made := self.trouble(method, parts.path)) is not None:
             return made
@@ -42,7 +38,6 @@ class TinyOpenSearch(SimulatedOpenSearch):
 
 @contextmanager
 def tiny_opensearch() -> Iterator[TinyOpenSearch]:
-    """Run one for the block."""
     server = TinyOpenSearch()
 
     def answer(request: Request) -> Answer:

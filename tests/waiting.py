@@ -1,13 +1,10 @@
 """Waiting for what other threads and processes do."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
 
 def is_true_within(seconds: float, condition: Callable[[], object]) -> bool:
-    """Wait until a condition is true, and return whether it is in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -17,5 +14,4 @@ def is_true_within(seconds: float, condition: Callable[[], object]) -> bool:
 
 
 def await_true(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait until a condition is true; it must be in time."""
     assert is_true_within(seconds, condition), "it did not come true"

@@ -1,7 +1,5 @@
 """An exported table that changed since, for tests that define what `config` it is worked on with."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core import export_table
@@ -10,7 +8,6 @@ from tests.faults.tables import CREATE, FILL, change, rows_as_documents
 
 @pytest.fixture
 def exported(spark, sql, config):
-    """An exported table that changed since."""
     sql(CREATE)
     sql(FILL)
     export_table(spark, config)
@@ -20,5 +17,4 @@ def exported(spark, sql, config):
 
 @pytest.fixture
 def equal(spark, indexed):
-    """Whether index and table are equal, by no code of icecdc."""
     return lambda config: indexed(config.index) == rows_as_documents(spark, config.table)

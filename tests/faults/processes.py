@@ -1,7 +1,5 @@
 """Jobs of the command line in processes of their own, which a test stops or kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -46,16 +44,13 @@ class Job:
         threading.Thread(target=lambda: self.lines.extend(self.process.stderr or ()), daemon=True).start()
 
     def await_log(self, words: str) -> None:
-        """Wait until the log has a line with these words."""
         await_true(lambda: any(words in line for line in self.lines) or self.process.poll() is not None, 120)
         assert any(words in line for line in self.lines), "".join(self.lines)[-3000:]
 
     def ended(self) -> tuple[int, dict[str, Any]]:
-        """Wait for its end; the exit code and the report."""
         return self.process.wait(300), json.loads(self.report_path.read_text())
 
     def kill_java(self) -> None:
-        """End its JVM at once, and nothing else."""
         command = ["pgrep", "-x", "-g", str(self.process.pid), "java"]
         for number in subprocess.run(command, capture_output=True, text=True).stdout.split():
             os.kill(int(number), signal.SIGKILL)

@@ -1,7 +1,5 @@
 """The table that most tests of faults work on, and the seed of those that draw."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -11,7 +9,6 @@ FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(60)"
 
 
 def change(sql: Any) -> None:
-    """Update, delete and insert some rows in one commit."""
     sql(
         "MERGE INTO {t} t USING (SELECT id * 3 AS id FROM range(30)) s ON t.id = s.id "
         "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET name = 'changed' "

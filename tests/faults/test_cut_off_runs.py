@@ -5,8 +5,6 @@ dead for everybody else, whether its process still breathes or not. With ICECDC_
 tried; otherwise the seed draws one of each job.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter
@@ -28,7 +26,6 @@ REQUESTS = {"export": 29, "sync": 13, "repair": 18}
 
 
 def points(job):
-    """The job and around which requests its runs are cut off."""
     every = [(job, number, after) for number in range(2, REQUESTS[job] + 1) for after in (False, True)]
     return every if EVERY else [random.Random(f"{SEED}{job}").choice(every)]
 

@@ -1,7 +1,5 @@
 """A sync on a local cluster whose executors and Python workers are killed under it: Spark repeats their tasks."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

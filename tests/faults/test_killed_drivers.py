@@ -4,8 +4,6 @@ All that a run leaves behind, it leaves through requests to OpenSearch, so most 
 in `make test`; `make test SUITE=faults` sets more with ICECDC_FAULTS.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading
@@ -32,12 +30,10 @@ KINDS = {
 
 
 def properties(kind):
-    """The properties of a kind of tables."""
     return kind.partition("TBLPROPERTIES (")[2].removesuffix(")")
 
 
 def change(spark, table, rng):
-    """One to three commits of any kind."""
     for _ in range(rng.randint(1, 3)):
         modulus, rest, start = rng.randint(3, 9), rng.randint(0, 2), rng.randint(100, 100_000)
         statements = (

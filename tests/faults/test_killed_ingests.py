@@ -3,8 +3,6 @@
 One kill in SUITE=long; `make test SUITE=faults` sets more with ICECDC_FAULTS. ICECDC_SEED chooses other moments.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading

@@ -1,7 +1,5 @@
 """The lease of a lock: a run that renews it keeps the lock, others lose it, and whoever lost it changes nothing."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -119,26 +117,6 @@ class DescribeALateWriter:
         found = validate_table(spark, exported)
         repaired = validate_table(spark, exported.replace(repair=True))
         assert (found.extra_ids, repaired.ok, equal(exported)) == (["0"], True, True)
-
-
-class DescribeALostAnswer:
-    def it_recognizes_its_own_earlier_write(self, spark, exported, equal, opensearch_url):
-        lost = []
-
-        def trouble(method, path, body):
-            if method != "PUT" or "_doc/position" not in path:
-                return None
-            position = json.loads(body)
-            kind = position["snapshot_id"], position["batch"] is not None
-            if kind in lost or position["owner"] is None:
-                return None
-            lost.append(kind)
-            return Act.RESET_AFTER
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            report = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        begin, end = report.from_snapshot_id, report.to_snapshot_id
-        assert (lost, equal(exported)) == ([(begin, False), (begin, True), (end, False)], True)
 
 
 class DescribeAStoppedProcess:

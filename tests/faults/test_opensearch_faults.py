@@ -1,7 +1,5 @@
 """OpenSearch fails during a run: the run ends in sync, or with a typed error and a correct position."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random
@@ -41,13 +39,11 @@ STORMS = int(os.environ.get("ICECDC_STORMS", "1"))
 
 @pytest.fixture
 def config(make_config):
-    """Short waits."""
     return make_config(request_timeout_seconds=1, retry_timeout_seconds=30, bulk_bytes=1024)
 
 
 @pytest.fixture
 def physical(opensearch, exported):
-    """The index behind the alias."""
     (found,) = opensearch.indices.get_alias(name=exported.index)
     return found
 
@@ -197,7 +193,6 @@ class DescribeAServerThatIsKilled:
 
 
 def _java_of(port):
-    """The Java processes of the server at this port."""
     commands = {process.pid: process.info["cmdline"] or [""] for process in psutil.process_iter(["cmdline"])}
     wanted = {"-baseHttpPort", str(port - 1)}
     return [pid for pid, command in commands.items() if "java" in command[0] and wanted <= set(command)]

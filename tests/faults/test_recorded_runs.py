@@ -4,8 +4,6 @@ Runs are cut off at a request, or stall at one and go on when another run has fi
 ICECDC_SEED which; a failure names the event that the protocol does not allow.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading

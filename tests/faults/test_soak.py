@@ -3,8 +3,6 @@
 `make test SUITE=soak MINUTES=60` is the real one.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading

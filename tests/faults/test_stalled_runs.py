@@ -1,14 +1,12 @@
 """Runs that meet another run at the worst moment, as the model of the protocol and the simulation found them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from unittest import mock
 
 import pytest
 
-from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.lock import active_runs
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
@@ -21,7 +19,6 @@ from tests.faults.tables import CREATE
 
 @pytest.fixture
 def config(spark, sql, make_config):
-    """A table of one row and its index."""
     sql(CREATE)
     sql("INSERT INTO {t} VALUES (1, 'v')")
     export_table(spark, make_config())
@@ -37,20 +34,17 @@ def kill(*_, **__):
 
 
 def killed_at(module, name, work):
-    """Run something that is killed at a function of a module."""
     with mock.patch.object(module, name, kill), pytest.raises(Killed):
         work()
 
 
 def end_lease(opensearch, config):
-    """Let the run that has locked the index look dead to others."""
     position = opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_source"]
     active_runs.discard(position["owner"]["run_id"])
 
 
 @pytest.fixture
 def names(indexed):
-    """The names in the index, by id."""
     return lambda: {identity: document["name"] for identity, document in sorted(indexed().items())}
 
 
@@ -122,42 +116,20 @@ class DescribeABatchThatIsNotRepeated:
 
 
 class DescribeARunThatAnotherOvertakes:
-    @pytest.fixture
-    def overtaken(self, request, spark, sql, config):
-        """Return a run that another one overtakes between its looks at position and table, or before its lock."""
+    def it_finds_nothing_left_to_sync(self, spark, sql, config, names):
         sql("INSERT INTO {t} VALUES (2, 'b')")
-        method = getattr(request, "param", "lock")
-        original, calls = getattr(Run, method), []
+        lock, calls = Run.lock, []
 
-        def overtake(run, *arguments):
-            # The other run comes between the two looks, whichever of them is the first.
-            first = original(run, *arguments) if method == "_open_source" and not calls else None
+        def overtaken(run, *arguments):
             if not calls:
                 calls.append(run)
                 sql("INSERT INTO {t} VALUES (3, 'c')")
                 sync_changes(spark, config)
-            return original(run, *arguments) if first is None else first
+            return lock(run, *arguments)
 
-        def run(job, **parameters):
-            with mock.patch.object(Run, method, overtake):
-                return job(spark, config.replace(**parameters))
-
-        return run
-
-    @pytest.mark.parametrize("overtaken", [pytest.param("_open_source", marks=pytest.mark.long), "lock"], indirect=True)
-    def it_finds_nothing_left_to_sync(self, overtaken, names):
-        report = overtaken(sync_changes, on_history_gap="reexport")
+        with mock.patch.object(Run, "lock", overtaken):
+            report = sync_changes(spark, config.replace(on_history_gap="reexport"))
         assert (report.strategy, names()) == ("none", {"1": "v", "2": "b", "3": "c"})
-
-    @pytest.mark.long
-    def it_exports_the_snapshot_that_the_index_has_already(self, overtaken, names):
-        overtaken(export_table)
-        assert names() == {"1": "v", "2": "b", "3": "c"}
-
-    @pytest.mark.long
-    def it_replays_and_validates_at_the_position_of_the_other_run(self, overtaken):
-        assert overtaken(replay_dead_letters).strategy == "none"
-        assert overtaken(validate_table, validate_at="position").ok
 
 
 class DescribeASyncThatCreatesItsIndex:

@@ -1,7 +1,5 @@
 """Jobs that are asked to end, and jobs whose Java process is killed: what they report, and what the next run does."""
 
-from __future__ import annotations
-
 import signal
 import time
 
@@ -17,13 +15,11 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def config(make_config):
-    """The defaults."""
     return make_config()
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a job; it is gone after the test."""
     jobs = []
 
     def started(job, config, **parameters):

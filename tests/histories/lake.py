@@ -1,7 +1,5 @@
 """A small table of any kind and everything that can happen to it, with its truth read by others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +16,6 @@ REGIONS = ("north", "south", "west")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table."""
-
     name: str
     version: int
     mode: str = "copy-on-write"

@@ -1,7 +1,5 @@
 """The proof that a history was followed: the index equals the table, each snapshot's changes its true difference."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from contextlib import suppress

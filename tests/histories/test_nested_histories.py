@@ -3,8 +3,6 @@
 ``ICECDC_HISTORIES`` says how many (a sample by default), ``ICECDC_SEED`` the first; a failure prints its history.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from unittest import mock

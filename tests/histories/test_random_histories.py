@@ -3,8 +3,6 @@
 ``ICECDC_HISTORIES`` says how many (a sample by default), ``ICECDC_SEED`` which; a failure prints its history.
 """
 
-from __future__ import annotations
-
 import os
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Every operation and history on every kind of table; docs/guarantees.md says how they end."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """What TLC checks: the protocol, what is admitted, and wrong protocols."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.model.tlc import Check

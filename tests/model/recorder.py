@@ -5,8 +5,6 @@ the order of the events is that in which the server executed them. The trace of 
 `tests/model/translation.py` reads them. The rows of a snapshot are read with Spark alone, when a batch names it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json
@@ -35,8 +33,6 @@ def digest(document: Mapping[str, Any]) -> str:
 
 
 class Recorder:
-    """The trace of the index that is written through the proxy."""
-
     def __init__(self, target: str, index: str) -> None:
         self.url, self.events = "", list[Event]()
         self._host = urlsplit(target).netloc
@@ -56,7 +52,6 @@ class Recorder:
                 self.events.append({"event": "snapshot", "id": snapshot, "rows": _rows(position["table"], snapshot)})
 
     def record(self, method: str, path: str, body: bytes, status: int, content: bytes) -> None:
-        """Write down a write and its answer."""
         path = unquote(urlsplit(path).path)
         if method in ("GET", "HEAD") or _COMMIT_LOG.search(path):
             return
@@ -117,7 +112,6 @@ class Recorder:
 
 
 def _rows(table: str, snapshot: int) -> dict[str, str]:
-    """The rows of a snapshot by identifier, read by no code of icecdc."""
     from pyspark.sql import SparkSession
 
     session = SparkSession._instantiatedSession

@@ -4,8 +4,6 @@ Each function changes the events of a recorded trace in one way. A check that ca
 refuse every one of them, see `test_traces.py`.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable
@@ -17,7 +15,6 @@ Events = list[Event]
 
 
 def _writes(events: Events) -> list[int]:
-    """Where the position is written."""
     return [n for n, event in enumerate(events) if event["event"] == "position" and event["accepted"]]
 
 
@@ -26,7 +23,6 @@ def _batch(event: Event) -> Event:
 
 
 def _commits(events: Events) -> list[int]:
-    """Where the position moves."""
     places = _writes(events)
     return [n for before, n in pairwise(places) if _batch(events[before]) and not _batch(events[n])]
 
@@ -105,7 +101,6 @@ def alias_before_the_last_group(events: Events) -> None:
 
 
 def index_is_never_created(events: Events) -> None:
-    """An export records an index that nobody created."""
     del events[next(n for n, event in enumerate(events) if event["event"] == "create")]
 
 
@@ -124,7 +119,6 @@ TAMPERINGS: dict[Callable[[Events], None], tuple[str, str]] = {
 
 
 def tampered(change: Callable[[Events], None], recorded: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded trace with one change."""
     copied = copy.deepcopy(recorded)
     change(copied["events"])
     assert json.dumps(copied) != json.dumps(recorded), f"{change.__name__} changes nothing"

@@ -3,8 +3,6 @@
 By default a sample; ``ICECDC_MODEL=whole`` for all of it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

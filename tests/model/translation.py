@@ -5,8 +5,6 @@ them; 1 is the empty table. Epochs become 1, 2, ... in their order. Identifiers 
 same life, row by row and operation by operation, are one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +22,6 @@ BUSY = {429, 503}
 
 @dataclass
 class Trace:
-    """A trace in the vocabulary of the specification."""
-
     name: str
     events: list[Event] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -37,7 +33,6 @@ class Trace:
 
 
 def translate(recorded: Mapping[str, Any]) -> Trace:
-    """Translate a recorded trace."""
     return _Translation(recorded["test"], recorded["events"]).trace
 
 

@@ -1,7 +1,5 @@
 """Asks TLC whether recorded traces are behaviours of the protocol, see `Trace.tla`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ _NEXT = re.compile(r'^<<"next", (\d+), (\d+)>>', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What TLC says of a trace."""
-
     trace: Trace
     refused: int | None
 
@@ -27,7 +23,6 @@ class Verdict:
 
 
 def validate(traces: Sequence[Trace]) -> list[Verdict]:
-    """Return the verdict on each trace, of one start of TLC."""
     output = run_module("Trace", _configuration(traces), is_short=True, TraceData=_data(traces))
     if "No error has been found" not in output:
         raise RuntimeError(f"TLC gave no verdict on the traces:\n{_NEXT.sub('', output).strip()}")
@@ -59,7 +54,6 @@ def _configuration(traces: Sequence[Trace]) -> str:
 
 
 def _data(traces: Sequence[Trace]) -> str:
-    """The module with the traces and the groups of all their exports."""
     most = max(1, max(trace.ids for trace in traces))
     groupings: list[str] = []
     texts: list[str] = []

@@ -62,7 +62,6 @@ def shown(table: str, row: Row) -> Row:
 
 
 def assemble(node: Node, row: Row, state: State) -> Any:
-    """Return the document of a row."""
     parts = [
         sorted(assemble(child, each, state) for each in state[child.table] if child.matches(each, node, row))
         for child in node.nested
@@ -89,7 +88,6 @@ class Rules:
     mutation: str = ""
 
     def images(self, table: str, older: State, newer: State) -> tuple[list[Row], list[Row]]:
-        """Return the rows of a table that are DELETE images, and those that are INSERT images."""
         before, after = Counter(older[table]), Counter(newer[table])
         deletes, inserts = list((before - after).elements()), list((after - before).elements())
         if self.mutation == "only what documents show is compared":

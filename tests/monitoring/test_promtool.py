@@ -3,8 +3,6 @@
 It must be on the PATH, or in the folder ICECDC_PROMETHEUS.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,10 +1,7 @@
 """All notebooks: through papermill in processes of their own, and the way Databricks runs them."""
 
-from __future__ import annotations
-
 import ast
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,13 +29,11 @@ def _kernels_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _as_texts(config: SyncConfig) -> dict[str, str]:
-    """The parameters as a job passes them."""
     given = {name: getattr(config, name) for name in sorted(config.model_fields_set)}
     return {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in given.items()}
 
 
 def _papermill(notebook: str, output: Path, parameters: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Execute a notebook; its report and everything it showed."""
     import papermill  # here and below: the imports take seconds, in every process that runs tests
 
     node = papermill.execute_notebook(
@@ -81,7 +76,6 @@ def _change(spark: SparkSession, table: str) -> None:
 
 
 def _index_file(config: SyncConfig, folder: Path, others: Sequence[str] = (), **parameters: Any) -> Path:
-    """An index file with this index, and others of tables that do not exist."""
     shared = {"opensearch_url", "warehouse", "catalog_properties", "positions_index"}
     given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in dict(config).items()}
     content = {
@@ -140,24 +134,6 @@ class DescribeThePapermillWay:
         repaired, _ = _papermill("30_validation.ipynb", tmp_path / "30b.ipynb", setup_given | {"repair": "true"})
         assert (repaired["ok"], repaired["repaired"]) == (True, 1)
 
-    def it_shows_wrong_parameters_in_one_red_box_without_a_traceback(self, tmp_path: Path):
-        from nbconvert import HTMLExporter
-        from papermill.exceptions import PapermillExecutionError
-
-        output = tmp_path / "10.ipynb"
-        given = {"table": "lake.ns.t", "identifier_column": "id", "max_rejected_documents": "-3"}
-        with pytest.raises(PapermillExecutionError) as caught:
-            _papermill("10_initial_export.ipynb", output, given)
-        assert (caught.value.ename, "did you mean identifier_columns" in output.read_text()) == ("ConfigError", True)
-        html, _ = HTMLExporter().from_filename(str(output))
-        box = html.split('data-mime-type="application/vnd.jupyter.stderr"')[-1]
-        shown = re.sub("<[^>]*>", "", box.partition("<pre>")[2].partition("</pre>")[0]).strip().splitlines()
-        assert [line.partition(":")[0] for line in shown] == [
-            *("ConfigError", "2 parameters are wrong"),
-            *("- identifier_column", "What to do", "- max_rejected_documents", "What to do"),
-        ]
-        assert "Traceback (most recent" not in html
-
 
 class DescribeTheDatabricksWay:
     def it_runs_all_notebooks_with_texts_from_widgets(
@@ -176,24 +152,6 @@ class DescribeTheDatabricksWay:
         assert (setup["ok"], export["upserts"], sync["upserts"], sync["deletes"]) == (True, 3, 2, 1)
         assert (validation["ok"], validation["index_documents"]) == (True, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
-
-    @pytest.mark.long
-    def it_runs_for_an_index_of_an_index_file(
-        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
-    ):
-        config = make_config()
-        _create(spark, config.table)
-        path = _index_file(config, tmp_path, others=["other"])
-        lists = Dbutils(index_file=str(path), index="", list_only="true")
-        chosen = {"index_file": str(path), "index": config.index}
-
-        names = _as_databricks_would("00_setup.ipynb", lists, spark)
-        sync = _as_databricks_would("20_incremental_cdc.ipynb", Dbutils(**chosen), spark)
-        validation = _as_databricks_would("30_validation.ipynb", Dbutils(**chosen, validate_at="position"), spark)
-
-        assert (names, lists.jobs.taskValues.texts) == ([config.index, "other"], {"indexes": json.dumps(names)})
-        assert (sync["upserts"], validation["ok"], validation["table"]) == (3, True, config.table)
-        assert _documents(opensearch, config.index) == {"1": "one", "2": "two", "3": "three"}
 
     def it_explores_a_table_and_its_index_without_what_is_masked(
         self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path

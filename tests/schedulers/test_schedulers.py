@@ -3,8 +3,6 @@
 `make test SUITE=schedulers` runs them, because uv downloads Airflow and Dagster.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

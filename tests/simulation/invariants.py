@@ -1,7 +1,5 @@
 """What must hold, checked after every request that may have changed something: the invariants of docs/proof.md."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.simulation.simulated_opensearch import Document, Index, SimulatedOpenSearch
@@ -12,22 +10,17 @@ Vector = tuple[int | None, int | None]
 
 
 def vector_of(holder: dict[str, Any], name: str) -> Vector:
-    """Return the vector of a position or of a batch."""
     nested = holder.get("nested", {}).get(CHILD)
     return holder[name], nested and nested["snapshot_id"]
 
 
 class Violation(AssertionError):  # noqa: N818 (the name of the thing)
-    """An invariant does not hold."""
-
     def __init__(self, invariant: str, what: object) -> None:
         super().__init__(f"{invariant}: {what}")
         self.invariant = invariant
 
 
 class Invariants:
-    """The invariants of one index."""
-
     def __init__(
         self,
         cluster: SimulatedOpenSearch,
@@ -49,7 +42,6 @@ class Invariants:
 
     @property
     def position(self) -> dict[str, Any] | None:
-        """The stored position."""
         index = self._cluster.indexes.get(self._positions_index)
         document = index.documents.get(f"position:{self._index}") if index else None
         return dict(document.source) if document and document.source else None
@@ -58,7 +50,6 @@ class Invariants:
         return documents(*(table.rows[at] for table, at in zip(self._tables, vector, strict=False)))
 
     def check(self) -> None:
-        """Check all of them."""
         position = self.position
         seen = self._cluster.behind(self._index)
         self._check_epochs(position)

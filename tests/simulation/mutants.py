@@ -3,8 +3,6 @@
 Only here tests name private functions: a mutant changes their source, whoever calls them.
 """
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
@@ -26,8 +24,6 @@ from tests.simulation import simulated_jobs
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a function's source."""
-
     owner: Any
     function: str
     before: str
@@ -35,7 +31,6 @@ class Change:
     users: tuple[Any, ...] = ()
 
     def changed(self) -> Any:
-        """Compile the changed function."""
         original: Any = getattr(self.owner, self.function)
         source = textwrap.dedent(inspect.getsource(original))
         assert source.count(self.before) == 1, f"{self.function} has {source.count(self.before)} times {self.before!r}"
@@ -48,8 +43,6 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A wrong implementation."""
-
     name: str
     invariants: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -57,7 +50,6 @@ class Mutant:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Put it in the place of the right code."""
         with ExitStack() as stack:
             for change in self.changes:
                 function: Callable[..., Any] = change.changed()

@@ -47,7 +47,6 @@ class Faults:
         return cls(*(random.choice((0.0, each / 5, each)) for each in most), focus=focus)
 
     def at(self, method: str, path: str) -> Faults:
-        """Return how often something goes wrong at this request."""
         if not self.focus:
             return self
         factor = 6.0 if any(each in f"{method} {path}" for each in self.focus) else 0.4
@@ -59,8 +58,6 @@ _KINDS = tuple(each.name for each in fields(Faults) if each.name != "focus")
 
 
 class Network:
-    """Carries requests to the cluster."""
-
     def __init__(
         self,
         cluster: SimulatedOpenSearch,
@@ -78,7 +75,6 @@ class Network:
         self._trace = trace or (lambda _: None)
 
     def send(self, method: str, path: str, params: dict[str, Any], body: Any, timeout: float) -> Answer:
-        """Send a request for the current task and wait for the answer."""
         scheduler, process = current().scheduler, current().task.process
         faults = self.faults.at(method, path)
         self._disturb(process, faults)

@@ -28,8 +28,6 @@ class ScheduleError(AssertionError):
 
 @dataclass
 class Process:
-    """A process, for example a driver."""
-
     name: str
     host: str = "a"
     pid: int = 0
@@ -66,8 +64,6 @@ class Task:
 
 
 class Scheduler:
-    """Runs tasks one at a time."""
-
     def __init__(self, random: Random, world: Any = None) -> None:
         self.random = random
         self.world = world
@@ -81,7 +77,6 @@ class Scheduler:
         self._main.acquire()
 
     def spawn(self, process: Process, work: Callable[[], None]) -> Task:
-        """Start a thread of a process."""
         task = Task(process, work)
         task.baton.acquire()
         self._tasks.append(task)
@@ -89,7 +84,6 @@ class Scheduler:
         return task
 
     def at(self, time: float, event: Callable[[], None]) -> None:
-        """Let something happen at a time."""
         self._steps += 1
         heappush(self._events, (time, self._steps, event))
 
@@ -119,7 +113,6 @@ class Scheduler:
             raise Killed
 
     def fail(self, failure: BaseException) -> None:
-        """End the schedule."""
         self.failure = self.failure or failure
         for task in self._tasks:
             task.process.alive = False
@@ -143,15 +136,12 @@ class Scheduler:
             self.now = max(self.now, min(times))
 
     def end(self, task: Task) -> None:
-        """Go on with another task after this one."""
         task.done = True
         self._tasks.remove(task)
         (self._pick(None).baton if self._tasks else self._main).release()
 
 
 class _Current(threading.local):
-    """What the thread works for."""
-
     task: Task
     scheduler: Scheduler
 
@@ -160,7 +150,6 @@ _current = _Current()
 
 
 def current() -> _Current:
-    """Return the task and the scheduler of this thread."""
     return _current
 
 
@@ -199,8 +188,6 @@ class _Worker(threading.Thread):
 
 
 class SimulatedLock:
-    """`threading.Lock`."""
-
     def __init__(self) -> None:
         self._taken = False
 
@@ -224,8 +211,6 @@ class SimulatedLock:
 
 
 class SimulatedEvent:
-    """`threading.Event`."""
-
     def __init__(self) -> None:
         self._set = False
 
@@ -252,8 +237,6 @@ class SimulatedThread:
 
 
 class SimulatedThreading:
-    """What the code uses of `threading`."""
-
     Lock, Event, Thread = SimulatedLock, SimulatedEvent, SimulatedThread
 
 
@@ -271,8 +254,6 @@ class SimulatedTime:
 
 
 class SimulatedRandom:
-    """What the code uses of `random`."""
-
     @staticmethod
     def uniform(least: float, most: float) -> float:
         return current().scheduler.random.uniform(least, most)

@@ -54,7 +54,6 @@ class SimulatedRun(Run):
 
 
 def world() -> Any:
-    """The world of this thread's schedule."""
     return current().scheduler.world
 
 
@@ -66,7 +65,6 @@ def plan_scans(_: Any, metadata: Any, start: int | None, stop: int, mode: str) -
 
 
 def images(history: History, scans: Any) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Return the rows that any step deletes, and those that any step inserts."""
     steps = [scan.step for scan in scans]
     states = [
         (set(history.read(each.from_snapshot_id).items()), set(history.read(each.to_snapshot_id).items()))
@@ -96,13 +94,11 @@ def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChan
 
 
 def to_documents(source: Any, plan: BatchPlan, changes: NetChanges, epoch: int) -> Any:
-    """In place of `runs.batch.to_documents`."""
     rows: Any = changes.rows
     return None if rows is None else to_actions(rows, source.key_columns, epoch)
 
 
 def repair_actions(source: Any, position: Any, wrong: Any, epoch: int, on_duplicate: str) -> Actions:
-    """In place of `runs.repairs.repair_actions`."""
     rows = source.table.history.read(position.snapshot_id)
     rows = at_vector(source, None, position.nested_snapshots).documents(rows)
     found = {each["id"]: rows[each["id"]] for each in wrong if each["verdict"] != "extra" and each["id"] in rows}
@@ -111,7 +107,6 @@ def repair_actions(source: Any, position: Any, wrong: Any, epoch: int, on_duplic
 
 
 def wrong_documents(wrong: Any) -> tuple[Any, str, int | None]:
-    """In place of `jobs.repair.wrong_documents`."""
     return wrong, *max(((each["id"], each["version"]) for each in wrong), key=lambda each: each[1] or 0)
 
 
@@ -192,7 +187,6 @@ def simulated() -> Iterator[None]:
 
 @cache
 def config(group_bytes: int, on_duplicate: str) -> SyncConfig:
-    """The parameters of a run."""
     return SyncConfig(
         table="lake.ns.t",
         index=INDEX,

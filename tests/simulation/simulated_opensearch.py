@@ -3,8 +3,6 @@
 `test_simulated_opensearch.py` sends the same requests to a real OpenSearch and compares the answers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -59,8 +57,6 @@ class Index:
 
 
 class SimulatedOpenSearch:
-    """The cluster."""
-
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.clock = clock
         self.indexes: dict[str, Index] = {}
@@ -77,7 +73,6 @@ class SimulatedOpenSearch:
         }
 
     def answer(self, method: str, path: str, params: Mapping[str, Any], body: Any) -> Answer:
-        """Execute a request."""
         parts = [part for part in path.split("/") if part]
         if not parts:
             return 200, {"version": {"number": "3.0.0", "distribution": "opensearch"}}
@@ -243,7 +238,6 @@ def _seconds(text: str) -> float:
 
 
 def error(status: int, kind: str, reason: str = "made by the test") -> Answer:
-    """An error as OpenSearch gives it."""
     cause = {"type": kind, "reason": reason}
     return status, {"error": {**cause, "root_cause": [cause]}, "status": status}
 

@@ -57,8 +57,6 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata as a run loaded it."""
-
     snapshots: tuple[Snapshot, ...]
     current_snapshot_id: int
     table_uuid: str = "table"
@@ -67,8 +65,6 @@ class Metadata:
 
 @dataclass
 class History:
-    """A table itself."""
-
     random: Random
     name: str = ROOT
     metadata: Metadata = field(default_factory=lambda: Metadata((), 0))
@@ -80,7 +76,6 @@ class History:
         return self.metadata.current_snapshot_id
 
     def begin(self) -> None:
-        """Commit the first snapshot, with some rows."""
         values = _VALUES[self.name][:-1]
         self._append({identity: self.random.choice(values) for identity in self.random.sample("123", 2)})
 
@@ -105,7 +100,6 @@ class History:
         self.heads.append(number)
 
     def roll_back(self) -> None:
-        """Make an older snapshot the current one."""
         others = [each.snapshot_id for each in self.metadata.snapshots if each.snapshot_id != self.head]
         if others:
             self.metadata = replace(self.metadata, current_snapshot_id=self.random.choice(others))
@@ -120,7 +114,6 @@ class History:
             self.metadata = replace(self.metadata, snapshots=kept)
 
     def recreate(self) -> None:
-        """Drop the table and create it again."""
         self.metadata = Metadata((), 0, f"{self.name} {len(self.rows)}")
         self.begin()
 
@@ -177,7 +170,6 @@ class SimulatedSource(Source):
         return upserts(self.documents({identity: name for _, identity, name in tasks}))
 
     def documents(self, rows: Rows) -> Rows:
-        """Put the documents of rows together."""
         return documents(rows, *(self.nested[name].table.history.read(at) for name, at in self.vector.items()))
 
 
@@ -189,7 +181,6 @@ def documents(rows: Rows, child: Rows | None = None) -> Rows:
 
 
 def at_vector(source: Any, _: int | None, vector: Mapping[str, int | None], whole: bool = True) -> Any:
-    """In place of `runs.nested.at_vector`."""
     return replace(source, vector=vector)
 
 

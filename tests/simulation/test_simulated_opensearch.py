@@ -1,7 +1,5 @@
 """The simulated OpenSearch answers as a real one: the same requests go to both."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -133,7 +131,6 @@ REQUESTS = [
 
 
 def read_parts(status, answer):
-    """What the code reads of an answer."""
     if not isinstance(answer, dict):
         return status
     kind = (answer.get("error") or {}).get("type") if isinstance(answer.get("error"), dict) else None

@@ -3,8 +3,6 @@
 By default a sample. ``ICECDC_SCHEDULES`` and ``ICECDC_SEED`` choose others; a single schedule is printed step by step.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time
@@ -47,7 +45,6 @@ def play(first: int, count: int, mutant: str = "") -> tuple[list[tuple[int, str,
 
 
 def trace(seed: int) -> list[str]:
-    """Play one schedule and return its steps."""
     lines: list[str] = []
     world = World(seed, lines.append)
     with simulated():
@@ -81,7 +78,7 @@ def those(mutants: list[Mutant]) -> list[pytest.ParameterSet]:
 
 class DescribeTheSimulation:
     def it_finds_nothing_wrong_in_any_schedule(self, in_parts):
-        count, begin = SCHEDULES or SAMPLE, time.perf_counter()
+        count, begin = SCHEDULES or 100, time.perf_counter()
         wrong: list[tuple[int, str, str]] = []
         outcomes: Counter[str] = Counter()
         if count == 1:
@@ -97,20 +94,6 @@ class DescribeTheSimulation:
 
     def it_does_the_same_again_with_the_same_seed(self):
         assert trace(SEED) == trace(SEED)
-
-    def it_lets_runs_meet_every_kind_of_trouble(self):
-        wanted = {
-            *("is killed at", "stalls until", "clocks jump", "the request is lost", "the answer is lost", "late: "),
-            *("(again)", "-> 429", "-> 503", "(some get 400)", "(some get 429)", "roll_back", "expire"),
-            *("somebody deletes", "somebody writes", '"kind": "repair"', "A begun sync", "lost the lock"),
-            *("Another run has the lock", "documents were rejected"),
-        }
-        for seed in range(1, 200):
-            steps = "\n".join(trace(seed))
-            wanted = {text for text in wanted if text not in steps}
-            if not wanted:
-                break
-        assert wanted == set()
 
 
 class DescribeMutants:

@@ -1,7 +1,5 @@
 """One schedule: a table, a cluster, and several runs of the real jobs that meet all kinds of trouble."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -21,8 +19,6 @@ MIXES = ("sync", "export"), ("sync", "sync", "export", "repair"), ("export",), (
 
 @dataclass
 class World:
-    """A schedule and what it is played with."""
-
     seed: int
     trace: Callable[[str], None] | None = None
     outcomes: list[str] = field(default_factory=list)
@@ -49,7 +45,6 @@ class World:
         self._hosts = {host: self.random.uniform(0, 500) for host in ("a", "b")}
 
     def run(self) -> None:
-        """Play the schedule."""
         SimulatedConnection.network = self.network
         if self.random.random() < 0.7:
             self._alone("the first export", "export")
@@ -81,7 +76,6 @@ class World:
         self._require_recovered()
 
     def exists(self, pid: int) -> bool:
-        """Whether a process of this machine exists."""
         process = self._processes.get(pid)
         return process is not None and process.alive
 
@@ -153,7 +147,6 @@ class World:
                 self._traced(f"somebody deletes {name}")
 
     def _alone(self, name: str, job: str) -> None:
-        """Do a job that nobody disturbs."""
         process = Process(name, "c")
         process.pid = len(self._processes) + 1
         self._processes[process.pid] = process

@@ -154,7 +154,6 @@ def _typed(spark, columns, side, changes):
 
 
 def _texts(frame):
-    """Every row as one text, because maps cannot be sorted; a map as its entries, in their order."""
     maps = [field.name for field in frame.schema if isinstance(field.dataType, MapType)]
     frame = frame.withColumns({name: F.map_entries(name) for name in maps})
     options = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"}

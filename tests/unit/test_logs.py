@@ -1,7 +1,5 @@
 """Structured logs: one JSON object a line, with its context and without secrets."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -14,8 +12,6 @@ from icecdc_core.logs import current_fields, event, log_fields, logging_to, set_
 
 @pytest.fixture
 def logged(tmp_path):
-    """Run something while the log goes to a file; returns its entries."""
-
     def run(work):
         path = tmp_path / "logs" / "icecdc.jsonl"
         with logging_to(str(path)):
@@ -63,30 +59,6 @@ class DescribeLogs:
         with logging_to("-"):
             event("hello")
         assert json.loads(capsys.readouterr().err)["message"] == "hello"
-
-    def it_keeps_the_logs_of_two_threads_apart(self, tmp_path):
-        opened = threading.Barrier(2, timeout=10)
-
-        def run(name, last):
-            with logging_to(str(tmp_path / name)), log_fields(run_id=name):
-                opened.wait()
-                event("both are open")
-                opened.wait()
-                if last:
-                    opened.wait()
-                    event("the other is closed")
-            if not last:
-                opened.wait()
-
-        threads = [threading.Thread(target=run, args=(name, name == "b")) for name in "ab"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        logged = {n: [json.loads(line) for line in (tmp_path / n).read_text().splitlines()] for n in "ab"}
-        found = {name: [(entry["run_id"], entry["message"]) for entry in entries] for name, entries in logged.items()}
-        both = "both are open"
-        assert found == {"a": [("a", both)], "b": [("b", both), ("b", "the other is closed")]}
 
     def it_refuses_a_file_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("")

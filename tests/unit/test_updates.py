@@ -185,7 +185,6 @@ def _rank(row):
 
 
 def left(frame):
-    """By case: the change that is left of it; of a DELETE only its step."""
     found = {}
     for row in frame.collect():
         values = (repr(row["value"]), row["blob"] and bytes(row["blob"]))

@@ -1,7 +1,5 @@
 """The contract of ``read_changes``, and with ``remove_carryovers`` the true changes of every snapshot."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 
@@ -28,8 +26,6 @@ CHANGE_COLUMNS = [("_change_type", "string"), ("_change_ordinal", "int"), ("_com
 
 @pytest.fixture
 def commit(sql, spark, name):
-    """Run statements on the test's table; returns the ids of its snapshots, oldest first."""
-
     def run(*statements, version=2, mode="copy-on-write", create=True):
         if create:
             sql(CREATE.format(version=version, mode=mode))
@@ -42,8 +38,6 @@ def commit(sql, spark, name):
 
 @pytest.fixture
 def changes(spark, name):
-    """Read the changes as tuples, carryovers removed."""
-
     def read(start=None, end=None, mode="net"):
         return [
             tuple(row) for row in remove_carryovers(read_changes(spark, f"lake.ns.{name}", start, end, mode)).collect()
@@ -151,7 +145,7 @@ class DescribePlanningByCommits:
         monkeypatch.setattr(IcebergTable, "plan", planning)
         return planned
 
-    @pytest.mark.parametrize(("version", "mode"), [(1, "copy-on-write"), (2, MOR)])
+    @pytest.mark.parametrize(("version", "mode"), [pytest.param(1, "copy-on-write", marks=pytest.mark.long), (2, MOR)])
     def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, version, mode):
         snapshots = commit(*PLANNED_HISTORY, version=version, mode=mode)
         for start, end in [*itertools.combinations([None, *snapshots], 2)][::4]:

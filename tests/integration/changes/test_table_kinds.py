@@ -1,10 +1,7 @@
 """Every kind of table: how its files mark deleted rows makes no difference to what its changes are."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -71,13 +68,6 @@ def equality(spark, name):
     return lambda: EqualityWriter(spark, f"lake.ns.{name}")
 
 
-def opened(spark, name, start, end):
-    """The data files that the changes of a range read, by side."""
-    table = IcebergTable(spark, f"lake.ns.{name}")
-    scans = plan_scans(table, table.metadata(), start, end, "net")
-    return [[sum(len(tasks) for tasks in side) for side in (scan.read_older, scan.read_newer)] for scan in scans]
-
-
 def columns_read(changes):
     """The columns of files that the DELETE rows of these changes need."""
     plan = changes.where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
@@ -114,29 +104,6 @@ class DescribeMergeOnRead:
         start = snapshots()[-1]
         sql("DELETE FROM {t} WHERE id IN (0, 11)")
         assert raw(start) == [(0, "a", "DELETE"), (11, "b", "DELETE")]
-
-    @pytest.mark.parametrize(("version", "granularity"), [(2, "partition"), (3, "file")])
-    def it_opens_only_the_files_whose_deletes_changed(
-        self, table, insert, sql, snapshots, spark, name, version, granularity
-    ):
-        table(version, **{"write.delete.granularity": granularity})
-        for n in range(4):
-            insert((n, "a", "x"), (n + 10, "b", "x"))
-        sql("DELETE FROM {t} WHERE id = 10")
-        start = snapshots()[-1]
-        sql("DELETE FROM {t} WHERE id = 1")
-        assert opened(spark, name, start, snapshots()[-1]) == [[1, 1]]
-
-    def it_reads_no_data_for_a_rewrite_of_delete_files(self, table, insert, sql, snapshots, spark, name):
-        table(2, **{"write.delete.granularity": "partition"})
-        for n in range(3):
-            insert((n, "a", "x"), (n + 10, "b", "x"))
-            sql(f"DELETE FROM {{t}} WHERE id = {n}")
-        start = snapshots()[-1]
-        options = "map('rewrite-all', 'true')"
-        spark.sql(f"CALL lake.system.rewrite_position_delete_files(table => 'ns.{name}', options => {options})")
-        insert((7, "a", "x"))
-        assert opened(spark, name, start, snapshots()[-1]) == [[0, 1]]
 
     def it_reads_across_upgrades_of_the_format(self, table, insert, sql, snapshots, spark, name):
         mode = "merge-on-read"
@@ -242,21 +209,6 @@ HISTORIES = {
 
 
 @pytest.fixture
-def by(spark, name):
-    """The changes of a range by row lineage and by values, carryovers removed."""
-
-    def read(start, end):
-        table = IcebergTable(spark, f"lake.ns.{name}")
-        scans = plan_scans(table, table.metadata(), start, end, "net")
-        by_value = [replace(scan, unchanged_until=None) for scan in scans]
-        selection = Selection(("id", "name", "region"))
-        frames = [changes_frame(table, way, selection) for way in (scans, by_value)]
-        return [Counter(tuple(row) for row in remove_carryovers(frame).collect()) for frame in frames]
-
-    return read
-
-
-@pytest.fixture
 def merged(spark, name, monkeypatch):
     """What is left to do after a range: rows by id (None: deleted), carryovers, and the strategy that found them."""
 
@@ -287,16 +239,13 @@ def state(spark, name):
 
 class DescribeEveryHistory:
     def it_leads_from_one_state_to_the_other_by_lineage_and_by_values(
-        self, table, sql, insert, snapshots, by, merged, state, name
+        self, table, sql, insert, snapshots, merged, state, name
     ):
         table(3, "copy-on-write")
         insert(*((n, "a", "x") for n in range(100)))
-        first = start = snapshots()[-1]
+        start = snapshots()[-1]
         before, strategies = state(start), {}
         for history in HISTORIES:
-            if history == "everything deleted":
-                lineage, value = by(first, start)
-                assert lineage == value
             for statement in HISTORIES[history]:
                 sql(statement.replace("{n}", f"ns.{name}"))
             end = snapshots()[-1]

@@ -1,7 +1,5 @@
 """What a server says to the user's mapping before anything is written."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core import export_table

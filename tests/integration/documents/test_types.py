@@ -85,7 +85,6 @@ def columns_of(version):
 
 
 def field(key, name, kind="long", **more):
-    """A field as Iceberg's schema JSON writes it."""
     return {"id": key, "name": name, "required": False, "type": kind, **more}
 
 

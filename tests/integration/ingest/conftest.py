@@ -1,7 +1,5 @@
 """Batches of static records, for what an ingest does with records, whatever brings them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

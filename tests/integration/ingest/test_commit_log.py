@@ -1,7 +1,5 @@
 """The commit log, which all jobs of a namespace share: commits of other jobs, and failures."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Every logical type in every encoding is stored as it was sent, or is a dead letter, in any time zone."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -193,7 +191,6 @@ def avro_type(kind, name, given):
 
 
 def avro_bytes(kind, value):
-    """A value in Avro's binary encoding."""
     if kind in ("int32", "int64"):
         return zigzag(value)
     if kind in ("float32", "float64"):

@@ -1,7 +1,5 @@
 """Records in, rows or reasons out: every format, against a real schema registry."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import date, datetime

@@ -1,7 +1,5 @@
 """Kafka to Iceberg against a real broker: every record once, in the right table, or among the dead letters."""
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import ExitStack
@@ -103,8 +101,6 @@ class DescribeIngest:
 
 
 def dies_at_table_b(write):
-    """A write that ends the process at table b."""
-
     def write_or_exit(self, spark, name, *given):
         return write(self, spark, name, *given) if "`b`" not in name else exit("killed")
 

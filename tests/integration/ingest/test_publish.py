@@ -1,7 +1,5 @@
 """Staged appends that are staged again because another writer committed in between."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 from icecdc_core.ingest.publish import WAP_ID, append, publish, restage, stage

@@ -1,13 +1,10 @@
 """Kafka to many tables: routed, created, evolved, left behind, recovered, reset and refilled."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from icecdc_core.errors import (
-    CatalogError,
     IdentifierColumnsError,
     LostOffsetsError,
     TableNotFoundError,
@@ -53,8 +50,6 @@ def reasons(spark, config):
 
 @pytest.fixture
 def tables(spark, name):
-    """Create tables in the namespace of this test; returns their names."""
-
     def create(names, columns="id BIGINT"):
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
         created = [f"lake.{name}.{each}" for each in names]
@@ -314,13 +309,6 @@ class DescribeNamespaces:
                 list(pool.map(lambda session, parts=parts: create_namespace(session, parts), sessions))
         made = {row.namespace for row in spark.sql("SHOW NAMESPACES IN lake").collect()}
         assert {namespace for _, namespace in names} <= made
-
-    def it_reports_a_catalog_that_cannot_be_reached(self, spark, name, tmp_path):
-        catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".warehouse": str(tmp_path)}
-        for key, value in {**catalog, ".uri": f"jdbc:sqlite:{tmp_path / 'no' / 'where.db'}"}.items():
-            spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
-        with pytest.raises(CatalogError, match="could not be created"):
-            create_namespace(spark, (name, "ns"))
 
 
 class DescribeTablesLeftBehind:

@@ -1,7 +1,5 @@
 """What a Kafka client's failures become."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.errors import KafkaAuthError, KafkaError, KafkaUnreachableError, TopicNotFoundError

@@ -1,7 +1,5 @@
 """Bad input, one by one: a typed error before any write, naming the parameter, its value and the remedy."""
 
-from __future__ import annotations
-
 import json
 import socket
 from contextlib import contextmanager
@@ -23,7 +21,6 @@ from icecdc_core.errors import (
 )
 from icecdc_core.ingest import IngestConfig, ingest
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.reporting.reports import check_report_path
 from tests.conftest import GIVEN_CATALOG
 from tests.loopback_proxy import loopback_proxy
 
@@ -32,7 +29,6 @@ CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES 
 
 @pytest.fixture(scope="module")
 def table(spark):
-    """A table of three rows that no test changes."""
     spark.sql(
         "CREATE TABLE lake.ns.bad_input (id BIGINT, name STRING, ratio DOUBLE, place STRUCT<city: STRING>) "
         "USING iceberg"
@@ -75,7 +71,6 @@ def refused(state):
 
 @pytest.fixture
 def closed_port():
-    """A loopback port on which nobody listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
@@ -223,24 +218,6 @@ class DescribeOpenSearch:
             refused(OpenSearchAuthError, "401", "opensearch_username", "'ann'", "opensearch_password"),
         ):
             sync_changes(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
-
-
-class DescribeTheReport:
-    @pytest.mark.parametrize("path", ["{}", "{}/file/report.json"])
-    def it_is_known_to_be_unwritable_before_anything_is_written(
-        self, spark, table, make_config, refused, tmp_path, path
-    ):
-        (tmp_path / "file").touch()
-        path = path.format(tmp_path)
-        with refused(ConfigError, "The path cannot be written", f"[report_path={path!r}]"):
-            export_table(spark, make_config(table=table, report_path=path))
-
-    def it_is_left_alone_until_there_is_one(self, tmp_path):
-        old, new = tmp_path / "old.json", tmp_path / "folder" / "new.json"
-        old.write_text("the last one")
-        for path in (old, new):
-            check_report_path(str(path))
-        assert (old.read_text(), new.exists(), new.parent.is_dir()) == ("the last one", False, True)
 
 
 class DescribeAnExpressionOfAnIngest:

@@ -1,7 +1,5 @@
 """`icecdc init`: the index file of a table that nobody described."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

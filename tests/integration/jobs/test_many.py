@@ -1,7 +1,5 @@
 """One job for all indexes of a file, in one Spark application: by the command line, on real tables and a real index."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -32,7 +30,6 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def tables(spark, name):
-    """Two tables of three rows."""
     names = {letter: f"lake.ns.{name}_{letter}" for letter in "ab"}
     for table in names.values():
         spark.sql(CREATE.format(table))
@@ -65,8 +62,6 @@ def file(tables, name, opensearch_url, warehouse, tmp_path):
 
 @pytest.fixture
 def run(capsys, file):
-    """Run a command of `icecdc` on the file; its exit code, and the lines of both outputs."""
-
     def ended(command, *options):
         code = main([command, "--file", str(file), *options], "icecdc")
         printed = capsys.readouterr()
@@ -111,6 +106,7 @@ class DescribeTheOtherJobs:
 
 
 class DescribeDeadLetters:
+    @pytest.mark.long
     def it_stores_and_replays_those_of_several_indexes_in_one_table_at_the_same_time(
         self, spark, tables, run, file, name, opensearch, indexed
     ):

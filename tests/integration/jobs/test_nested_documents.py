@@ -1,7 +1,5 @@
 """Documents of several tables: exported, synced, validated and repaired, whichever table changes."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -180,17 +178,6 @@ class DescribeDocumentsOfSeveralTables:
             sync_changes(spark, fewer)
         sync_changes(spark, fewer.replace(on_schema_change="reexport"))
         assert "original" not in indexed()["1"]
-
-    @pytest.mark.long
-    def it_follows_a_rollback_of_one_table(self, spark, shop, config, indexed):
-        first = shop.sql("SELECT snapshot_id FROM {actor}.snapshots").collect()[0][0]
-        export_table(spark, config)
-        shop.sql("UPDATE {actor} SET name = 'Zoe' WHERE actor_id = 10")
-        sync_changes(spark, config)
-        name = shop.table("actor").removeprefix("lake.")
-        shop.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {first})")
-        sync_changes(spark, config)
-        assert indexed() == shop.documents()
 
     def it_takes_up_a_new_column_of_a_nested_table(self, spark, pair, of_pair, indexed):
         everything = {**of_pair.nest["language"], "select": ["*"]}

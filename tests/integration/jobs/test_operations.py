@@ -1,9 +1,6 @@
 """What a run leaves for those who watch it: log, metrics, failure report, exit code, status."""
 
-from __future__ import annotations
-
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -15,10 +12,8 @@ from icecdc_core.errors import (
     IndexNotFoundError,
     OpenSearchUnreachableError,
     RejectedDocumentsError,
-    TableNotFoundError,
 )
 from icecdc_core.jobs.status import status
-from icecdc_core.logs import LOGGER
 from tests.conftest import GIVEN_CATALOG
 from tests.exported_tables import exported_table
 from tests.faults.test_storage_faults import missing, newest_file
@@ -28,7 +23,6 @@ CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLP
 
 @pytest.fixture
 def watched(make_config, tmp_path):
-    """Parameters of a job whose runs are watched."""
     return make_config(
         log_path=str(tmp_path / "log.jsonl"),
         metrics_folder=str(tmp_path / "metrics"),
@@ -38,7 +32,6 @@ def watched(make_config, tmp_path):
 
 @pytest.fixture
 def exported(spark, sql, watched):
-    """A table of three rows and its index."""
     yield exported_table(spark, sql, watched, CREATE, "INSERT INTO {t} VALUES (1, 1.5), (2, 2.5), (3, 3.5)")
     spark.sql("DROP TABLE IF EXISTS lake.ns.icecdc_dead_letters")
 
@@ -113,23 +106,6 @@ class DescribeAFailedRun:
         lag = metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"')
         assert (lag, metric(exported, "sync", "icecdc_run_state", "reexport")) == (1, 1)
 
-    def it_says_what_really_happened_when_the_report_cannot_be_written(self, spark, watched, tmp_path, caplog):
-        class Spoiler(logging.Handler):
-            def emit(self, record):
-                """Put a folder where the report goes, once the run has begun."""
-                (tmp_path / "report").mkdir(exist_ok=True)
-
-        gone = watched.replace(table="lake.ns.nowhere", report_path=str(tmp_path / "report"))
-        spoiler = Spoiler()
-        spoiler.addFilter(lambda record: record.getMessage() == "stage ended")
-        LOGGER.addHandler(spoiler)
-        try:
-            with caplog.at_level(logging.INFO, LOGGER.name), pytest.raises(TableNotFoundError):
-                sync_changes(spark, gone)
-        finally:
-            LOGGER.removeHandler(spoiler)
-        assert "report_path" in entries(watched)[-1]["message"]
-
 
 class DescribeTheConsoleCommand:
     """In this process, whose session is used."""
@@ -166,11 +142,6 @@ class DescribeTheConsoleCommand:
             opensearch.update(**position, body={"doc": {"table": table}}, params={"refresh": "true"})
             code, out, _ = self.run(capsys, "status", *given, "--tables")
             assert (code != 0, says in out) == (True, True), (code, out)
-
-    def it_names_every_problem_of_a_setup(self, capsys, spark, watched):
-        gone = watched.replace(table="lake.ns.nowhere", opensearch_url="http://127.0.0.1:1")
-        code, out, _ = self.run(capsys, "setup", *self.of(gone))
-        assert (code, out.count("Remedy: "), "NOT ready" in out) == (2, 2, True)
 
 
 class DescribeStatus:

@@ -1,7 +1,5 @@
 """Polling with a target lag, against real services: idle polls are cheap."""
 
-from __future__ import annotations
-
 from icecdc_core import export_table, sync_changes
 from icecdc_core.jobs.poll import follow_changes
 

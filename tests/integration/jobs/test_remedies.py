@@ -1,7 +1,5 @@
 """Whoever follows a remedy literally keeps the index: its documents, their ids and the mapping."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -35,12 +33,10 @@ class Index:
         self.sql(FILL.replace("{t}", table))
 
     def other(self, **given: Any) -> Any:
-        """The same job for an index of its own."""
         return self.config.replace(index=f"{self.config.index}-{next(self.names)}", **given)
 
     @property
     def physical(self) -> list[str]:
-        """The indexes of this name, whether readers see them or not."""
         return sorted(self.opensearch.indices.get(index=f"{self.config.index}--*"))
 
     def state(self) -> Any:
@@ -100,7 +96,6 @@ def given(index: Index, config: Any, error: IcecdcError) -> Any:
 
 
 def alias(index: Index, config: Any, error: IcecdcError) -> Any:
-    """Make the alias point only to the index that the remedy names."""
     (physical,) = re.findall("point only to '(.*?)'", error.remedy)
     remove = {"index": "*", "alias": index.config.index, "must_exist": False}
     actions = [{"remove": remove}, {"add": {"index": physical, "alias": index.config.index}}]
@@ -227,7 +222,6 @@ CASES = {
 
 @pytest.fixture
 def index(spark, sql, opensearch, make_config, indexed):
-    """A table of three rows and its index, whose title has an analyzer."""
     index = Index(spark, sql, opensearch, make_config(mapping=MAPPING), indexed)
     index.create()
     export_table(spark, index.config)

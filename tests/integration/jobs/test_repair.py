@@ -1,7 +1,5 @@
 """A repair mends what others did to an index in one run, whatever versions they left there, and spoils nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
@@ -15,7 +13,6 @@ HIGHEST = 2**63 - 2
 
 @pytest.fixture
 def exported(spark, sql, make_config):
-    """A table of 20 rows and its index."""
     return exported_table(
         spark, sql, make_config(), CREATE, "INSERT INTO {t} SELECT id, concat('n', id) FROM range(20)"
     )

@@ -1,14 +1,14 @@
 """Documents that a column routes to shards: they move with their rows, and are nowhere twice."""
 
-from __future__ import annotations
+from typing import Any
 
 import pytest
+from opensearchpy import OpenSearch
+from opensearchpy.helpers import scan
+from pyspark.sql import DataFrame
 
 from icecdc_core import errors, export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.changes import net_changes
-from tests.broken_runs import forget_commit
-from tests.nested_shop import Shop
-from tests.placed_documents import placed_documents, placed_rows
 
 PLACES = ("a", "b", "c", "d", "e")
 FOUR_SHARDS = {"routing": "place", "number_of_shards": 4}
@@ -23,8 +23,6 @@ PROPERTIES = KINDS["v2 copy-on-write"]
 
 @pytest.fixture
 def lake(sql):
-    """Make the table of this test: 20 rows, 4 in each place."""
-
     def make(properties=PROPERTIES):
         sql(f"CREATE TABLE {{t}} (id INT, name STRING, place STRING) USING iceberg TBLPROPERTIES ({properties})")
         values = ", ".join(f"({n}, 'row {n}', '{PLACES[n % 5]}')" for n in range(20))
@@ -55,7 +53,6 @@ class DescribeAMovedRow:
         [
             ("v2 copy-on-write", "net"),
             ("v2 merge-on-read", "net"),
-            pytest.param("v3 copy-on-write", "net", marks=pytest.mark.long),
             pytest.param("v2 copy-on-write", "snapshot", marks=pytest.mark.long),
         ],
     )
@@ -126,49 +123,6 @@ class DescribeAMovedRow:
         sync_changes(spark, config)
         in_place(config, "id, place, replace(name, 'row ', '') AS name")
 
-    @pytest.mark.long
-    def it_is_followed_from_a_batch_that_was_killed(self, spark, sql, make_config, lake, in_place, opensearch):
-        lake()
-        config = make_config(**FOUR_SHARDS)
-        export_table(spark, config)
-        move(sql, "b", "id < 15")
-        forget_commit(opensearch, config, sync_changes(spark, config))
-        move(sql, "c", "id < 9")
-        sql("DELETE FROM {t} WHERE id = 10")
-        sync_changes(spark, config)
-        in_place(config)
-
-
-class DescribeADocumentOfSeveralTables:
-    """In an index of its place, and in `make test`: test_index_column.py."""
-
-    @pytest.mark.long
-    def it_moves_with_the_row_of_its_root(self, spark, make_config, opensearch, name):
-        shop = Shop(spark, name, KINDS["v2 copy-on-write"], KINDS["v3 copy-on-write"], tables=("film", "language"))
-        try:
-            shop.fill()
-            config = make_config(**shop.spec, routing="shelf", number_of_shards=4)
-            with pytest.raises(errors.ConfigError, match="'film_id': 1"):
-                export_table(spark, config)
-            shop.sql("UPDATE {film} SET shelf = 'a'")
-            export_table(spark, config)
-            shop.sql("UPDATE {film} SET shelf = 'b' WHERE film_id IN (1, 4)")
-            shop.sql("UPDATE {language} SET name = 'Welsh' WHERE language_id = 1")
-            shop.sql("DELETE FROM {film} WHERE film_id = 2")
-            report = sync_changes(spark, config)
-            assert (report.upserts, report.deletes) == (3, 3)
-            places = {"1": "b", "3": "a", "4": "b"}
-            documents = shop.documents()
-            assert placed_documents(opensearch, name) == [(key, at, documents[key]) for key, at in places.items()]
-            shop.sql("UPDATE {language} SET name = 'English'")
-            sync_changes(spark, config)
-            assert validate_table(spark, config).ok
-            shop.sql("UPDATE {film} SET shelf = '' WHERE film_id = 1")
-            with pytest.raises(errors.ConfigError, match="'film_id': 1"):
-                sync_changes(spark, config)
-        finally:
-            shop.drop()
-
 
 class DescribeAMissingPlace:
     def it_is_refused_before_the_first_write(self, spark, sql, make_config, lake, in_place, opensearch, name):
@@ -223,18 +177,6 @@ class DescribeTheColumn:
         in_place(config)
         (mapping,) = opensearch.indices.get_mapping(index=name).values()
         assert mapping["mappings"]["_routing"] == {"required": True}
-
-    @pytest.mark.long
-    def it_follows_a_new_column_of_the_table(self, spark, sql, make_config, lake, in_place):
-        lake()
-        config = make_config(**FOUR_SHARDS, mapping={"name": {"type": "keyword"}})
-        export_table(spark, config)
-        sql("ALTER TABLE {t} ADD COLUMN more INT")
-        move(sql, "b", "id < 8")
-        sync_changes(spark, config)
-        sql("UPDATE {t} SET more = 1")
-        sync_changes(spark, config)
-        in_place(config)
 
     def it_finds_rows_that_share_an_identifier_in_several_shards(self, spark, sql, make_config, lake):
         lake()
@@ -320,3 +262,18 @@ class DescribeADeadLetter:
         sync_changes(spark, config)
         assert replay_dead_letters(spark, config).steps[0]["rejected"] == 0
         in_place(config)
+
+
+Placed = list[tuple[str, str | None, dict[str, Any]]]
+
+
+def placed_documents(client: OpenSearch, index: str) -> Placed:
+    """Id, routing and content of every document, in all shards and indexes behind the name."""
+    client.indices.refresh(index=index)
+    hits = [(hit["_id"], hit.get("_routing"), hit["_source"]) for hit in scan(client, index=index)]
+    return sorted(hits, key=lambda hit: (hit[0], hit[1] or ""))
+
+
+def placed_rows(rows: DataFrame, routing: str) -> Placed:
+    found = [(str(row["id"]), str(row[routing]), row.asDict()) for row in rows.collect()]
+    return sorted(found, key=lambda hit: (hit[0], hit[1]))

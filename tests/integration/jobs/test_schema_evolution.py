@@ -1,7 +1,5 @@
 """Schema evolution against real services: within one batch and between two, the index is what the table says now."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
@@ -41,8 +39,6 @@ def alter(sql, spark, name):
 
 @pytest.fixture
 def table(sql):
-    """The table as documents, made in Python from collected rows."""
-
     def read():
         return {str(row["id"]): document(row.asDict(recursive=True)) for row in sql("SELECT * FROM {t}").collect()}
 
@@ -50,7 +46,6 @@ def table(sql):
 
 
 def document(value):
-    """A collected value as a document has it."""
     if isinstance(value, dict):
         return {key: document(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -67,7 +62,6 @@ def without_nulls(value):
 
 @pytest.fixture
 def position(opensearch, make_config):
-    """Read the position."""
     return PositionStore(opensearch, make_config()).read
 
 
@@ -270,8 +264,6 @@ class DescribeABatchThatDiedBeforeItsCommit:
 
     @pytest.fixture
     def die(self, monkeypatch):
-        """Let the next sync die after its last document."""
-
         def run(spark, config):
             with monkeypatch.context() as patch:
                 patch.setattr(IndexLock, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -1,19 +1,28 @@
 """What a reviewer asks: who is talked to, with which rights, and where secrets could show up."""
 
-from __future__ import annotations
-
+import hashlib
+import hmac
+import ipaddress
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import psutil
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
@@ -22,9 +31,7 @@ from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import connect
-from tests.aws_signatures import is_signed
 from tests.bulk_writes import write
-from tests.certificates import Authority
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
 from tests.faults.tables import rows_as_documents
@@ -37,14 +44,11 @@ CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A CA of our own."""
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
 def served(authority):
-    """Make a server's TLS context for a name."""
-
     def make(name="127.0.0.1", clients=None):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*authority.issue(name))
@@ -295,3 +299,85 @@ def _listening():
         with suppress(psutil.Error):
             found |= {tuple(each.laddr) for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
     return found
+
+
+def is_signed(
+    method: str, path: str, headers: Mapping[str, str], body: bytes, key_id: str, secret: str, region: str, service: str
+) -> bool:
+    """Whether the request carries the right signature of this key for this region and service."""
+    found = re.fullmatch(
+        r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, "
+        r"SignedHeaders=([^,]+), Signature=([0-9a-f]{64})",
+        headers.get("Authorization") or "",
+    )
+    if not found or (found[1], found[3], found[4]) != (key_id, region, service):
+        return False
+    url = urlsplit(path)
+    pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(url.query, True))
+    names = found[5].split(";")
+    payload = hashlib.sha256(body).hexdigest()
+    if "host" not in names or headers.get("X-Amz-Content-SHA256") not in (None, payload):
+        return False
+    canonical = "\n".join(
+        [
+            method,
+            quote(url.path, safe="/-_.~"),
+            "&".join(f"{name}={value}" for name, value in pairs),
+            *(f"{name}:{' '.join((headers.get(name) or '').split())}" for name in names),
+            "",
+            found[5],
+            payload,
+        ]
+    )
+    scope = f"{found[2]}/{region}/{service}/aws4_request"
+    text = "\n".join(["AWS4-HMAC-SHA256", headers["X-Amz-Date"], scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{secret}".encode()
+    for part in (found[2], region, service, "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return hmac.compare_digest(hmac.new(key, text.encode(), hashlib.sha256).hexdigest(), found[6])
+
+
+class Authority:
+    def __init__(self, folder: Path, name: str = "the tests' CA") -> None:
+        self.folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = self._builder(self._name, self._key.public_key())
+        certificate = builder.add_extension(x509.BasicConstraints(True, None), critical=True).sign(
+            self._key, hashes.SHA256()
+        )
+        self.file = folder / "ca.pem"
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        try:
+            alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
+        except ValueError:
+            alternative = x509.DNSName(name)
+        certificate = (
+            self._builder(subject, key.public_key())
+            .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        files = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        files[1].write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return files
+
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=1))
+        )

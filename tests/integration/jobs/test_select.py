@@ -1,7 +1,5 @@
 """Documents made by expressions: every job sees the same ones, and what they mask is nowhere."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A changed spec: what leaves indexed documents right is put in place, anything else needs a new index."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -9,8 +7,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.spec import DIGEST
-from icecdc_core.errors import ConfigError, IndexConflictError, SchemaChangeError
-from icecdc_core.jobs.setup import check_setup
+from icecdc_core.errors import ConfigError, SchemaChangeError
 from icecdc_core.opensearch.indexes import icecdc_meta
 from icecdc_core.runs import batch
 
@@ -19,7 +16,6 @@ TITLE = {"type": "text", "analyzer": "standard"}
 
 @pytest.fixture
 def config(spark, sql, make_config):
-    """The parameters of an exported index whose title is a plain text."""
     sql("CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
     sql("INSERT INTO {t} SELECT id, concat('title ', id) FROM range(20)")
     config = make_config(mapping={"title": TITLE})
@@ -33,7 +29,6 @@ def physical_index(opensearch, config):
 
 
 def of_index(opensearch, config):
-    """Settings and field mappings of the index behind the alias."""
     entry = opensearch.indices.get(index=physical_index(opensearch, config))[physical_index(opensearch, config)]
     return entry["settings"]["index"], entry["mappings"]["properties"]
 
@@ -76,22 +71,6 @@ class DescribeAChangeInPlace:
 
 
 class DescribeAChangeThatNeedsANewIndex:
-    def it_fails_says_what_differs_and_leaves_the_index_as_it_is(self, spark, opensearch, config):
-        before = PositionStore(opensearch, config).read()
-        for changes, problem in (
-            ({"mapping": {"title": {**TITLE, "fields": {"raw": {"type": "keyword"}}}}}, "mapping.title.raw.type"),
-            ({"mapping": {"title": {**TITLE, "analyzer": "english"}}}, 'was "standard", is "english"'),
-            ({"mapping": {}}, "mapping.title.analyzer was .*, is not set"),
-            ({"settings": {"codec": "best_compression"}}, "settings.codec was not set"),
-        ):
-            with pytest.raises(SchemaChangeError, match=problem):
-                sync_changes(spark, config.replace(**changes))
-        # The server refuses a new one.
-        with pytest.raises(ConfigError, match="no_such_codec"):
-            export_table(spark, config.replace(settings={"codec": "no_such_codec"}))
-        assert sync_changes(spark, config).strategy == "none"
-        assert PositionStore(opensearch, config).read().physical_index == before.physical_index
-
     def it_builds_one_when_the_index_has_a_new_column_with_another_type(self, spark, sql, opensearch, config):
         body = {"properties": {"code": {"type": "text"}}}
         opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
@@ -181,21 +160,3 @@ class DescribeASpecFollowedHalfway:
         assert sync_changes(spark, config.replace(on_schema_change="reexport")).strategy == "reexport"
         assert of_index(opensearch, config)[1]["code"]["type"] == "text"
         assert sync_changes(spark, config).strategy == "none"
-
-
-class DescribeAnotherIdentity:
-    """What its remedies lead to: test_remedies.py."""
-
-    def it_is_given_by_an_explicit_yes_only(self, spark, opensearch, config):
-        given = config.replace(identifier_columns=["title"], mapping={}, on_schema_change="reexport")
-        for job in (export_table, sync_changes):
-            with pytest.raises(IndexConflictError):
-                job(spark, given.replace(dry_run=True))
-        assert [type(each) for each in check_setup(spark, given).errors] == [IndexConflictError]
-        other = config.replace(identifier_columns=["title"], mapping={}, select=["id", "title"], replace_index=True)
-        (note,) = export_table(spark, other).notes
-        assert note == (
-            "the parameters of the index changed: identifier_columns; select; "
-            'mapping.title.analyzer was "standard", is not set'
-        )
-        assert opensearch.get(index=config.index, id="title 3")["_source"]["id"] == 3

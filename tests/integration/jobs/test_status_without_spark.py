@@ -1,7 +1,5 @@
 """The status of an index needs no Spark, and says what the cluster knows."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Export and sync against real services: after every run the index equals the table."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core import export_table, sync_changes
@@ -17,7 +15,6 @@ element_at(array('north', 'south', 'west'), CAST(id % 3 AS INT) + 1) FROM range(
 
 
 def table_rows(sql):
-    """The table as documents, made in Python from collected rows."""
     return {str(row["id"]): row.asDict() for row in sql("SELECT * FROM {t}").collect()}
 
 

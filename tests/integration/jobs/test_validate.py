@@ -1,7 +1,5 @@
 """Validation finds what was planted, names it, and repairs just that."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql.types import StructType
 
@@ -21,12 +19,10 @@ FROM range(500)"""
 
 @pytest.fixture
 def exported(spark, sql, make_config):
-    """A table of 500 rows and its index."""
     return exported_table(spark, sql, make_config(), CREATE, FILL)
 
 
 def plant(opensearch, name):
-    """Make one document missing, one extra and one stale."""
     opensearch.delete(index=name, id="7")
     opensearch.index(index=name, id="9999", body={"id": 9999, "name": "extra"})
     opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})

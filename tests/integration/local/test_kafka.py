@@ -1,7 +1,5 @@
 """The embedded Kafka broker: in the background, found again, and its errors when it cannot start."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """The embedded OpenSearch: a real server, its start, its end, and its failures."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -50,7 +48,6 @@ def state_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def occupied_port():
-    """A port somebody else listens on."""
     with socket.socket() as listener:
         port = next(server.free_ports(list(range(8100, 8200))))
         listener.bind(("127.0.0.1", port))
@@ -190,12 +187,6 @@ class DescribeJarsInTheCache:
         with pytest.raises(DownloadError, match=message):
             kafka_jars(self.part)
         assert not [entry for entry in (mirror / "cache" / "icecdc").iterdir() if entry.is_dir()]
-
-    def it_reports_a_cache_folder_that_cannot_be_used(self, tmp_path, monkeypatch):
-        (tmp_path / "file").write_text("")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        with pytest.raises(DownloadError, match="set XDG_CACHE_HOME"):
-            kafka_jars(self.part)
 
 
 def _use_and_kill(url, temporary_folder):

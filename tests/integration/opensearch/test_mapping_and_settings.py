@@ -1,7 +1,5 @@
 """Mappings, settings and pipelines of users against a real server: documents, queries and the validation."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -14,8 +12,6 @@ from icecdc_core.opensearch.checksums import WHOLE, part_of_index
 
 @pytest.fixture
 def found(opensearch, name):
-    """The ids of the documents that a query finds."""
-
     def search(query, index=name):
         opensearch.indices.refresh(index=index)
         return sorted(hit["_id"] for hit in opensearch.search(index=index, body={"query": query})["hits"]["hits"])
@@ -25,7 +21,6 @@ def found(opensearch, name):
 
 @pytest.fixture
 def pipeline(opensearch, name):
-    """Create an ingest pipeline; it is deleted at the end."""
     created = []
 
     def create(*processors, suffix="pipeline"):

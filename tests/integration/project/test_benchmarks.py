@@ -1,7 +1,5 @@
 """The benchmarks at a smoke size: their contestants must agree on the result; times do not matter here."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import planning

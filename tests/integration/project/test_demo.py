@@ -1,7 +1,5 @@
 """`make demo ARGS=--keep`: the commands that it ends with work as they are printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The Python and SQL blocks of README.md and docs/, run on tables and indexes of this test, page by page."""
 
-from __future__ import annotations
-
 import ast
 import re
 import urllib.request
@@ -43,7 +41,6 @@ class Addresses(ast.NodeTransformer):
 
 
 def run(block: Block, names: dict[str, Any]) -> None:
-    """Run a Python block with these names."""
     tree = ast.fix_missing_locations(Addresses().visit(ast.parse(block.text)))
     exec(compile(tree, block.id, "exec"), names)
 

@@ -1,7 +1,5 @@
 """docs/tutorial.md as a reader does it, with the output that it shows; test_doc_snippets.py does it in seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Real runs, watched by OpenTelemetry's SDK and a receiver of OpenLineage on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import uuid

@@ -1,7 +1,5 @@
 """The progress bars of real runs: true counts, and not one Spark job more."""
 
-from __future__ import annotations
-
 import re
 import sys
 from types import SimpleNamespace

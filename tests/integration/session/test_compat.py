@@ -1,7 +1,5 @@
 """The gate with real sessions: every class in use is there, a supported session passes, Spark Connect is refused."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

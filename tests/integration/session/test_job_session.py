@@ -1,7 +1,5 @@
 """Jobs work in a session of their own: what the caller's session has set changes no document."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import SparkSession
 

@@ -1,7 +1,5 @@
 """The session: its catalog is the one that the parameters describe, or an error names the difference; it is private."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -22,14 +20,11 @@ from icecdc_core.session.spark import running_session
 
 @pytest.fixture
 def catalog(name):
-    """A catalog name that no other test's session knows."""
     return f"c_{name}"
 
 
 @pytest.fixture
 def parameters(catalog):
-    """Parameters of a table in this test's catalog."""
-
     def build(**given):
         return SyncConfig(table=f"{catalog}.ns.t", **given)
 
@@ -37,14 +32,12 @@ def parameters(catalog):
 
 
 def fill(config, value):
-    """Make the table in the catalog of these parameters, with one row."""
     spark = get_spark(config)
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.ns")
     spark.sql(f"CREATE TABLE {config.quoted_table} USING iceberg AS SELECT '{value}' AS id")
 
 
 def rows(config):
-    """What the table of these parameters holds."""
     return [row.id for row in get_spark(config).table(config.quoted_table).collect()]
 
 

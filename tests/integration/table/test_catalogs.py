@@ -3,8 +3,6 @@
 Iceberg's REST servlet, a Hive metastore, Nessie, and moto for Glue and S3, where every request must be signed rightly.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -33,14 +31,12 @@ S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 
 @pytest.fixture(scope="module")
 def rest(tmp_path_factory):
-    """The URL of Iceberg's REST servlet."""
     with rest_catalog(tmp_path_factory.mktemp("rest")) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def aws():
-    """S3 and Glue."""
     with aws_services() as services:
         yield services
 
@@ -81,15 +77,12 @@ def properties(request, tmp_path):
 
 @pytest.fixture
 def hive(tmp_path):
-    """The URI of a Hive metastore."""
     with hive_metastore(tmp_path / "hive") as uri:
         yield uri
 
 
 @pytest.fixture
 def config_for(make_config, name, spark):
-    """Parameters for this test's table in a catalog of these properties."""
-
     def build(properties, **overrides):
         return make_config(table=f"other_{name}.ns.{name}", catalog_properties=properties, **overrides)
 
@@ -98,7 +91,7 @@ def config_for(make_config, name, spark):
 
 class DescribeACatalog:
     @pytest.mark.parametrize(
-        "kind", ["rest", "rest-refs", *(pytest.param(kind, marks=pytest.mark.long) for kind in SLOW)]
+        "kind", ["rest-refs", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("rest", *SLOW))]
     )
     def it_feeds_an_index(self, config_for, properties, kind):
         assert whole_way(config_for(properties(kind))) == EXPECTED
@@ -185,7 +178,6 @@ class DescribeAws:
 
     @pytest.fixture(scope="class")
     def results(self, aws, nessie_url, opensearch_url, tmp_path_factory):
-        """What each journey gave."""
         store = {
             "s3.endpoint": aws.url,
             "s3.path-style-access": "true",

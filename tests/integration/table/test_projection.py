@@ -1,7 +1,5 @@
 """The projection of a row to a document: which selections are accepted, and what they make of a row."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import functions as F
 
@@ -15,7 +13,6 @@ SCHEMA = (
 
 @pytest.fixture
 def projection(spark):
-    """Analyse a selection over the columns of `SCHEMA`, with `id` as the identifier."""
     schema = spark.createDataFrame([], SCHEMA).schema
     return lambda select, alias="": open_projection(spark, schema, select, alias, ["id"], {})
 

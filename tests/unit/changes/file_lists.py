@@ -1,7 +1,5 @@
 """A table as lists of its files, written as texts; without Spark."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +10,6 @@ from tests.table_metadata import metadata
 
 
 class File(NamedTuple):
-    """A data file as a state sees it."""
-
     location: str
     deletes: frozenset[str] = frozenset()
     sequence_number: int = 1
@@ -22,8 +18,6 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What is asked of a table about its files."""
-
     marks_deletes: bool = True
 
     def locations(self, files):
@@ -53,15 +47,11 @@ def shown(tasks):
 
 
 class JavaList(list[Any]):
-    """A list of the JVM."""
-
     def size(self) -> int:
         return len(self)
 
 
 class History(Table):
-    """A table with a history, and a record of what was planned of it."""
-
     has_row_lineage = False
 
     def __init__(

@@ -1,7 +1,5 @@
 """Changed identifiers are found by hashes, and then their rows are fetched (test_updates.py has the rule)."""
 
-from __future__ import annotations
-
 import random
 import re
 from functools import reduce
@@ -12,7 +10,6 @@ from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core.changes.narrow_rows import new_key, with_row_hash
 from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers
-from tests.colliding_texts import colliding_texts
 
 SCHEMA = (
     "region string, id long, name string, price double, tags map<string,int>, "
@@ -141,14 +138,6 @@ def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
 
 
 class DescribeTextsOfOneHash:
-    @pytest.mark.parametrize(("row_hash", "seen"), [("fast", 0), ("keyed", 1)])
-    def it_sees_an_update_from_one_to_the_other_only_when_keyed(self, spark, row_hash, seen):
-        old, new = colliding_texts(spark.sql("SELECT xxhash64(7L)").first()[0])
-        rows = [(7, old, "DELETE", 0), (7, new, "INSERT", 0), (8, "same", "DELETE", 0), (8, "same", "INSERT", 0)]
-        changes = spark.createDataFrame(rows, f"id long, name string, {CHANGE}")
-        found = find_changed_identifiers(changes, ["id"], 0, row_hash=row_hash)
-        assert (old != new, found.upserts, found.carryovers) == (True, seen, 2 - seen)
-
     def it_draws_a_key_for_each_comparison(self):
         assert (len({new_key("keyed") for _ in range(9)}), new_key("fast")) == (9, "")
 

@@ -1,7 +1,5 @@
 """Delete files show which rows two states of a table do not share, without comparing values."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.changes.row_changes import changed_by_deletes

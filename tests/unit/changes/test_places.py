@@ -1,7 +1,5 @@
 """A row that moves is deleted wherever its document may be, and inserted where it is now."""
 
-from __future__ import annotations
-
 import pytest
 from chispa import assert_df_equality
 

@@ -1,7 +1,5 @@
 """What the planned files alone show of a range's changes, from lists of files, without Spark."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Row lineage shows which rows two states of a table do not share, without comparing values."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.changes.row_lineage import (

@@ -1,7 +1,5 @@
 """Which files of a range are read, and how little is planned to know it: from texts of files, without Spark."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings, strategies as st
 

@@ -1,7 +1,5 @@
 """Which files of two states hold changes, and whether values must be compared: from lists of files, without Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.changes.scan_planning import compare_scans

@@ -1,7 +1,5 @@
 """Lineage, steps and cuts over hand-made metadata; no Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.changes.steps import Step, cut_at_replaces, plan_steps

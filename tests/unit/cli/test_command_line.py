@@ -1,7 +1,5 @@
 """Every run of the command line ends with one JSON report on the last line of the standard output; no Spark."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -25,8 +23,6 @@ def _empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(capsys):
-    """Run the command line; its exit code, its report, and everything it printed."""
-
     def ended(*arguments):
         code = command_line.main(arguments)
         printed = capsys.readouterr()
@@ -37,8 +33,6 @@ def run(capsys):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Let the start of a session fail."""
-
     def _broken(error):
         def get_spark(*configs, verbose):
             raise error
@@ -54,23 +48,14 @@ class DescribeAWrongCommandLine:
         [
             ([], "no command is given"),
             (["snyc", *GIVEN], "There is no such command"),
-            (["--table", "lake.ns.t", "ingest"], "There is no such command"),
             (["sync"], "table: missing"),
-            (["sync", "--table"], "expected one argument"),
             (["sync", "--tabel", "lake.ns.t"], "--tabel: unknown option or a value without one. Remedy: did you mean"),
-            (["sync", "--tab", "lake.ns.t"], "--tab: unknown option"),
             (["sync", *GIVEN, "more"], "a value without one"),
-            (["sync", *GIVEN, "--max-polls", "-1"], "max_polls: "),
             (["sync", *GIVEN, "--dry-run", "often"], "dry_run: input should be a valid boolean"),
-            (["ingest", "--job", "j"], "bootstrap_servers: missing"),
             (["ingest", "--file", "f.yml"], "unknown option"),
-            (["sync", "--no-table"], "unknown option"),
             (["sync", "--json=hunter2"], "--json: ignored explicit argument (not shown)"),
             (["sync", "--only", "a"], "--file: missing or empty"),
-            (["sync", "--table", "lake.ns.t", "--file", ""], "--file: missing or empty"),
             (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: invalid int value: (not shown)"),
-            (["sync", "--file", "f.yml", "--parallel", "0"], "--parallel 1 to 64"),
-            (["sync", "--file", "f.yml", "--only", "a,,b"], "--only: needs names"),
             (["sync", "--file", "f.yml", "--only="], "--only: needs names"),
             (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
             (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
@@ -140,30 +125,6 @@ class DescribeOptions:
         configs = SyncConfig.load_all(request.file, request.only, **request.parameters)
         assert {name: config.max_polls for name, config in configs.items()} == {"u": 5}
 
-    @pytest.mark.parametrize("job", JOBS)
-    def it_explains_each_command_with_an_example_that_runs_and_every_parameter(self, capsys, job):
-        with pytest.raises(SystemExit):
-            command_line.main([job, "--help"], "icecdc")
-        printed = capsys.readouterr().out
-        names = [f"--{name.replace('_', '-')}" for name in COMMANDS[job].kind.model_fields]
-        assert [name for name in names if name not in printed] == []
-        assert f"example: icecdc {job} --" in printed
-        request = parse([job, *COMMANDS[job].example.split()])
-        assert COMMANDS[job].kind(**request.parameters).catalog == "lake"
-
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            (["--help"], "\n  services  start and stop"),
-            (["--version"], "icecdc "),
-            (["services", "--help"], "usage: icecdc services"),
-        ],
-    )
-    def it_helps(self, capsys, arguments, words):
-        with pytest.raises(SystemExit) as caught:
-            command_line.main(arguments, "icecdc")
-        assert (caught.value.code, words in capsys.readouterr().out) == (0, True)
-
 
 class DescribeAFailure:
     def it_has_a_line_for_each_problem_and_json_when_asked_to(self, capsys):
@@ -185,15 +146,6 @@ class DescribeAFailure:
         is_unexpected = not isinstance(error, KeyboardInterrupt)
         assert (report["error"], "Traceback" in printed) == (type(error).__name__, is_unexpected)
         assert [name for name in FILLED if not report[name]] == []
-
-    def it_is_a_page_too(self, run, broken, tmp_path):
-        broken(IcecdcError("Spark did <not> start"))
-        page = tmp_path / "new" / "report.html"
-        run("sync", *GIVEN, "--html", str(page))
-        assert [
-            text for text in ("FAILED", "Spark did &lt;not&gt; start", "Data at risk") if text not in page.read_text()
-        ] == []
-        assert "html" in run("sync", *GIVEN, "--html", str(tmp_path))[1]["message"]
 
     def it_shows_no_password_of_a_url_in_its_traceback(self, run, broken):
         broken(RuntimeError("cannot open jdbc:postgresql://icecdc:hunter2@db/lake?password=hunter2"))

@@ -1,7 +1,5 @@
 """Whether the process behind a run is still there: a truth table, with real processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,13 +16,11 @@ from icecdc_core.session.processes import started_at
 
 @pytest.fixture
 def here() -> LeaseHolder:
-    """The holder that this process is."""
     return LeaseHolder.this_process("run", 60.0)
 
 
 @pytest.fixture
 def locked(here) -> Iterator[LeaseHolder]:
-    """The same while it has a lock."""
     active_runs.add(here.run_id)
     yield here
     active_runs.discard(here.run_id)
@@ -32,7 +28,6 @@ def locked(here) -> Iterator[LeaseHolder]:
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that waits for a line of input."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     yield process
     process.kill()
@@ -41,7 +36,6 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def theirs(here, other) -> LeaseHolder:
-    """The holder that the other process would call itself."""
     return replace(here, run_id="other run", pid=other.pid, started=started_at(other.pid))
 
 

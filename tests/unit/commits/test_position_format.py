@@ -1,7 +1,5 @@
 """What a stored position may look like: read, or refused by name; never a KeyError or a TypeError."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

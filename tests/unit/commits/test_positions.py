@@ -1,7 +1,5 @@
 """The rules of positions: who gets the lock, who loses it, which write wins, and what a release waits for."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import contextmanager
@@ -33,14 +31,12 @@ BATCH = Batch("sync", 4, 7, 8, "t--000003")
 
 @pytest.fixture
 def server():
-    """A small server without indexes."""
     with tiny_opensearch() as started:
         yield started
 
 
 @pytest.fixture
 def store(server):
-    """Build a position store; keyword arguments are parameters of the job."""
     clients = []
 
     def build(**overrides):
@@ -56,7 +52,6 @@ def store(server):
 
 @pytest.fixture
 def lock(store):
-    """A lock on the index of the table `lake.ns.t`, released at the end."""
     taken = store().lock("lake.ns.t", "uuid", "the-run")
     yield taken
     taken.release()
@@ -64,8 +59,6 @@ def lock(store):
 
 @pytest.fixture
 def unanswered(server):
-    """Writes are executed in the block, and their answers are lost."""
-
     @contextmanager
     def block():
         request = server.request
@@ -342,14 +335,3 @@ class DescribeTheRenewal:
         server.trouble = None
         lock.write(lock.position)
         lock.release()
-
-    def it_ends_when_somebody_edited_the_owner(self, server, store):
-        lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
-        document = server.document("positions", POSITION)
-        document.source["owner"], document.seq_no = "somebody", 99
-        threads = [thread for thread in threading.enumerate() if thread.name == "icecdc-lease"]
-        await_true(lambda: not any(thread.is_alive() for thread in threads))
-        with pytest.raises(FencedError):
-            lock.write(lock.position)
-        lock.release()
-        assert stored(server)["owner"] == "somebody"

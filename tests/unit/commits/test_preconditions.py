@@ -1,7 +1,5 @@
 """Which refusal a position meets: a truth table over plain data."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +21,6 @@ SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_colu
 
 
 def source(snapshots=(1, 2), head=2, fields=(ID, NAME), row_filter="", identifier_columns=("id",)):
-    """A source over a table with these snapshots and columns."""
     made = [(number, None, "append", number, {}) for number in snapshots]
     metadata = metadata_of(made, {}, schema=json.loads(schema(*fields)))
     names = [field.name for field in fields]

@@ -1,7 +1,5 @@
 """The entries of `embed`, and the mapping of their fields."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.config import SyncConfig

@@ -19,7 +19,6 @@ from icecdc_core.documents.bulk_lines import (
 
 
 def row(spark, **expressions):
-    """One row whose columns are given as SQL."""
     return spark.range(1).select(*(F.expr(text).alias(name) for name, text in expressions.items()))
 
 

@@ -41,7 +41,6 @@ def merged(mapping, *pipeline_fields):
 
 
 def changed(mapping, *pipeline_fields):
-    """The fields that differ from the generated ones."""
     generated = index_mapping(SCHEMA)["properties"]
     return {name: field for name, field in merged(mapping, *pipeline_fields).items() if field != generated.get(name)}
 

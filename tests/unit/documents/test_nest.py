@@ -1,7 +1,5 @@
 """The two transforms of documents of several tables, as truth tables."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -46,8 +44,6 @@ SPEC = {
 
 @pytest.fixture
 def frames(spark):
-    """Make a frame of each table; given rows replace those of the example."""
-
     def build(**given):
         rows = {**ROWS, **{f"lake.shop.{name}": values for name, values in given.items()}}
         return {table: spark.createDataFrame(rows[table], schema) for table, schema in SCHEMAS.items()}

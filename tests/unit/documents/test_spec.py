@@ -1,7 +1,5 @@
 """The spec of an index: its digest, and which of its changes an index can follow in place."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import types as T
 

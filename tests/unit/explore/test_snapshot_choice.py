@@ -1,12 +1,15 @@
 """Which two snapshots are compared, by what a person wrote."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.explore.view import choose_snapshots
-from tests.unit.explore.metadata import metadata
+from tests.table_metadata import metadata_of
+
+
+def metadata(*snapshots, **branches):
+    return metadata_of([(*each[:3], n * 1000, each[3]) for n, each in enumerate(snapshots, 1)], branches)
+
 
 LINE = [(11, None, "append", {}), (12, 11, "append", {}), (13, 12, "append", {}), (14, 13, "overwrite", {})]
 TABLE = metadata(*LINE, main=14, audit=12)

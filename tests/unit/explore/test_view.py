@@ -1,7 +1,5 @@
 """What a view hides, and what it says about the index and its table; made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A table's history of snapshots, without Iceberg: snapshots from old to new. Offsets are those of one partition."""
 
-from __future__ import annotations
-
 from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, TableEntry
 
 
@@ -47,11 +45,9 @@ class Table:
 
 
 def at(offset):
-    """Offsets of the one partition."""
     return {"t": {0: offset}}
 
 
 def logged(offset, snapshot=3, uuid="u", version=2):
-    """The table's last entry in the commit log."""
     number = snapshot if version > 1 and snapshot is not None else 0 if snapshot is not None else None
     return TableEntry("n", uuid, snapshot, number, offsets=at(offset), snapshot_ms=3000)

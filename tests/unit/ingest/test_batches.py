@@ -1,7 +1,5 @@
 """Commit log entries of tables that an earlier run left behind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What the commit log says of a job, by its entries in any order, and what the snapshots of a table say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 
@@ -37,8 +35,6 @@ def entry(batch, offset, *tables, job="j", second=0, topic_ids=None):
 
 @pytest.fixture
 def read(spark, name):
-    """Read what a log with these entries says of job `j`."""
-
     def run(*entries):
         lines = spark.createDataFrame([(json.dumps(entry),) for entry in entries], "line string")
         rows = lines.select(F.from_json("line", SCHEMA).alias("entry")).select("entry.*")

@@ -1,7 +1,5 @@
 """Every parameter of the ingest: what it takes, and what it says of what it does not take."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.errors import ConfigError

@@ -1,7 +1,5 @@
 """How a run of the ingest goes from stream to stream, and which metrics it publishes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -50,8 +48,6 @@ THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 
 @pytest.fixture
 def run(tmp_path):
-    """Make a run that has written something."""
-
     def make(folder=str(tmp_path), clock=lambda: 0.0):
         given = {"job": "raw", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.raw"}
         made = IngestRun(None, IngestConfig(**given, trigger="continuous", metrics_folder=folder), clock)

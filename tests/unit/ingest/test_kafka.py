@@ -1,7 +1,5 @@
 """When a stream may end, which offsets a batch covers, and failures of Spark and Kafka as typed errors."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.errors import PySparkException
 

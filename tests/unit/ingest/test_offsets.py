@@ -1,7 +1,5 @@
 """Offset arithmetic: the next offset, the records of a batch that a table lacks, removed records."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.ingest import offsets

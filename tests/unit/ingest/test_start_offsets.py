@@ -1,7 +1,5 @@
 """Where a run starts and what its tables have, by the commit log, the tables and the topics."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """How often a batch is staged and published into one table while others commit too; without Spark and Iceberg."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -28,7 +26,6 @@ class Lake:
     steps: list[str]
 
     def commit(self, properties=None, offset=None):
-        """Make a new current snapshot, by default one of another writer."""
         number = max(self.table.snapshots, default=0) + 1
         parent = self.table.current and self.table.current.number
         snapshot = Snapshot(number, parent, offset)
@@ -94,7 +91,6 @@ def write(monkeypatch):
 
 
 def other(lake):
-    """Another writer commits something else."""
     lake.commit()
 
 

@@ -1,7 +1,5 @@
 """Data files in groups, by lists of files whose names end with their bytes."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

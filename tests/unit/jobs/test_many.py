@@ -1,7 +1,5 @@
 """Whether several indexes can share a Spark application; pure."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace

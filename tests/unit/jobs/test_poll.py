@@ -1,7 +1,5 @@
 """Polling: how often, how long between, and one report over all."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -26,7 +24,6 @@ def _config(**parameters: Any) -> SyncConfig:
 
 
 def _reports() -> Callable[..., RunReport]:
-    """A sync that finds one new snapshot each time."""
     snapshots = iter(range(1, 1000))
 
     def sync(spark: object, config: SyncConfig) -> RunReport:
@@ -65,7 +62,6 @@ class DescribePolls:
 
 class DescribeAPollThatFails:
     def _sync(self, *failing: int) -> Callable[..., RunReport]:
-        """A sync whose calls of these numbers fail."""
         calls, made = iter(range(1, 1000)), _reports()
 
         def sync(spark: object, config: SyncConfig) -> RunReport:
@@ -276,16 +272,3 @@ class DescribeSigterm:
             pass
         _signalled()
         assert (first, second, len(earlier)) == ((True, 1), (False, 2), 4)
-
-    def it_leaves_sigterm_alone_outside_of_the_main_thread(self, earlier):
-        found: list[object] = []
-
-        def work() -> None:
-            with stop_on_sigterm():
-                found.append(signal.getsignal(signal.SIGTERM))
-
-        before = signal.getsignal(signal.SIGTERM)
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        assert found == [before]

@@ -1,7 +1,5 @@
 """The interval between polls: the pause, the lag that counts, and whether the target lag is kept."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.jobs.poll import PollInterval

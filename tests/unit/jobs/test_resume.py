@@ -1,7 +1,5 @@
 """What lets a begun export start over, by its position, the table and the parameters alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

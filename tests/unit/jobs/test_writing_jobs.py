@@ -1,7 +1,5 @@
 """Jobs that cannot run dry refuse `dry_run` before they begin; no Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core import SyncConfig, replay_dead_letters, validate_table

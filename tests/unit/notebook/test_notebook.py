@@ -1,7 +1,5 @@
 """Parameters under Jupyter, papermill and Databricks; the report at the end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ CELL = "\n".join(f'{name} = ""' for name in NAMES)
 
 
 def _namespace(*cells: str, dbutils: Dbutils | None = None) -> dict[str, Any]:
-    """The globals of a notebook whose cells ran in this order."""
     namespace: dict[str, Any] = {"In": ["", *cells], "Out": {}, "spark": object(), "display": print}
     if dbutils is not None:
         namespace["dbutils"] = dbutils
@@ -140,32 +137,6 @@ class DescribeReadParametersWithAnIndexFile:
         actual = read_parameters(_namespace(CELL, injected))
         assert actual == SyncConfig.load(index_file, "orders")
         assert (actual.index, actual.branch, actual.max_polls, actual.dry_run) == ("orders-v2", "audit", 5, True)
-
-    @pytest.mark.parametrize(
-        ("name", "value", "expected"),
-        [
-            ("branch", "dev", "dev"),
-            ("branch", "", "audit"),
-            ("dry_run", False, False),
-            ("opensearch_url", "http://127.0.0.1:9200", "http://127.0.0.1:9200"),
-            ("opensearch_url", "", "https://search:9200"),
-            ("catalog_properties", {"type": "rest"}, {"type": "rest"}),
-            ("settings", '{"a": 1}', {"a": 1}),
-        ],
-    )
-    def it_lets_what_is_given_win(self, index_file, name, value, expected):
-        injected = f"# Parameters\nindex_file = {index_file!r}\nindex = 'films'\n{name} = {value!r}"
-        assert getattr(read_parameters(_namespace(CELL, injected)), name) == expected
-
-    def it_reports_problems_of_the_file_and_of_the_cell_together(self, index_file):
-        Path(index_file).write_text("defaults: {row_hash: md5}\nindexes: {films: {}}")
-        with pytest.raises(ConfigError) as caught:
-            read_parameters(_namespace(CELL, f"# Parameters\nindex_file = {index_file!r}\nmax_polls = -3"))
-        assert [problem.split(":")[0] for problem in caught.value.problems] == [
-            "indexes.films.table",
-            "defaults.row_hash",
-            "max_polls",
-        ]
 
     def it_is_no_parameter_of_an_ingest(self, index_file):
         cell = f"job = 'j'\ntopics = 't'\nbootstrap_servers = 'h:1'\ntable = 'l.n.t'\nindex_file = {index_file!r}"

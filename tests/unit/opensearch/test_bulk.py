@@ -1,9 +1,7 @@
 """How actions are cut into requests, what an answer says of every operation, and how results are added."""
 
-from __future__ import annotations
-
 import pickle
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -205,13 +203,6 @@ class DescribeCountOutcomes:
 
 LETTER = {"action": '{"index":{"_id":"7"}}\n{}\n', "status": 400, "reason": "too odd"}
 FIRST, SECOND = IcecdcError("first"), IcecdcError("second")
-
-
-class DescribeCounts:
-    def it_adds_every_counter(self):
-        ones = range(1, len(fields(Counts)) + 1)
-        tens = [10 * number for number in ones]
-        assert Counts(*ones) + Counts(*tens) == Counts(*(11 * number for number in ones))
 
 
 class DescribeBulkResult:

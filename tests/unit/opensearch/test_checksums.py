@@ -1,7 +1,5 @@
 """Checksums are equal for equal documents, however they are written, and differ for different ones."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 
@@ -59,7 +57,6 @@ def it_distinguishes_digests_whose_hash_is_equal(spark):
 
 
 def answer(*hits):
-    """An answer of OpenSearch, written as it writes them."""
     texts = (
         f'{{"_index":"i-1","_id":{json.dumps(i)},"_version":{v},"_score":null,"_source":{text},"sort":[{at}]}}'
         for at, (i, v, text) in enumerate(hits)

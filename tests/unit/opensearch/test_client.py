@@ -1,7 +1,5 @@
 """Which answers are OpenSearch's, and which failures are retried, for how long and with which pauses."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time
@@ -138,7 +136,6 @@ class DescribeAnswerConnection:
 
 @pytest.fixture
 def server():
-    """A small server with one index."""
     with tiny_opensearch() as started:
         started.indexes["t"] = Index()
         yield started
@@ -146,14 +143,12 @@ def server():
 
 @pytest.fixture
 def client(server):
-    """A client that retries for twenty seconds."""
     opened = Connection(server.url).client(retry_seconds=20)
     yield opened
     opened.close()
 
 
 def failing(server, *answers):
-    """Let the server give these answers first; returns those that are left."""
     left = list(answers)
     server.trouble = lambda method, path: left.pop(0) if left else None
     return left

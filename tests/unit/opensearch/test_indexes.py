@@ -1,7 +1,5 @@
 """The rules of physical indexes and the readers' alias, against a small HTTP server."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -43,20 +41,17 @@ ONE, TWO = "t--000001", "t--000002"
 
 @pytest.fixture
 def server():
-    """A small server without indexes."""
     with tiny_opensearch() as started:
         yield started
 
 
 @pytest.fixture
 def config(server):
-    """A job whose index is called t."""
     return SyncConfig(table="lake.ns.t", index="t", opensearch_url=server.url, number_of_replicas=2)
 
 
 @pytest.fixture
 def client(config):
-    """A client of the server."""
     opened = Connection.of(config).client()
     yield opened
     opened.close()
@@ -64,7 +59,6 @@ def client(config):
 
 @pytest.fixture
 def published(client, config):
-    """The identity of an index that readers see."""
     created = create_physical(client, config, ONE, SCHEMA, "the-run")
     publish_index(client, config, ONE)
     return created

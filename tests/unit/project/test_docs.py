@@ -1,7 +1,5 @@
 """README.md and docs/: what they show is run or checked, every link leads somewhere, and tests they name exist."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

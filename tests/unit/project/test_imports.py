@@ -1,7 +1,5 @@
 """What importing the package costs, and what it says when a package is missing."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -25,7 +23,6 @@ for name in {missing}:
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -68,18 +65,3 @@ class DescribeAMissingPyspark:
         report = json.loads(ended.stdout)
         assert (ended.returncode, ended.stderr.count("\n"), report["error"]) == (2, 1, "DependencyError")
         assert ended.stderr.startswith("icecdc sync: The package pyspark is not installed")
-
-
-class DescribeAPysparkThatIsTooOld:
-    # A process that has not imported pyspark yet, and finds one without what pyspark 4 added.
-    OLD_AND_NOT_IMPORTED = """
-import sys
-import pyspark.sql.types
-del pyspark.sql.types.VariantType
-sys.modules["pyspark.version"].__version__ = "3.5.2"
-del sys.modules["pyspark"]
-"""
-
-    def it_is_refused_when_a_job_is_imported(self):
-        last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.jobs.sync import sync_changes").stderr
-        assert "DependencyError: icecdc does not support this Spark session: found Spark 3.5.2" in last

@@ -1,7 +1,5 @@
 """Names from outside can be anything: what is accepted stays one name, in SQL, in JSON and in a URL."""
 
-from __future__ import annotations
-
 from urllib.parse import unquote
 
 from hypothesis import example, given, settings, strategies as st

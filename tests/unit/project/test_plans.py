@@ -34,25 +34,9 @@ def plan(frame):
     return text.split("Exchange RoundRobinPartitioning")[0]
 
 
-def executed_plan(frame):
-    """The plan as adaptive execution left it."""
-    frame.collect()
-    final = frame._jdf.queryExecution().executedPlan().toString().split("== Initial Plan ==")[0]
-    return final.split("Exchange RoundRobinPartitioning")[0]
-
-
 class DescribePlans:
     @pytest.mark.parametrize("identifier_columns", [["price"], ["time_hour", "carrier", "flight"]], ids=" ".join)
     @pytest.mark.parametrize("on_duplicate", ["fail", "last"])
     def it_needs_one_exchange_for_all_three_transforms(self, spark, identifier_columns, on_duplicate):
         kept = changes(spark).transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
         assert plan(merge_updates(kept, identifier_columns, on_duplicate)).count("Exchange") == 1
-
-    def it_needs_no_other_when_it_runs(self, spark):
-        kept = changes(spark).transform(shuffle_by_identifiers, ["flight"]).transform(remove_carryovers)
-        assert executed_plan(merge_updates(kept, ["flight"])).count("Exchange") == 1
-
-    def it_groups_plain_columns_by_hash(self, spark):
-        text = plan(remove_carryovers(changes(spark)))
-        found = [word in text for word in ("HashAggregate", "SortAggregate", "ObjectHashAggregate")]
-        assert (text.count("Exchange"), found) == (1, [True, False, False])

@@ -1,7 +1,5 @@
 """What `make dist` builds: the package and nothing else, with metadata that say what it needs."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -27,7 +25,6 @@ PARTS = {"pydantic_core": "pydantic", "dbutils": "pyspark"}
 
 
 def names(requirements: list[str]) -> set[str]:
-    """The distributions that requirements name."""
     return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
 
 
@@ -56,6 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class DescribeTheWheel:
+    @pytest.mark.long
     def it_has_every_file_of_the_package_and_no_other(self, wheel: Path):
         with zipfile.ZipFile(wheel) as archive:
             found = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -1,7 +1,5 @@
 """Every error has a state, every state a code."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

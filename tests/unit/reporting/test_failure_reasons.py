@@ -1,7 +1,5 @@
 """Why a run failed, without values of rows and secrets."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.errors import CatalogError, ConfigError, DuplicateIdentifierError, IcecdcError, SchemaChangeError

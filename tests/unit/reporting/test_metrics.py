@@ -1,7 +1,5 @@
 """Metrics as Prometheus reads them, and their documentation."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.opensearch.counts import COUNTERS

@@ -1,7 +1,5 @@
 """Metrics are written in one step, and pushed."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.config import SyncConfig

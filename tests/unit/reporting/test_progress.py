@@ -1,23 +1,16 @@
 """Progress bars: true counts with separators, rate and time left; silent where nobody looks."""
 
-from __future__ import annotations
-
 import io
-import os
-import pty
 import re
-import select
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from icecdc_core.reporting import progress as module
-from icecdc_core.reporting.progress import activity, hidden, print_line, progress
+from icecdc_core.reporting.progress import progress
 from tests.waiting import await_true
 
 
@@ -70,25 +63,6 @@ class DescribeAShownBar:
         assert bar.n == 40
         assert "40 of 100" in _lines(capsys)[-1]
 
-    def it_never_goes_back_nor_beyond_its_total(self):
-        counter = [0]
-        with progress(100, "Syncing") as bar:
-            with bar.watching(lambda: counter[0]):
-                time.sleep(0.05)
-                counter[0] = 1000
-                await_true(lambda: bar.n >= 100, seconds=10)
-                counter[0] = 5
-                time.sleep(0.05)
-            bar.update(60)
-            assert bar.n == 100
-
-    def it_begins_where_an_earlier_run_ended_and_ends_with_the_documents_that_there_were(self, capsys):
-        with progress(1000, "Exporting", done=600) as bar:
-            bar.update(100)
-            bar.complete(900)
-        lines = _lines(capsys)
-        assert ("600 of 1,000" in lines[0], "100%" in lines[-1], "900 of 900 documents" in lines[-1]) == (True,) * 3
-
     def it_waits_for_no_counter_that_fails_or_hangs(self):
         hangs = threading.Event()
         begin = time.monotonic()
@@ -115,47 +89,6 @@ class DescribeAShownBar:
             time.sleep(0.02)
             bar.complete(9)
         assert (bar.n, terminal.writes > works) == (9, True)
-
-
-class DescribeAnActivity:
-    @contextmanager
-    def on_terminal(self, monkeypatch):
-        """Make the standard error a terminal; yields what it has shown. pytest replaces one of a fixture."""
-        reader, writer = pty.openpty()
-        with monkeypatch.context() as patched, os.fdopen(writer, "w") as stream:
-            patched.setattr(sys, "stderr", stream)
-            patched.setattr(module, "SECONDS_BETWEEN_LOOKS", 0.01)
-            yield lambda: self.read_all(reader)
-        os.close(reader)
-
-    def read_all(self, reader):
-        """A read of a terminal gives 4 KiB at most."""
-        parts = []
-        while select.select([reader], [], [], 0)[0]:
-            parts.append(os.read(reader, 100_000))
-        return b"".join(parts).decode().replace("\r\n", "\n")
-
-    def it_is_shown_until_it_ends_that_which_began_last(self, monkeypatch):
-        def work():
-            with activity(lambda: "second"):
-                time.sleep(0.05)
-                print_line("a line of its own", sys.stderr)
-
-        with self.on_terminal(monkeypatch) as terminal:
-            with activity("first"), ThreadPoolExecutor(1) as others:
-                time.sleep(0.05)
-                others.submit(work).result()
-            shown = terminal()
-        assert re.search(
-            r"first \(0:00:0\d\).*second \(0:00:0\d\).*\ra line of its own\n", shown.replace("\x1b[K", ""), re.DOTALL
-        )
-        assert shown.endswith("\r\x1b[K")
-
-    def it_is_hidden_where_something_else_is_read(self, monkeypatch):
-        with self.on_terminal(monkeypatch) as terminal:
-            with hidden(), activity("first"), progress(10, "Exporting"):
-                print_line("last", sys.stderr)
-            assert terminal() == "last\n"
 
 
 class DescribeASilentBar:

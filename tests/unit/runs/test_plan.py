@@ -1,7 +1,5 @@
 """What a sync does next, by position and parameters alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The settings that define a catalog; no Spark."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

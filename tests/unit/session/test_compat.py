@@ -1,7 +1,5 @@
 """The gate: which sessions are refused; no Spark."""
 
-from __future__ import annotations
-
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkAttributeError

@@ -1,7 +1,5 @@
 """The choice of a Java installation, and the error when none fits."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
@@ -15,7 +13,6 @@ from icecdc_core.session.java import JavaHome, candidate_homes, find_java, read_
 
 
 def install(home, release):
-    """Make what looks like a Java installation."""
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").write_text("")
     (home / "bin" / "java").chmod(0o755)
@@ -25,7 +22,6 @@ def install(home, release):
 
 @pytest.fixture
 def homes(tmp_path, monkeypatch):
-    """Install these in the usual folder, by their names; there are no others."""
     monkeypatch.setattr(java, "_USUAL_HOMES", str(tmp_path / "usual" / "*"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")

@@ -1,7 +1,5 @@
 """The exceptions behind a failure, with who threw each; pure."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.errors import PySparkException
 

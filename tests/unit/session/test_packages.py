@@ -1,7 +1,5 @@
 """The jars of a session; no Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.errors import DependencyError

@@ -1,7 +1,5 @@
 """Which process one is, signals that ask all runs of it to stop, and a thread for each of several runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -63,8 +61,6 @@ class DescribeStopOnSigterm:
 
 
 class EndedSpark:
-    """A session whose JVM has ended."""
-
     def createDataFrame(self, *given):
         raise Py4JNetworkError
 

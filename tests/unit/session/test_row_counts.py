@@ -1,7 +1,5 @@
 """Rows are counted by the action that reads them, even if the optimiser drops a stage."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import functions as F
 

@@ -1,7 +1,5 @@
 """Settings for groups and shuffles apply in the block only, and never replace a setting of the session."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

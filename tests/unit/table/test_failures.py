@@ -1,7 +1,5 @@
 """Which error a failure of Spark becomes, by the exceptions behind it, and which values it shows; pure."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -53,13 +51,10 @@ def cast_of(value: str) -> tuple[str, ...]:
 
 
 def raised(message: str) -> tuple[str, ...]:
-    """What an expression of the jobs raises."""
     return "org.apache.spark.SparkRuntimeException", f"[USER_RAISED_EXCEPTION] {message}", SPARK, "P0001"
 
 
 class JavaException:
-    """One of Java's exceptions, as the gateway shows it."""
-
     def __init__(self, chain):
         (name, self._text, self._thrower, *state), self._rest = chain[0], chain[1:]
         self._kind = name.rpartition(".")[2]

@@ -1,7 +1,5 @@
 """How far an index is behind its table; snapshot n is committed at n seconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.table.snapshots import lag

@@ -1,7 +1,5 @@
 """Which columns a row filter uses, and which fields of a document are new when the table got columns."""
 
-from __future__ import annotations
-
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType

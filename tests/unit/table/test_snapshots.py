@@ -1,7 +1,5 @@
 """Heads, times and rows of snapshots, from hand-made metadata; no Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 from icecdc_core.errors import HistoryGapError

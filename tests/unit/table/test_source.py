@@ -1,7 +1,5 @@
 """Which changes of the schema change documents whose rows stay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What a model may return: a finite vector of the right length for each text; pure."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Which metadata hide their history, as a truth table; no Spark."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

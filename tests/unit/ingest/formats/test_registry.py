@@ -1,7 +1,5 @@
 """Reading schemas from a registry, and converting JSON Schema to columns; without a Spark session."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """JSON payloads become rows, or get a problem; no value becomes null silently."""
 
-from __future__ import annotations
-
 import json
 import math
 

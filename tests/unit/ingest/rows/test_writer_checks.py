@@ -1,7 +1,5 @@
 """How long the texts of partition columns may be, by where the table's files are."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import functions as F
 

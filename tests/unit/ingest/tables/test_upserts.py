@@ -1,7 +1,5 @@
 """Which record of a key is the last one, and what a merge of it leaves in the table."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
@@ -87,7 +85,7 @@ def has_late_upsert_after_delete(history):
     )
 
 
-@pytest.mark.parametrize(("longest", "partitions"), [(4, 1), (3, 2)])
+@pytest.mark.parametrize(("longest", "partitions"), [pytest.param(4, 1, marks=pytest.mark.long), (3, 1), (3, 2)])
 def it_makes_the_same_table_of_a_history_however_it_is_cut_into_batches(spark, sql, name, longest, partitions):
     every = list(enumerate(histories(longest)))
     for _, (history, batches) in every:

@@ -1,7 +1,5 @@
 """Names of datasets, the events of a run, and what happens without a server of lineage."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -29,7 +27,6 @@ def unconfigured(monkeypatch):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A receiver of events that the environment names."""
     with receiver() as started:
         monkeypatch.setenv("OPENLINEAGE_URL", started.url)
         yield started
@@ -81,15 +78,6 @@ class DescribeNames:
 
 
 class DescribeEvents:
-    def it_begins_and_completes(self, server):
-        run_id = run().run_id
-        found = [
-            (each["eventType"], each["job"]["name"], each["run"]["runId"].replace("-", ""), each["outputs"])
-            for each in events_of(server.posts)
-        ]
-        same = "icecdc.sync.t", run_id, [{"namespace": "opensearch://search:9200", "name": "t"}]
-        assert found == [("START", *same), ("COMPLETE", *same)]
-
     @pytest.mark.parametrize(
         ("error", "state", "reason"),
         [

@@ -1,7 +1,5 @@
 """Traces and metrics by OpenTelemetry's API, as the SDK of an application takes them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,7 +8,6 @@ from threading import Thread
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics
@@ -54,28 +51,6 @@ def run(error=None, job="sync", config=CONFIG, batch=None):
 
 
 class DescribeATrace:
-    def it_has_a_span_for_the_run_and_one_for_each_stage(self, telemetry):
-        found = run()
-        root, *stages = spans_of(telemetry)
-        shape = [(span.name, span.trace_id, span.parent, span.failed) for span in (root, *stages)]
-        ids = (root.trace_id, root.id)
-        assert shape == [("icecdc sync", ids[0], "", False), ("check", *ids, False), ("write", *ids, False)]
-        expected = {"job": "sync", "run_id": found.run_id, **LABELS, "state": "ok", "upserts": 3, "seconds": 2.5}
-        assert (
-            expected.items() <= {key.removeprefix("icecdc."): value for key, value in root.attributes.items()}.items()
-        )
-        assert root.attributes["icecdc.to_snapshot_id"] == "9223372036854775807"
-        assert "jane" not in root.raw
-
-    def it_names_the_class_of_an_error_and_none_of_its_words(self, telemetry):
-        error = DuplicateIdentifierError("2 rows share {'email': 'jane@example.com'}", value=["jane@example.com"])
-        with pytest.raises(DuplicateIdentifierError):
-            run(error)
-        root, check, write = spans_of(telemetry)
-        ended = [(span.failed, span.status, span.attributes.get("error.type"), span.events) for span in (root, write)]
-        assert (ended, check.failed) == ([(True, "data", "DuplicateIdentifierError", 0)] * 2, False)
-        assert not any("jane" in span.raw for span in (root, check, write))
-
     def it_continues_the_trace_of_the_orchestrator_and_gives_the_log_its_id(self, telemetry, monkeypatch, tmp_path):
         monkeypatch.setenv("TRACEPARENT", PARENT)
         run(config=CONFIG.replace(log_path=str(tmp_path / "log")))

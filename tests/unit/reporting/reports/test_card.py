@@ -1,19 +1,15 @@
 """The card of a report: the state that it shows, what came out, and what to run next."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from datetime import datetime, timedelta
 
 import pytest
 
-from icecdc_core.errors import ConfigError, HistoryGapError, LostOffsetsError, TableLockedError
+from icecdc_core.errors import HistoryGapError, LostOffsetsError, TableLockedError
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.reporting.card import failure_card
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport, report_html, write_page
-from icecdc_core.runs.cluster_status import IndexStatus, StatusReport
 
 SYNC = RunReport("sync", "lake.ns.t", "t", strategy="diff", snapshots=6, upserts=2551, deletes=8255, run_id="r1")
 SYNC = replace(SYNC, carryovers_removed=700_000, rows_rewritten=1_413_002, lag_snapshots=6, lag_seconds=34.0)
@@ -64,17 +60,6 @@ class DescribeTheState:
         assert red in report_html(failed(HistoryGapError("x")))
 
 
-class DescribeDocumentsOfSeveralTables:
-    def it_names_the_snapshot_of_every_table(self):
-        compared, position = {"a.b.l": 22, "a.b.m": None}, {"a.b.l": 21, "a.b.m": None}
-        report = replace(EQUAL, snapshot_id=7, nested_snapshots=compared, position_snapshot_id=7)
-        facts = dict(replace(report, position_nested_snapshots=position).card().facts)
-        assert facts["Compared"].startswith("snapshot 7 (a.b.l 22, a.b.m None), ")
-        assert facts["Lag"] == "the index is at snapshot 7 (a.b.l 21, a.b.m None)"
-        status = IndexStatus("t", "a.b.t", snapshot_id=7, nested_snapshots=compared)
-        assert StatusReport([status]).line.startswith("snapshot 7 (a.b.l 22, a.b.m None); ")
-
-
 class DescribeAFailure:
     def it_says_what_since_when_whether_data_is_at_risk_and_what_to_do(self):
         report = failed(HistoryGapError("It is gone", remedy="export"), seconds=3.21)
@@ -88,14 +73,6 @@ class DescribeAFailure:
         assert (facts["Data at risk"][:3], facts["What to do"]) == ("No.", "export")
         assert "after 3.2 s" in facts["Failed"]
 
-    def it_counts_the_time_behind_from_when_the_lag_was_read(self):
-        late, early = (failed(TableLockedError("m"), seconds=seconds)["behind_since"] for seconds in (0, 3600))
-        assert datetime.fromisoformat(late) - datetime.fromisoformat(early) >= timedelta(seconds=3599)
-
-    def it_shows_every_one_of_several_problems(self):
-        error = ConfigError("2 options are wrong", problems=["a: wrong. Remedy: x.", "b: wrong. Remedy: y."])
-        assert "b: wrong" in failure_card(failed(error)).what
-
     def it_does_not_call_lost_records_safe(self):
         assert not dict(failure_card(failed(LostOffsetsError("x"), job="ingest")).facts)["Data at risk"].startswith(
             "No"
@@ -103,26 +80,6 @@ class DescribeAFailure:
 
     def it_needs_no_table(self):
         assert "FAILED" in report_html(failure_report(ValueError("x"), {}))
-
-
-class DescribeRewrittenRows:
-    @pytest.mark.parametrize(
-        ("changes", "expected"),
-        [
-            ({}, "1,413,002 rewritten by the table's commits, 10,806 really changed"),
-            (
-                {"rejected": 1, "already_applied": 50},
-                "1,413,002 rewritten by the table's commits, 10,857 really changed",
-            ),
-            ({"rows_rewritten": None}, ""),
-            ({"rows_rewritten": 2 * 10_806}, ""),
-        ],
-    )
-    def it_is_said_unless_only_what_changed_was_rewritten(self, changes, expected):
-        assert dict(replace(SYNC, **changes).card().facts)["Rows"] == expected
-
-    def it_adds_up_over_batches(self):
-        assert SYNC.then(replace(SYNC, rows_rewritten=None)).rows_rewritten == 1_413_002
 
 
 class DescribeThePage:

@@ -1,7 +1,5 @@
 """The summary of many indexes: the worst state, and a row for each."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

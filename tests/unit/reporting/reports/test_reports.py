@@ -1,7 +1,5 @@
 """Reports as data and as tables."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.counts import COUNTERS
-from icecdc_core.reporting.reports import RunReport, ValidationReport, write_report
+from icecdc_core.reporting.reports import RunReport, ValidationReport, check_report_path, write_report
 
 SYNC = RunReport("sync", "lake.demo.flights", "flights", 3051729675574597004, 8924558786060583479, seconds=12.34)
 SYNC = replace(SYNC, upserts=5200, carryovers_removed=890_000, stage_seconds={"plan": 0.4, "write": 4.1})
@@ -30,14 +28,6 @@ class DescribeReports:
         assert json.loads(text)["to_snapshot_id"] == 8924558786060583479
         assert json.loads(DIFFERENT.to_json()) == DIFFERENT.to_dict()
 
-    @pytest.mark.parametrize(("kept", "expected"), [(True, "kept"), (False, "NOT kept"), (None, "")])
-    def it_says_whether_the_target_lag_was_kept(self, kept, expected):
-        assert dict(replace(SYNC, lag_kept=kept).card().facts)["Target lag"] == expected
-
-    def it_names_the_documents_that_differ(self):
-        expected = [("Missing ids", "a, b"), ("Extra ids", "x"), ("Stale ids", "c")]
-        assert [fact for fact in DIFFERENT.card().facts if fact in expected] == expected
-
 
 class DescribeWriteReport:
     def it_writes_one_json_object_and_makes_the_folder(self, tmp_path: Path):
@@ -49,3 +39,10 @@ class DescribeWriteReport:
         (tmp_path / "file").touch()
         with pytest.raises(ConfigError, match="report_path"):
             write_report(SYNC, str(tmp_path / "file" / "report.json"))
+
+    def it_is_left_alone_until_there_is_one(self, tmp_path: Path):
+        old, new = tmp_path / "old.json", tmp_path / "folder" / "new.json"
+        old.write_text("the last one")
+        for path in (old, new):
+            check_report_path(str(path))
+        assert (old.read_text(), new.exists(), new.parent.is_dir()) == ("the last one", False, True)

@@ -1,7 +1,5 @@
 """How tables follow their records: which changes there are, and that Iceberg takes them in one commit."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import types as T
 
