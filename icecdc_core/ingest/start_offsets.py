@@ -141,14 +141,19 @@ def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -
 
 
 def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:
-    recorded = []
+    recorded, broken = [], None
     for name in known_tables(spark, config, LoggedJob()):
         try:
             recorded.append(find_recorded(name, load_table(spark, name), config.job).offsets)
-        except TableNotFoundError:
+        except IcecdcError as error:
             recorded.append({})
+            broken = broken if isinstance(error, TableNotFoundError) else error
     # If any table records offsets, the job ran. Then a table without offsets may lack all records.
-    return recorded if any(recorded) else []
+    if any(recorded):
+        return recorded
+    if broken is not None and config.starting_offsets != "earliest":  # what it records may be earlier
+        raise broken
+    return []
 
 
 State = Literal["current", "log is ahead", "replaced", "rolled back"]

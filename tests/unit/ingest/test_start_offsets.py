@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import (
+    CatalogError,
     ConfigError,
     LostOffsetsError,
     TableNotFoundError,
@@ -171,17 +172,24 @@ def it_knows_the_tables_of_the_namespace_and_of_the_log_but_not_the_ingests_own(
         ([Table(Snapshot(1, None, 5)), Table(Snapshot(1, None))], [at(5), {}]),
         ([Table(Snapshot(1, None, 5)), None], [at(5), {}]),
         ([Table(), None], []),
+        # One that cannot be read, such as that of somebody else, is not in the way.
+        ([Table(Snapshot(1, None, 5)), CatalogError("forbidden")], [at(5), {}]),
+        ([CatalogError("forbidden"), None], []),
     ],
 )
 def it_returns_the_offsets_that_the_tables_record(monkeypatch, tables, expected):
     def load(spark, name):
         table = dict(zip(["`lake`.`ns`.`a`", "`lake`.`ns`.`b`"], tables, strict=True))[name]
-        if table is None:
-            raise TableNotFoundError("none", subject="table")
+        if not isinstance(table, Table):
+            raise table or TableNotFoundError("none", subject="table")
         return table
 
     monkeypatch.setattr(start_offsets, "load_table", load)
-    assert start_offsets.recorded_offsets(None, make(route_by="regex", routes=ROUTES)) == expected
+    config = make(route_by="regex", routes=ROUTES)
+    assert start_offsets.recorded_offsets(None, config) == expected
+    if not expected and isinstance(tables[0], CatalogError):  # it may have been written earlier than at the end
+        with pytest.raises(CatalogError):
+            start_offsets.recorded_offsets(None, config.replace(starting_offsets="latest"))
 
 
 class DescribeOffsetsReader:
