@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import datetime
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -163,6 +164,7 @@ def simulated() -> Iterator[None]:
         *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
         (position, "host_name", lambda: current().task.process.host),
         (position, "started_at", lambda _: ""),
+        (position, "datetime", SimpleNamespace(now=lambda zone: datetime(2026, 1, 31, tzinfo=zone))),
         (lock, "is_running", lambda pid, _: world().exists(pid)),
         (position, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
         (client, "AnswerConnection", SimulatedConnection),

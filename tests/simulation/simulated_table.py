@@ -62,6 +62,10 @@ class Metadata:
     table_uuid: str = "table"
     refs: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def by_id(self) -> dict[int | None, Snapshot]:
+        return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
+
 
 @dataclass
 class History:
