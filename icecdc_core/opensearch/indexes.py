@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError
+from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError, TransportError
 from pyspark.sql.types import StructType
 
 from icecdc_core.config import SyncConfig
@@ -175,10 +175,14 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     create_physical(client, config.replace(settings=settings), probe, schema, uuid.uuid4().hex)
     try:
         head = {"index": {"routing": "a"} if config.routing else {}}
-        answer = client.bulk(index=write_alias(probe), body=[head, sample_document(schema, properties)])
+        body = [head, sample_document(schema, properties)]
+        answer = client.bulk(index=write_alias(probe), body=body, params={"require_alias": "true"})
     finally:
         _delete(client, probe)
-    if error := answer["items"][0]["index"].get("error"):
+    item = answer["items"][0]["index"]
+    if error := item.get("error"):
+        if item["status"] != 400:  # it says nothing about the mapping
+            raise TransportError(item["status"], error["type"], {"error": error})
         raise ConfigError(
             f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
             subject="mapping",

@@ -12,10 +12,18 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import spec_digest
-from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
-from icecdc_core.opensearch.client import Connection
+from icecdc_core.errors import (
+    ConfigError,
+    FencedError,
+    IndexConflictError,
+    IndexNotFoundError,
+    OpenSearchRequestError,
+    SchemaChangeError,
+)
+from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import (
+    check_mapping,
     create_physical,
     definition_digest,
     drop_leftovers,
@@ -100,6 +108,17 @@ class DescribeCreatePhysical:
         for epoch in (1, 2):
             create_physical(client, config, physical_index("t", epoch), SCHEMA, "the-run")
         assert (unused_epoch(client, "t", 1), unused_epoch(client, "t", 5)) == (3, 5)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(400, ConfigError), (429, OpenSearchRequestError)])
+def it_blames_the_mapping_only_for_what_is_wrong_with_the_document(
+    server, client, config, monkeypatch, status, expected
+):
+    item = {"status": status, "error": {"type": "some_exception", "reason": "made by the test"}}
+    monkeypatch.setattr(client, "bulk", lambda **_: {"errors": True, "items": [{"index": item}]})
+    with pytest.raises(expected, match="made by the test"), typed_errors(config, "checking"):
+        check_mapping(client, config.replace(mapping={"name": {"type": "keyword"}}), SCHEMA)
+    assert not server.indexes
 
 
 def it_has_a_digest_of_its_settings_and_mapping(client, config):
