@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from opensearchpy.exceptions import RequestError
 from pyspark.sql import SparkSession
 
 from icecdc_core.commits.lock import IndexLock
@@ -235,8 +236,8 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             identity = index_identity(batch.selection)
             created = create_physical(run.client, config, physical, source.schema, run.run_id, identity=identity)
             indexes = create_suffixed(run.client, config, batch.indexes, source.schema, run.run_id, identity=identity)
-        except ConfigError:
-            # Nothing was created, so the next run goes on from where the index is.
+        except (ConfigError, RequestError):
+            # No index was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))
             raise
         digest = definition_digest(run.client, config, source.schema)

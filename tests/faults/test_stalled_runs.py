@@ -9,7 +9,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.lock import active_runs
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
+from icecdc_core.errors import FencedError, IcecdcError, OpenSearchRequestError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs import batch
@@ -167,6 +167,14 @@ class DescribeAStalledExport:
         (physical,) = opensearch.indices.get_alias(name=config.index)
         assert PositionStore(opensearch, config).read().physical_index == physical
         assert validate_table(spark, config.replace(validate_at="position")).ok
+
+
+class DescribeAnExportWhoseIndexIsRefused:
+    def it_leaves_the_sync_to_go_on_from_where_the_index_is(self, spark, sql, config, names):
+        with pytest.raises(OpenSearchRequestError, match="maximum shards open"):
+            export_table(spark, config.replace(number_of_shards=1024))
+        sql("UPDATE {t} SET name = 'w'")
+        assert (sync_changes(spark, config).kind, names()) == ("sync", {"1": "w"})
 
 
 class DescribeABatchThatIsRepeated:
