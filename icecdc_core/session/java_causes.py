@@ -14,6 +14,9 @@ RETRIED_COMMITS = frozenset({"CommitFailedException", "CommitStateUnknownExcepti
 COMMIT_CONFLICTS = RETRIED_COMMITS | {"ValidationException"}
 """What Iceberg raises if another writer committed in between, and for some failures that no retry helps."""
 
+NETWORK = re.compile(
+    "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
+)
 _JAVA = re.compile(r"(java|jdk|sun)\.|.*\.common\.base\.Preconditions$")
 _FRAMES = 12
 _TRACEBACK = "Traceback (most recent call last)"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions as F
 
@@ -15,12 +15,13 @@ from icecdc_core.errors import (
     DependencyError,
     HiddenHistoryError,
     IcecdcError,
+    SparkJobError,
     TableNotFoundError,
 )
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import bundle_package, needed_bundles
-from icecdc_core.session.java_causes import causes
-from icecdc_core.session.jvm import iceberg_class
+from icecdc_core.session.java_causes import NETWORK, causes
+from icecdc_core.session.jvm import iceberg_class, java_ended
 from icecdc_core.session.threads import active_session
 from icecdc_core.table.snapshots import TableMetadata
 
@@ -71,8 +72,11 @@ def usable_table(what: str, parameter: str, name: str) -> Iterator[None]:
     """Name the parameter if a table of icecdc's own cannot be read or written."""
     try:
         yield
+    except (ConnectionError, Py4JNetworkError) as error:
+        raise java_ended(SparkJobError, error) from error
     except (PySparkException, Py4JError) as error:
-        raise ConfigError(
+        kind = CatalogError if any(NETWORK.match(cause.kind) for cause in causes(error)) else ConfigError
+        raise kind(
             f"The table of {what} cannot be used: {describe_failure(error)[:500]}",
             subject=parameter,
             value=name,

@@ -26,7 +26,7 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
+from icecdc_core.session.java_causes import NETWORK, Cause, causes, failure_message, root_cause
 from icecdc_core.session.jvm import java_ended
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import duplicate_error, null_error
@@ -46,9 +46,6 @@ _BLAMES_FILE = re.compile(
     r"|org\.apache\.(hadoop\.fs|iceberg)\.\S+ (EOF|Checksum)Exception$"
     # For damaged bytes, decoders throw exceptions of any class except these.
     r"|(?!.*(UnsupportedOperation|Interrupt|[Cc]rypto))\S+\.(parquet|orc|avro|puffin|deletes|arrow|zstd|snappy|airlift)\."
-)
-_NETWORK = re.compile(
-    "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
 )
 # Iceberg wraps every failure of a file system in these, whatever happened.
 _WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
@@ -144,7 +141,7 @@ def _raised_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | N
 
 
 def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError | None:
-    """The error if ``select`` or ``row_filter`` failed for a row: no other expression of the jobs can."""
+    """The error if an expression of the user failed for a row: no other expression of the jobs can."""
     # The last two have an SQLSTATE of wrong syntax, or none.
     evaluations = (
         cause
@@ -155,10 +152,11 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
         or cause.kind == "PatternSyntaxException"
     )
     failed = next(evaluations, None)
-    given = [name for name in ("select", "nest", "row_filter") if getattr(config, name)]
+    given = [name for name in ("select", "nest", "row_filter", "embed") if getattr(config, name)]
     if failed is None or not given:
         return None
-    said = failure_message(failed.text) if given == ["row_filter"] else f"{failed.condition or failed.kind} {_HIDDEN}"
+    is_secret = bool(config.select or config.nest)
+    said = f"{failed.condition or failed.kind} {_HIDDEN}" if is_secret else failure_message(failed.text)
     return ConfigError(
         f"{' or '.join(given)} fails for a row of '{config.table}': {said}",
         subject=given[0],
@@ -170,7 +168,7 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
 def blamed_file(chain: Sequence[Cause]) -> Cause | None:
     """Return the exception that says that a file of a table cannot be read; None if none does."""
     # Iceberg's readers report a broken connection, and a lack of memory or of file handles, too.
-    if any(_NETWORK.match(cause.kind) or cause.kind.endswith("Error") for cause in chain):
+    if any(NETWORK.match(cause.kind) or cause.kind.endswith("Error") for cause in chain):
         return None
     if any(cause.text.endswith("(Too many open files)") for cause in chain):
         return None

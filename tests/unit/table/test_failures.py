@@ -10,6 +10,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     DUPLICATE_MESSAGE,
     NULL_MESSAGE,
+    CatalogError,
     ConfigError,
     DataReadError,
     DiskFullError,
@@ -21,12 +22,16 @@ from icecdc_core.errors import (
 )
 from icecdc_core.session.java_causes import Cause
 from icecdc_core.table import failures
+from icecdc_core.table.catalogs import usable_table
 from icecdc_core.table.failures import blamed_file, spark_errors
 
 TABLE = "lake.ns.t"
 PLAIN = SyncConfig(table=TABLE)
 FILTER = SyncConfig(table=TABLE, row_filter="cast(note AS int) > 0")
 SELECT = SyncConfig(table=TABLE, select=["cast(note AS int) AS n"])
+EMBED = SyncConfig(
+    table=TABLE, embed={"v": {"text": "cast(1 / n AS string)", "function": "a:b", "model": "1", "dimension": 2}}
+)
 FILE = "s3a://b/t/data/email=planted%40x.org/00000-1-a.parquet"
 
 HADOOP, PARQUET = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.parquet.hadoop.ParquetFileReader"
@@ -95,6 +100,7 @@ class DescribeAFailureOfSpark:
             (PLAIN, [DIVISION], SparkJobError, "DIVIDE_BY_ZERO"),
             (FILTER, [PATTERN], ConfigError, "row_filter fails"),
             (FILTER, [FORMAT], ConfigError, "row_filter fails"),
+            (EMBED, [DIVISION], ConfigError, "embed fails for a row of 'lake.ns.t': [DIVIDE_BY_ZERO]"),
             (SELECT, [DIVISION], ConfigError, "select fails for a row of 'lake.ns.t': DIVIDE_BY_ZERO"),
         ],
     )  # fmt: skip
@@ -133,6 +139,22 @@ class DescribeAFailureOfSpark:
         with pytest.raises(ConfigError) as caught, spark_errors(PLAIN):
             raise error
         assert caught.value is error
+
+
+class DescribeATableOfIcecdcsOwn:
+    @pytest.mark.parametrize(
+        ("chain", "expected"),
+        [
+            ([("org.apache.iceberg.exceptions.ForbiddenException", "no", ICEBERG)], ConfigError),
+            ([OPENED, ("java.net.ConnectException", "Connection refused", HADOOP)], CatalogError),
+            ([], SparkJobError),
+        ],
+    )
+    def it_is_named_wrongly_or_cannot_be_used_now(self, chain, expected):
+        error = PySparkException("failed") if chain else Py4JNetworkError("gone")
+        error._origin = JavaException(chain) if chain else None
+        with pytest.raises(expected), usable_table("vectors", "embed_table", "lake.ns.v"):
+            raise error
 
 
 class DescribeAValueThatASelectMasks:
