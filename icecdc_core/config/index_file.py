@@ -182,9 +182,11 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:bool":  # `on`, a parameter of `nest`, is true in YAML 1.1
                 key.tag = "tag:yaml.org,2002:str"
-            problem = f"has the key {key.value!r} twice" if key.value in keys else ""
+            problem = ""
             if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
                 problem = "has a key that is not a string; write it in quotes"
+            elif key.value in keys:
+                problem = f"has the key {key.value!r} twice"
             if problem:
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             keys.add(key.value)
@@ -194,6 +196,7 @@ class _Loader(yaml.SafeLoader):
 def _content(path: str | Path) -> dict[str, Any]:
     try:
         content = yaml.load(Path(path).expanduser().read_text(encoding="utf-8-sig"), _Loader)  # noqa: S506 (safe)
+        json.dumps(content, default=str)  # an anchor may not be inside itself
         if isinstance(content, dict):
             return content
         problem = "has no indexes: at its top"

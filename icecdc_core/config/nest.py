@@ -92,8 +92,13 @@ def with_nested_types(mapping: Mapping[str, Any], entries: Mapping[str, Nested])
     """Return the user's mapping, in which the entries of the type `nested` have it unless the user gives another."""
     merged = deepcopy(dict(mapping))
     for path in (path for path, entry in iterate_entries(entries) if entry.type == "nested"):
-        fields, name = merged, path
+        fields: Any = merged
+        name = path
         while name not in fields and (outer := next((each for each in fields if name.startswith(f"{each}.")), "")):
-            fields, name = fields[outer].setdefault("properties", {}), name[len(outer) + 1 :]
-        fields[name] = {"type": "nested", **fields.get(name, {})}
+            inner = fields[outer] if isinstance(fields[outer], dict) else {}
+            fields, name = inner.setdefault("properties", {}), name[len(outer) + 1 :]
+            if not isinstance(fields, dict):  # it is refused as any mapping is
+                fields = {}
+        if isinstance(given := fields.get(name, {}), dict):
+            fields[name] = {"type": "nested", **given}
     return merged

@@ -52,7 +52,9 @@ def flatten_mapping(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any
     def walk(fields: Mapping[str, Any], prefix: str) -> None:
         for name, field in fields.items():
             path = f"{prefix}{name}"
-            if not isinstance(field, Mapping) or not isinstance(field.get("properties", {}), Mapping):
+            if not (_is_object(field, "properties") and _is_object(field, "fields")) or not all(
+                isinstance(each, Mapping) for each in field.get("fields", {}).values()
+            ):
                 raise _mapping_error(f"of '{path}' is not an object", path)
             if path in found:
                 raise _mapping_error(f"has the field '{path}' twice", path)
@@ -61,6 +63,10 @@ def flatten_mapping(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any
 
     walk(mapping, "")
     return sorted(found.items(), key=lambda item: item[0].count("."))
+
+
+def _is_object(field: Any, option: str) -> bool:
+    return isinstance(field, Mapping) and isinstance(field.get(option, {}), Mapping)
 
 
 def _mapping_error(problem: str, path: str, remedy: str = "") -> ConfigError:
@@ -107,7 +113,7 @@ def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
 
 def copy_targets(field: Mapping[str, Any]) -> list[str]:
     targets = field.get("copy_to") or []
-    return [targets] if isinstance(targets, str) else [str(each) for each in targets]
+    return [str(each) for each in (targets if isinstance(targets, list) else [targets])]
 
 
 def merge_properties(

@@ -175,6 +175,8 @@ class DescribeYaml:
             (f"{ONE}    table: a.b.c\n", r"has the key 'table' twice \(line 4, column 5\)"),
             (f"{ONE}    mapping: {{a: {{b: 1, b: 2}}}}\n", "has the key 'b' twice.*line 4"),
             ("indexes: {2026: {}}\n", "has a key that is not a string; write it in quotes.*line 1"),
+            ("indexes: {[a, b]: {}}\n", "has a key that is not a string; write it in quotes.*line 1"),
+            (f"{ONE}    mapping: &x {{a: *x}}\n", "not YAML: a value cannot be read"),
             (f"{ONE}    branch: !!python/object/apply:os.system x\n", "not YAML.*line 4"),
             ("", "has no indexes"),
             ("indexes: {'': {table: a.b.c}}\n", "indexes: missing"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T
 
+from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping, sample_document
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.index_settings import check_settings
@@ -145,6 +146,9 @@ class DescribeRefusals:
             ({"dynamic": True}, "of 'dynamic' is not an object"),
             ({"title": "keyword"}, "of 'title' is not an object"),
             ({"place": {"properties": []}}, "of 'place' is not an object"),
+            ({"title": {"fields": None}}, "of 'title' is not an object"),
+            ({"title": {"fields": {"raw": 5}}}, "of 'title' is not an object"),
+            ({"title": {"copy_to": 5}, "titel": {}}, "'titel', which no document has"),
             ({"place.city": {}, "place": {"properties": {"city": {}}}}, r"'place\.city' twice"),
         ],
     )
@@ -152,6 +156,16 @@ class DescribeRefusals:
         with pytest.raises(ConfigError, match=message) as raised:
             merged(mapping)
         assert (raised.value.subject, bool(raised.value.remedy)) == ("mapping", True)
+
+
+@pytest.mark.parametrize(
+    "mapping", [{"l": "nested"}, {"l": None}, {"l": []}, {"l": {"properties": None}}, {"l.m": 5}], ids=str
+)
+def it_refuses_a_wrong_mapping_of_nested_tables_too(mapping):
+    nested = {"on": "l.id = f.id", "type": "nested"}
+    nest = {"l": {"table": "a.b.l", **nested, "nest": {"m": {"table": "a.b.m", **nested}}}}
+    with pytest.raises(ConfigError, match="is not an object"):
+        merged(SyncConfig(table="a.b.f", mapping=mapping, nest=nest).full_mapping)
 
 
 def it_makes_a_document_of_the_types_without_what_only_values_decide():
