@@ -14,7 +14,7 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.table.schema import schema_change
-from icecdc_core.table.select import new_document_fields
+from icecdc_core.table.select import ALIAS, new_document_fields
 from icecdc_core.table.snapshots import history_gap_error
 from icecdc_core.table.source import Source
 
@@ -93,6 +93,8 @@ def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
             shown.append(f"a {name}")
         elif not value and name in _DROPPABLE:
             shown.append(f"no {name}")
+        elif value and name == "select" and value[0].startswith(ALIAS):
+            shown.append(f"alias={json.dumps(value[0].removeprefix(ALIAS))}, select={json.dumps(value[1:])}")
         else:
             shown.append(f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}")
     return ", ".join(shown)
@@ -109,6 +111,8 @@ def _keep(names: Sequence[str], stored: Mapping[str, Any], source: Source) -> st
             parts.append("if this is the table of the index, run the export with replace_index=true: a column is gone")
         elif value is True:
             parts.append(f"give the {name} that the index was built with")
+        elif value and name == "embed":
+            parts.append(f"give embed with {json.dumps(value)} and its function")
         else:
             parts.append(f"leave {name} out" if not value else f"give {_shown([name], stored)}")
     return "; ".join(parts)

@@ -75,7 +75,8 @@ def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
             f"icecdc did not create the positions index '{name}': its mapping is another one",
             subject="positions_index",
             value=name,
-            remedy="restore it, or delete it and run the exports; no index template may change its mapping",
+            remedy="set positions_index to another name; if this one is icecdc's, restore it, or delete it and run the "
+            "exports (no index template may change its mapping)",
         )
 
 

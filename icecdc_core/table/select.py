@@ -23,6 +23,9 @@ _COLUMN = "AttributeReference"
 _PLAIN = frozenset({"Alias", _COLUMN, "Cast"})
 _OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
 
+ALIAS = "AS "
+"""Begins the first text of a stored select, if the table has an alias."""
+
 Node = dict[str, Any]
 Selections = Sequence[Sequence[list[Node]]]
 """The expressions of each selection, the last one first; each is a list of its nodes, in which children follow."""
@@ -119,7 +122,7 @@ def open_projection(
         documents.schema,
         tuple(schema.names),
         used_names,
-        (*([f"AS {alias}"] if alias else []), *select),
+        (*([f"{ALIAS}{alias}"] if alias else []), *select),
         used.computed_from,
         repeated,
         tuple(unreadable),

@@ -95,3 +95,15 @@ class DescribeCheckPreconditions:
         keeps = "identifier_columns" not in message  # another identity: the remedy keeps the index as it is
         found = (policy_of(refusal), type(refusal), message in text, f"{policy}=reexport" in text)
         assert found == (policy, error, True, keeps)
+
+    @pytest.mark.parametrize(
+        ("stored", "remedy"),
+        [
+            ({"select": ["AS f", "f.id"]}, 'give alias="f", select=["f.id"]'),
+            ({"select": ["id"]}, 'give select=["id"]'),
+            ({"embed": {"v": {"text": "name"}}}, 'give embed with {"v": {"text": "name"}} and its function'),
+        ],
+    )
+    def it_names_the_parameters_that_keep_the_index(self, stored, remedy):
+        refusal = check_preconditions(replace(POSITION, selection={**SELECTION, **stored}), source())
+        assert refusal.remedy == remedy
