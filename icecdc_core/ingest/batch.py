@@ -118,6 +118,7 @@ class Batches:
             WAP_ID: f"icecdc-{self.run_id}",  # every Iceberg write is staged
             "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compressing takes longer than it saves
             "spark.sql.caseSensitive": "true",  # records may have fields whose names differ only in case
+            "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # the default ends the batch
         }
         settings |= _INTERPRETED if offsets.count(start, end) < _FEW_RECORDS else {}
         with settings_unless_set(spark, settings):

@@ -197,7 +197,7 @@ def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | N
         found = [
             F.when(value.rlike(rf"^(?:{each})\z"), F.lit(quoted_table(name))) for name, each in config.routes.items()
         ]
-        table = F.explode_outer(F.when(is_decoded, F.filter(F.array(*found), lambda name: name.isNotNull())))
+        table = F.explode_outer(F.when(is_decoded, F.array_distinct(F.array_compact(F.array(*found)))))
         shown = F.coalesce(shown, F.lit("nothing"))
         problem = F.concat(F.lit(f"no table: no expression matches {what}: "), shown)
     else:

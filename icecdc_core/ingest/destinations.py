@@ -27,7 +27,7 @@ from icecdc_core.ingest.inference import (
     promote_type,
 )
 from icecdc_core.ingest.publish import WAP_ENABLED, raise_if_moved, table_version
-from icecdc_core.ingest.readers import DEFAULT, WRITTEN_AS, Path
+from icecdc_core.ingest.readers import DEFAULT, TIMES, WRITTEN_AS, Path
 from icecdc_core.ingest.rows import IS_VALID, ROW
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure, load_table
@@ -211,9 +211,7 @@ def _default_text(kind: T.DataType, value: Any) -> str:
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
     if isinstance(kind, T.BinaryType):
         return f"X'{text}'"
-    # Dates and times are read as text.
-    is_text = isinstance(kind, (T.StringType, T.DateType, T.TimestampType))
-    return f"'{text}'" if is_text else f"CAST('{text}' AS {kind.simpleString()})"
+    return f"'{text}'" if isinstance(kind, (T.StringType, *TIMES)) else f"CAST('{text}' AS {kind.simpleString()})"
 
 
 def _with_hidden_type(kind: T.DataType, wanted: Any) -> tuple[T.DataType, Any]:

@@ -20,7 +20,10 @@ WRITTEN_AS = "icecdc.written_as"
 DEFAULT = "icecdc.default"
 """Metadata key: the value that the table's `write-default` gives to a record without the field, as Spark SQL."""
 
-_FLOATS, _TIMES = (T.FloatType, T.DoubleType), (T.DateType, T.TimestampType, T.TimestampNTZType)
+_FLOATS = (T.FloatType, T.DoubleType)
+TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+"""The types that are read as ISO 8601 text."""
+
 _INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Infinity", "INF"))
 # In Java, "$" also matches before a final line break.
 _NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
@@ -155,7 +158,7 @@ def _key_reader(kind: T.DataType) -> Reader:
             return F.when((F.abs(key) != F.lit(float("inf"))) | parsed.isin(*_INFINITIES), key)
         return key if isinstance(kind, T.DecimalType) else F.when(key.cast("string") == parsed, key)
 
-    return _time_reader(kind) if isinstance(kind, _TIMES) else _text_reader(kind, convert)
+    return _time_reader(kind) if isinstance(kind, TIMES) else _text_reader(kind, convert)
 
 
 def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
@@ -165,17 +168,17 @@ def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
         return ~F.exists(keys, lambda each: each.isNull()) & (F.size(F.array_distinct(keys)) == F.size(keys))
 
     def convert(parsed: Column) -> Column:
-        if key.convert is None:
-            return F.transform_values(parsed, lambda _, value: item.value(value))
-        keys, items = F.transform(F.map_keys(parsed), key.value), F.map_values(parsed)
-        return F.when(are_keys(keys), F.map_from_arrays(keys, F.transform(items, item.value)))
+        keys, items = F.transform(F.map_keys(parsed), key.value), F.transform(F.map_values(parsed), item.value)
+        made = F.map_from_arrays(keys, items)
+        # Of a text that is there twice, the session of a batch keeps the last value (`mapKeyDedupPolicy`).
+        return made if key.convert is None else F.when(are_keys(keys), made)
 
     def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
         wrong = [] if key.convert is None else [~are_keys(F.transform(F.map_keys(parsed), key.value))]
         return wrong + _item_violations(F.map_values(parsed), item, record, kind.valueContainsNull)
 
     json_type = T.MapType(T.StringType(), item.json_type)
-    return Reader(kind, json_type, convert if key.convert or item.convert else None, violations)
+    return Reader(kind, json_type, convert, violations)
 
 
 def _item_violations(items: Column, reader: Reader, record: Record, nulls: bool) -> list[Column]:
@@ -230,7 +233,7 @@ class ColumnMatching:
             is_text = isinstance(kind.keyType, T.StringType)
             key = self.reader(kind.keyType, path, hidden["key"]) if is_text else _key_reader(kind.keyType)
             return _map_reader(kind, key, self.reader(kind.valueType, (*path, "value"), hidden["value"]))
-        if isinstance(kind, (T.TimestampType, T.DateType)):
+        if isinstance(kind, TIMES):
             return _time_reader(kind)
         if written_as == "uuid":  # in its usual form: Java accepts shorter ones, and writes another UUID
             return _text_reader(kind, lambda parsed: F.when(parsed.rlike(_UUID), F.lower(parsed)))

@@ -6,6 +6,7 @@ import os
 import struct
 import time
 from contextlib import contextmanager
+from datetime import datetime
 
 import pytest
 from pyspark.sql import functions as F, types as T
@@ -253,12 +254,16 @@ class DescribeTables:
         text, whole = types.StringType.get(), types.IntegerType.get()
         update.addColumn("v", text, None, literal.of("it's"))
         update.addColumn("n", whole, None, literal.of(7))
+        at = types.TimestampType.withoutZone()
+        update.addColumn("at", at, None, literal.of("2024-01-01T00:00:00").to(at))
         update.commit()
         chosen = settings(metadata_columns=[])
         schema = payload_schema(spark, load_table(spark, f"lake.ns.{name}"), chosen)
-        source = [(None, '{"id":1}'), (None, '{"id":2,"v":null,"n":null}'), (None, '{"id":3,"v":"x","n":8}')]
+        texts = '{"id":1}', '{"id":2,"v":null,"n":null,"at":null}', '{"id":3,"v":"x","n":8,"at":"2025-01-01T00:00:00"}'
+        source = [(None, text) for text in texts]
         decoded = decode_records(records(spark, source), chosen)
-        expected = [(1, None, "it's", 7), (2, None, None, None), (3, None, "x", 8)]
+        times = [datetime(year, 1, 1) for year in (2024, 2025)]
+        expected = [(1, None, "it's", 7, times[0]), (2, *[None] * 4), (3, None, "x", 8, times[1])]
         assert [tuple(row.row) for row in parsed(decoded, schema, chosen).orderBy("offset").collect()] == expected
 
     def it_keeps_the_identifier_fields_of_the_table_required(self, spark, sql, name):

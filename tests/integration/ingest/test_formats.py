@@ -52,7 +52,7 @@ def rows(spark):
 
 def it_routes_an_undecodable_record_to_no_table_although_two_expressions_match(spark):
     source = decode_records(records(spark, [(None, b"\xff"), (None, "{}")]), settings())
-    routes = {"lake.a.x": "topic", "lake.a.y": "t.*"}
+    routes = {"lake.a.x": "topic", "lake.a.y": "t.*", "lake.a.`y`": ".*c"}  # two names of one table
     found = route_records(source, settings(route_by="regex", route_field="", routes=routes)).collect()
     assert sorted((row.offset, row[TABLE] or "") for row in found) == [
         (0, ""),

@@ -11,16 +11,17 @@ from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import plan_evolution
 from icecdc_core.ingest.inference import find_spellings, infer_schema, look_at
 from icecdc_core.ingest.rows import parse_rows
+from icecdc_core.session.spark import settings_unless_set
 from tests import kafka_records
 from tests.kafka_records import parsed, settings
 
 
 @pytest.fixture(autouse=True)
 def case_sensitive(spark):
-    """Let Spark distinguish names by case, as the session of a batch does."""
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    yield
-    spark.conf.unset("spark.sql.caseSensitive")
+    """Let Spark distinguish names by case and keep the last of equal keys, as the session of a batch does."""
+    conf = {"spark.sql.caseSensitive": "true", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
+    with settings_unless_set(spark, conf):
+        yield
 
 
 def records(spark, values):
@@ -80,6 +81,10 @@ VALUES = [
     ("timestamp", '"2024"', "field x: '2024' is not of type timestamp"),
     ("timestamp_ntz", '"2024-01-01T00:00:00"', '"2024-01-01T00:00:00.000"'),
     ("timestamp_ntz", '"2024-01-01T00:00:00Z"', "field x: '2024-01-01T00:00:00Z' is not of type timestamp_ntz"),
+    ("timestamp_ntz", '"2024"', "field x: '2024' is not of type timestamp_ntz"),
+    ("timestamp_ntz", '"202402"', "field x: '202402' is not of type timestamp_ntz"),
+    ("timestamp_ntz", '"2024-01-01T00:00:00.5"', '"2024-01-01T00:00:00.500"'),
+    ("array<timestamp_ntz>", '["2024"]', "field x: '[\"2024\"]' is not of type array<timestamp_ntz>"),
     ("timestamp_ntz", "5", "field x: '5' is not of type timestamp_ntz"),
     ("date", '"2024-02-29"', '"2024-02-29"'),
     ("date", '"2024-02-30"', "field x: '2024-02-30' is not of type date"),
@@ -92,6 +97,9 @@ VALUES = [
     ("array<int>", '[1,"x"]', "field x: '[1,\"x\"]' is not of type array<int>"),
     ("array<date>", '["2024-01-01","no"]', "field x: '[\"2024-01-01\",\"no\"]' is not of type array<date>"),
     ("map<string,int>", '{"a":1}', '{"a":1}'),
+    ("map<string,int>", '{"a":1,"b":2,"a":3}', '{"a":3,"b":2}'),
+    ("map<string,date>", '{"a":"2024-01-01","a":"2024-01-02"}', '{"a":"2024-01-02"}'),
+    ("struct<y:int,z:date>", '{"y":1,"y":2}', '{"y":2}'),
     ("map<string,int>", '{"a":1.5}', "field x: '{\"a\":1.5}' is not of type map<string,int>"),
     ("struct<y:int,z:date>", '{"y":1,"z":"2024-01-01"}', '{"y":1,"z":"2024-01-01"}'),
     ("struct<y:int,z:date>", '{"y":"a"}', "field x: '{\"y\":\"a\"}' is not of type struct<y:int,z:date>"),
