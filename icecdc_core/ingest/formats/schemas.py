@@ -20,22 +20,27 @@ from pyspark.sql.avro.functions import from_avro
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
 from icecdc_core.errors import DependencyError, SchemaRegistryError
-from icecdc_core.ingest.formats.logical_types import LogicalType
+from icecdc_core.ingest.formats.logical_types import DECIMAL, LogicalType
 from icecdc_core.session.compat import AVRO_READER
 from icecdc_core.session.jars import avro_package
 from icecdc_core.session.jvm import java_class
 
 _STRINGS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
-_MOST_NODES = 10_000
+_MOST_NODES, _MOST_DIGITS = 10_000, 38
 
 
 def read_avro(spark: SparkSession, schema: RegisteredSchema, data: Column) -> tuple[Column, LogicalType]:
     """Return a value in Avro's binary encoding, and its type; null if the bytes, to the last one, do not fit."""
-    # Spark does not check defaults either.
-    parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
-    for other in schema.references.values():
-        parser.parse(other.text)
-    parsed = parser.parse(schema.text)
+
+    def parse(*texts: str) -> Any:
+        # Spark does not check defaults either.
+        parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
+        return [parser.parse(text) for text in texts][-1]
+
+    parsed = parse(*(other.text for other in schema.references.values()), schema.text)
+    node = json.loads(parsed.toString())
+    if (readable := _without_long_decimals(node)) != node:
+        parsed = parse(json.dumps(readable))
 
     def read(data: Column) -> Column:
         # Spark reads a malformed record as a record of nulls, but a malformed array as null. In the encoding an array
@@ -46,6 +51,19 @@ def read_avro(spark: SparkSession, schema: RegisteredSchema, data: Column) -> tu
 
     kind = spark.range(0).select(read(F.lit(None).cast("binary"))).schema[0].dataType
     return read(data), _avro_type(parsed, kind)
+
+
+def _without_long_decimals(node: Any) -> Any:
+    """The schema with bytes for the decimals that Spark refuses: Connect's type without a precision has 64 digits."""
+    if isinstance(node, list):
+        return [_without_long_decimals(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: _without_long_decimals(each) for key, each in node.items()}
+    if node.get("logicalType") != "decimal" or node.get("precision", 0) <= _MOST_DIGITS:
+        return node
+    of_connect = {"connect.name": DECIMAL, "connect.parameters": {"scale": str(node.get("scale", 0))}}
+    return {**of_connect, **node, "logicalType": ""}
 
 
 def require_avro(spark: SparkSession) -> None:

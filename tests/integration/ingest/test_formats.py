@@ -3,6 +3,7 @@
 import base64
 import json
 from datetime import date, datetime
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F, types as T
@@ -220,6 +221,16 @@ class DescribeAvro:
         entries = [topic.send(bytes(framed(schema, zigzag(n)))) for schema, n in [(void, 1), (good, 2), (void, 3)]]
         assert sorted(map(tuple, spark.table(config.table).collect())) == [(1,), (2,), (3,)]
         assert [entry.dead_letters for entry in entries] == [0, 0, 0]
+
+    def it_reads_decimals_for_which_the_schema_allows_more_digits_than_spark(self, registry, rows):
+        long = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+        of_connect = {**long, "connect.name": DECIMAL, "connect.parameters": {"scale": "2"}}
+        number = registry.register(avro_record("Long", a=long, b=["null", of_connect]), "long")
+        values = [(1999).to_bytes(2, "big"), (10**38 - 1).to_bytes(16, "big"), (10**38).to_bytes(16, "big"), b"\1" * 17]
+        source = [(None, framed(number, text(value) + SOME + text(value))) for value in values]
+        found = rows("avro", source, "a decimal(38,2), b decimal(38,2)", schema_registry_url=registry.url)
+        largest = Decimal("9" * 36 + ".99")
+        assert [row for _, row, _ in found] == [(Decimal("19.99"),) * 2, (largest,) * 2, None, None]
 
     def it_follows_references(self, registry, rows):
         registry.register(avro_record("shop.Address", city="string"), "address")
