@@ -43,7 +43,7 @@ class DescribeStart:
     def it_refuses_a_start_that_the_table_does_not_have(self, point):
         snapshot = SimpleNamespace(snapshot_id=9, parent_snapshot_id=8, timestamp_ms=1_700_000_000_000)
         refs = {"main": 9}
-        metadata = SimpleNamespace(snapshots=[snapshot], refs=refs, current_snapshot_id=9)
+        metadata = SimpleNamespace(snapshots=[snapshot], by_id={9: snapshot}, refs=refs, current_snapshot_id=9)
         source = SimpleNamespace(**{**vars(SOURCE), "metadata": metadata})
         with pytest.raises(ConfigError, match=r"oldest is 9 of 2023.*start_from='(42|2020).*Remedy: .*latest"):
             start_position(NEW, source, config(start_point=point, branch="main"))
