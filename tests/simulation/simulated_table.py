@@ -63,6 +63,10 @@ class Metadata:
     refs: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def schema(self) -> dict[str, Any]:
+        return dict(json.loads(_SCHEMA_JSON))
+
+    @property
     def by_id(self) -> dict[int | None, Snapshot]:
         return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
 
