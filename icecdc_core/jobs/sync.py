@@ -241,6 +241,7 @@ def _dry_run(run: Run, look: Look) -> RunReport:
         require_identity(run.client, run.config, look)
         return replace(dry_run_export(run, look), strategy="reexport")
     notes = noted_changes(parameter_changes(position, source))
+    position = replace(position, selection=source.stored_selection)  # a sync follows a changed spec first
     while report is None or not is_at_head(position, source):
         with _next_batch(run, source, position) as (plan, changes):
             found = {"upserts": changes.upserts, "deletes": changes.deletes, "dry_run": True}

@@ -88,6 +88,10 @@ class DescribeTheDryRunOfALaterSync:
         sql("DELETE FROM {t} WHERE id < 2")
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
+        sql("UPDATE {t} SET v = 'y' WHERE id = 4")
+        assert dying(sync_changes, config).kind == "sync"
+        foreseen, done = foreseen_and_done(spark, config.replace(settings={"max_result_window": 20000}))
+        assert (foreseen, done["upserts"]) == (done, 1)
 
     def it_exports_again_or_is_refused_as_the_run_is(self, spark, sql, make_config, opensearch):
         sql(CREATE)
