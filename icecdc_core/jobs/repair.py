@@ -87,16 +87,19 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
     with run.lock(look) as (lock, source):
         require_repairable(lock.position, look.position)
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
+        deletes = 0
         for _ in range(_ATTEMPTS):
             result = _write(run, source, lock, wrong, epoch, suffixes)
+            deletes += result.counts.deletes  # a later attempt finds nothing to delete, and writes all others again
             if result.newest_version <= upsert_version(epoch):
                 break
             epoch = _epoch_above(result.newest_version, result.newest_id, lock, run.config.index)
         position = lock.position
         run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
+        report = replace(report, deletes=deletes)
         lock.commit(replace(position, indexes=position.every_index), log_entry(report))
-        return result.counts.upserts + result.counts.deletes
+        return report.upserts + report.deletes
 
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:

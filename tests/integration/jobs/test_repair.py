@@ -57,8 +57,9 @@ class DescribeARepair:
         delete(opensearch, exported.index, "7", 1000)
         delete(opensearch, exported.index, "8", 5000)
         write(opensearch, exported.index, "9", 300)
+        write(opensearch, exported.index, "99", 200)
         report = repaired(spark, exported)
-        assert (report.ok, report.repaired, indexed()) == (True, 3, before)
+        assert (report.ok, report.repaired, indexed()) == (True, 4, before)
         sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 1)")
         sync_changes(spark, exported)
         assert validate_table(spark, exported).ok
