@@ -71,6 +71,8 @@ def failure_card(report: Mapping[str, Any]) -> Card:
     message = str(report["message"]).removesuffix(f" Remedy: {report['remedy']}")  # which stands below
     what = f"{report['error']}: {message} (exit code {report['exit_code']})"
     next_job = job if job in ("ingest", "init") else _NEXT.get(state, job)
+    if report["error"] == "SchemaChangeError":  # perhaps a parameter is wrong
+        next_job = "setup"
     word = NOTHING if state == "locked" else FAILED
     return Card(word, f"{job} of {index or table or '?'}", what, facts, command_for(next_job, table, index))
 

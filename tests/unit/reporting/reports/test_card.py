@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from icecdc_core.errors import HistoryGapError, LostOffsetsError, TableLockedError
+from icecdc_core.errors import HistoryGapError, LostOffsetsError, SchemaChangeError, TableLockedError
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.reporting.card import failure_card
 from icecdc_core.reporting.exit_states import failure_report
@@ -72,6 +72,9 @@ class DescribeAFailure:
         assert facts["Since"].endswith(report["behind_since"][:10] + " " + report["behind_since"][11:19] + " UTC")
         assert (facts["Data at risk"][:3], facts["What to do"]) == ("No.", "export")
         assert "after 3.2 s" in facts["Failed"]
+
+    def it_asks_for_no_export_where_a_parameter_may_be_wrong(self):
+        assert failure_card(failed(SchemaChangeError("x"))).command.startswith("icecdc setup ")
 
     def it_does_not_call_lost_records_safe(self):
         assert not dict(failure_card(failed(LostOffsetsError("x"), job="ingest")).facts)["Data at risk"].startswith(
