@@ -237,6 +237,15 @@ class DescribeABatch:
         lock.commit(replace(lock.position, snapshot_id=8, epoch=MAX_EPOCH + 5), {})
         assert lock.next_epoch(0, new_index=True) == 5
 
+    def it_goes_on_above_the_log_when_the_position_was_deleted(self, server, store, lock):
+        lock.begin(BATCH)
+        lock.commit(replace(lock.position, snapshot_id=8, physical_index="t--000003"), {})
+        lock.release()
+        del server.indexes["positions"].documents[POSITION]
+        again = store().lock("lake.ns.t", "uuid", "the-run")
+        assert again.next_epoch(0, new_index=True) == 5
+        again.release()
+
 
 class DescribeAWrite:
     def it_fails_after_another_run_acquired_the_lock(self, server, lock):
