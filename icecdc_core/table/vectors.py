@@ -7,13 +7,14 @@ text twice: the older one counts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from math import ceil
 from operator import attrgetter
-from threading import Event, Timer
+from threading import Event, Lock, Timer
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -52,6 +53,8 @@ _TEXT, _KEY, _VECTOR = (f"{OWN_PREFIX}{name}" for name in ("text", "text_sha256"
 FEW_TEXTS = 200
 """Iceberg compares no more values with the bounds of a file."""
 _TEXTS_OF_A_TASK = 32
+_storing: defaultdict[tuple[str, str], Lock] = defaultdict(Lock)
+"""The indexes that one process syncs at once make no vector twice."""
 
 
 @dataclass(frozen=True)
@@ -156,13 +159,14 @@ def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float) -> No
     for name, entry in source.embeddings.fields.items():
         texts = rows.select(_text(entry).alias(_TEXT)).where(F.col(_TEXT).isNotNull()).distinct()
         texts = texts.withColumn(_KEY, F.sha2(_TEXT, 256))
-        known = stored_vectors(spark, table, entry).select(_KEY)
-        with persisted(texts.join(known, _KEY, "left_anti")) as missing:
-            if count := missing.count():
-                event(f"making the vectors of {count:,} texts", field=name, model=entry.model)
-                with usable_table(*_ABOUT, table):
-                    create_table_once(spark, table, SCHEMA, _PROPERTIES, partition="model")
-                _store(name, entry, missing, count, table, timeout_seconds)
+        with _storing[table, entry.model]:
+            known = stored_vectors(spark, table, entry).select(_KEY)
+            with persisted(texts.join(known, _KEY, "left_anti")) as missing:
+                if count := missing.count():
+                    event(f"making the vectors of {count:,} texts", field=name, model=entry.model)
+                    with usable_table(*_ABOUT, table):
+                        create_table_once(spark, table, SCHEMA, _PROPERTIES, partition="model")
+                    _store(name, entry, missing, count, table, timeout_seconds)
 
 
 def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: str, timeout_seconds: float) -> None:

@@ -1,6 +1,8 @@
 """Vectors of texts: each text is embedded once, and a failing model stops a run before it writes anything."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -54,7 +56,8 @@ def _vectors(documents):
 @pytest.mark.usefixtures("films")
 class DescribeVectorsOfTexts:
     def it_embeds_a_text_once(self, spark, sql, name, config, model, indexed, opensearch):
-        export_table(spark, config)
+        with ThreadPoolExecutor() as pool:  # two indexes at once
+            list(pool.map(partial(export_table, spark), (config, config.replace(index=f"{name}-2"))))
         assert model.calls() == ["Abba", "Hedgehog"]
         expected = {str(key): title and vector(f"{name} {title}") for key, title in enumerate(
             ["Abba", "Hedgehog", None, "Abba"], 1)}  # fmt: skip
