@@ -28,7 +28,7 @@ EXIT_STATES: dict[str, ExitState] = {
     ),
     "retry": ExitState(5, "a service did not answer, or not in time", "run again; alert if it persists"),
     "locked": ExitState(
-        6, "another run has locked the index", "nothing, the other run does the work; run a repair again"
+        6, "another run has locked the index", "nothing, the other run does the work; run a validation again"
     ),
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
     "differs": ExitState(
