@@ -15,7 +15,7 @@ from icecdc_core.errors import IcecdcError, LostOffsetsError, SparkJobError
 from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
-from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.decoding import check_expressions
 from icecdc_core.ingest.destinations import create_namespace
@@ -31,6 +31,7 @@ from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
+from icecdc_core.table.catalogs import load_table
 
 SECONDS_BETWEEN = 15.0
 """A continuous run publishes its metrics so often."""
@@ -196,13 +197,18 @@ class IngestRun(JobRun[IngestConfig]):
             event("records were lost before they were read", logging.WARNING, lost=stream_start.lost)
 
     def _new_batches(self, topics: Topics, stream_start: StreamStart, logged: LoggedJob) -> Batches:
-        reader = OffsetsReader(self.config, logged.tables, topics.earliest(stream_start.topics))
+        config = self.config
+        if config.mode == "upsert" and config.route_by == "table" and not config.identifier_columns:
+            with suppress(IcecdcError):  # the writer says what is wrong with the table
+                names = load_table(self.spark, quoted_table(config.table)).schema().identifierFieldNames()
+                config = config.replace(identifier_columns=sorted(map(str, names)))
+        reader = OffsetsReader(config, logged.tables, topics.earliest(stream_start.topics))
         return Batches(
-            self.config,
+            config,
             self.run_id,
             topics,
-            Writer(self.config, DeadLetters(self.config, self.run_id), reader),
-            SharedParse(self.config, known_tables(self.spark, self.config, logged)),
+            Writer(config, DeadLetters(config, self.run_id), reader),
+            SharedParse(config, known_tables(self.spark, config, logged)),
             number=logged.batch + 1,
             complete=logged.offsets,
             recovering=logged.behind,

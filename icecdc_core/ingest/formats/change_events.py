@@ -217,6 +217,7 @@ TEXT_KEY = "key text"
 """The `payload_type` of a key that is a single value as plain text: the type of the identifier column decides."""
 
 _UNNAMED = "the record has no value, and its key does not name the identifier columns"
+_UNSET = "the record has no value, and identifier_columns does not say which column its key is"
 _KEY_NOT_JSON = "the record has no value, and its key is neither a JSON object nor a single JSON value"
 
 
@@ -225,7 +226,8 @@ def delete_by_key(key: Column, settings: IngestConfig, is_json: bool = False) ->
     trimmed, is_valid = F.trim(key), F.try_parse_json(key).isNotNull()
     result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, op="delete"))
     if len(settings.identifier_columns) != 1:
-        return result.otherwise(decode_result(op="delete", problem=_UNNAMED))
+        problem = _UNNAMED if settings.identifier_columns else _UNSET
+        return result.otherwise(decode_result(op="delete", problem=problem))
     [name] = settings.identifier_columns
     if is_json or settings.key_format == "json":
         result = result.when(is_valid & ~trimmed.startswith("["), decode_result(_object(name, key), op="delete"))
@@ -241,7 +243,7 @@ def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: Ingest
         problem = F.when(payload.isNull(), F.lit(_UNNAMED))
         return decode_result(payload, column_type(logical_type).json(), "delete", problem)
     if len(settings.identifier_columns) != 1:
-        return decode_result(op="delete", problem=_UNNAMED)
+        return decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
     [name] = settings.identifier_columns
     record = LogicalType(T.StructType(), fields={name: logical_type})
     payload = payload_json(F.struct(key.alias(name)), record)

@@ -166,6 +166,8 @@ class DescribeJson:
     def it_requires_an_object_for_several_identifier_columns(self, decode):
         problem = "the record has no value, and its key does not name the identifier columns"
         assert decode("json", [("7", None)], identifier_columns=["a", "b"]) == [(None, "delete", problem)]
+        unset = "the record has no value, and identifier_columns does not say which column its key is"
+        assert decode("json", [("7", None)]) == [(None, "delete", unset)]
 
 
 def avro_record(name, **fields):

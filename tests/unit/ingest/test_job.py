@@ -43,6 +43,18 @@ class DescribeLostRecords:
             self.run(monkeypatch, [False] * 6)
 
 
+def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkeypatch):
+    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
+    schema = SimpleNamespace(identifierFieldNames=lambda: {"id"})
+    monkeypatch.setattr(job, "load_table", lambda spark, name: SimpleNamespace(schema=lambda: schema))
+    made = []
+    for mode in ("upsert", "append"):
+        run = IngestRun(None, IngestConfig(**given, mode=mode))
+        batches = run._new_batches(SimpleNamespace(earliest=lambda names: {}), StreamStart([], {}, {}), LoggedJob())
+        made.append((batches.config.identifier_columns, batches.writer.config.identifier_columns))
+    assert made == [(["id"], ["id"]), ([], [])]
+
+
 THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 
 
