@@ -34,7 +34,8 @@ _MOST_TABLES = 2000
 class SharedParse:
     """Parses the records of all tables together if these have the same columns: half of the CPU time."""
 
-    def __init__(self, config: IngestConfig, tables: list[str]) -> None:
+    def __init__(self, config: IngestConfig, tables: list[str], any_case: bool = False) -> None:
+        self.any_case = any_case
         is_possible = config.mode == "append" and not config.metadata_columns and needs_no_inference(config)
         is_possible = is_possible and bool(config.route_field) and 1 < len(tables) < _MOST_TABLES
         self._config, self._tables = config, tables if is_possible else []
@@ -49,7 +50,7 @@ class SharedParse:
             return None
         parsed, _ = parse_rows(decoded, self.schema, self._config)
         parsed = parsed.withColumn("problem", F.when(F.expr(f"NOT {APPENDED}"), F.lit("")))
-        routed = route_records(parsed, self._config, F.col(ROW)[self._config.route_field])
+        routed = route_records(parsed, self._config, self.any_case, F.col(ROW)[self._config.route_field])
         rows, counts = cache_and_count(routed.select(TABLE, ROW, "op", IS_VALID, "problem"))
         if set(counts) <= set(self._tables):
             return rows, counts
@@ -163,7 +164,7 @@ class Batches:
                 return self._write_each({name: TableRecords(decoded)}, batch)  # read and written in one pass
             with persisted(decoded) as cached:
                 return self._write_each({name: TableRecords(cached)}, batch)
-        routed, dead_letters = route_records(decoded, self.config), 0
+        routed, dead_letters = route_records(decoded, self.config, self.shared.any_case), 0
         shared = self.shared.cache_rows(decoded)
         cached, counts = shared or cache_and_count(routed)
         try:

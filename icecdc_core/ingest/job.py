@@ -23,7 +23,14 @@ from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.report import IngestReport, Totals
-from icecdc_core.ingest.start_offsets import OffsetsReader, StreamStart, find_start, known_tables, recorded_offsets
+from icecdc_core.ingest.start_offsets import (
+    OffsetsReader,
+    StreamStart,
+    find_start,
+    ignores_case,
+    known_tables,
+    recorded_offsets,
+)
 from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
@@ -202,13 +209,14 @@ class IngestRun(JobRun[IngestConfig]):
             with suppress(IcecdcError):  # the writer says what is wrong with the table
                 names = load_table(self.spark, quoted_table(config.table)).schema().identifierFieldNames()
                 config = config.replace(identifier_columns=sorted(map(str, names)))
+        any_case = config.route_by in ("field", "topic") and ignores_case(self.spark, config)
         reader = OffsetsReader(config, logged.tables, topics.earliest(stream_start.topics))
         return Batches(
             config,
             self.run_id,
             topics,
             Writer(config, DeadLetters(config, self.run_id), reader),
-            SharedParse(config, known_tables(self.spark, config, logged)),
+            SharedParse(config, known_tables(self.spark, config, logged), any_case),
             number=logged.batch + 1,
             complete=logged.offsets,
             recovering=logged.behind,

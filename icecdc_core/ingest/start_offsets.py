@@ -1,5 +1,6 @@
 """Where a run starts, and what each of its tables has: by the commit log, the tables and the topics."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
@@ -8,7 +9,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from icecdc_core.columns import quoted
-from icecdc_core.config.values import parse_start_point
+from icecdc_core.config.values import parse_start_point, split_table_name
 from icecdc_core.errors import (
     ConfigError,
     IcecdcError,
@@ -138,6 +139,15 @@ def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -
     listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
     existing = (f"{config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
     return sorted({*logged.tables, *existing} - config.own_tables)
+
+
+def ignores_case(spark: SparkSession, config: IngestConfig) -> bool:
+    """Whether the catalog finds the commit log by a name in another case, as Hive's does."""
+    *parts, name = split_table_name(config.quoted_commit_log)
+    with suppress(IcecdcError):
+        load_table(spark, ".".join(map(quoted, (*parts, name.swapcase()))))
+        return True
+    return False
 
 
 def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:

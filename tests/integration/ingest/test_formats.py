@@ -77,6 +77,13 @@ def it_routes_no_record_to_the_tables_of_an_ingest_or_to_a_name_with_a_line_brea
     assert found[0].problem.startswith("no table: ")
 
 
+def it_routes_spellings_of_a_name_to_one_table_if_the_catalog_ignores_case(spark):
+    config = settings(route_by="topic", route_field="", quoted_namespace="`lake`.`A`", own_tables=set())
+    source = decode_records(records(spark, [(None, "{}")]), settings()).withColumn("topic", F.lit("Orders"))
+    names = [route_records(source, config, any_case).first()[TABLE] for any_case in (False, True)]
+    assert names == ["`lake`.`A`.`Orders`", "`lake`.`A`.`orders`"]
+
+
 class DescribeJson:
     def it_reads_the_operation_from_a_field(self, decode):
         source = [

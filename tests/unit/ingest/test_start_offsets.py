@@ -192,6 +192,17 @@ def it_returns_the_offsets_that_the_tables_record(monkeypatch, tables, expected)
             start_offsets.recorded_offsets(None, config.replace(starting_offsets="latest"))
 
 
+@pytest.mark.parametrize("ignores", [True, False])
+def it_finds_out_whether_the_catalog_ignores_case(monkeypatch, ignores):
+    def load(spark, name):
+        assert name == "`lake`.`ns`.`ICECDC_INGEST_LOG`"
+        if not ignores:
+            raise TableNotFoundError("none", subject="table")
+
+    monkeypatch.setattr(start_offsets, "load_table", load)
+    assert start_offsets.ignores_case(None, make(route_by="topic", namespace="lake.ns")) == ignores
+
+
 class DescribeOffsetsReader:
     def reader(self, policy, entry):
         config = SimpleNamespace(job="j", on_table_reset=policy)
