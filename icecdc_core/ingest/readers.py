@@ -120,7 +120,11 @@ class StructReader(Reader):
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
-    return F.coalesce(reduce(or_, conditions), F.lit(False))
+    # In pairs of pairs: a chain of thousands would be deeper than Java's stack.
+    found = list(conditions)
+    while len(found) > 1:
+        found = [reduce(or_, found[place : place + 2]) for place in range(0, len(found), 2)]
+    return F.coalesce(found[0], F.lit(False))
 
 
 def _text_reader(kind: T.DataType, convert: Callable[[Column], Column]) -> Reader:

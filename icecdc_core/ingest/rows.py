@@ -1,5 +1,7 @@
 """Decoded JSON payloads to rows of a table, or the problem of each record that does not fit."""
 
+import json
+
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import OWN_PREFIX
@@ -47,8 +49,12 @@ def parse_rows(
         unknown = {path for each in seen.schemas for path in unknown_fields(schema, each, any_case)}
         if op_field := "Op" if settings.format == "dms" else settings.op_field.split(".")[0]:
             unknown.discard((op_field,))
-    reader = ColumnMatching(spellings, unknown, settings.identifier_columns).struct_reader(schema)
+    # One check for all that are not nested: a field for each would take minutes if every record brings other names.
+    nested = {path for path in unknown if len(path) > 1}
+    reader = ColumnMatching(spellings, nested, settings.identifier_columns).struct_reader(schema)
     rows = decoded
+    if names := sorted(path[0] for path in unknown - nested):
+        rows = rows.withColumn("problem", F.coalesce("problem", _without_column(F.col("payload"), names)))
     for field in reader.fields:
         if field.reader is not None and [field.name] == settings.identifier_columns:
             given = (F.col("payload"), F.col("payload_type"), field.name, field.spellings[0], field.reader.kind)
@@ -60,6 +66,20 @@ def parse_rows(
     # Behind a nondeterministic condition: pushed below the parse, this one would parse every record twice.
     first = F.when(F.monotonically_increasing_id() < 0, F.lit(False))
     return rows.withColumn(IS_VALID, first.otherwise(F.col("problem").isNull() & ~is_invalid)), reader
+
+
+def _without_column(payload: Column, names: list[str]) -> Column:
+    """Why a record with one of these fields does not fit; null if it has none of them, or no value for them."""
+
+    def reason(fields: Column) -> Column:
+        unknown = F.array_intersect(F.map_keys(fields), F.from_json(F.lit(json.dumps(names)), "array<string>"))
+        name = F.get(unknown, F.lit(0))
+        value = F.left(F.try_element_at(fields, name), F.lit(SHOWN))
+        shown = F.when(name == "", F.lit('""')).otherwise(name)
+        return F.concat(F.lit("field "), shown, F.lit(": '"), value, F.lit("' has no column"))
+
+    fields = F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS)
+    return evaluate_once(F.map_filter(fields, lambda _, value: value.isNotNull()), reason)
 
 
 def explain_rows(rows: DataFrame, reader: StructReader) -> DataFrame:

@@ -174,6 +174,11 @@ class DescribeParseRows:
         ]
         assert actual == expected
 
+    def it_rejects_records_with_thousands_of_names_without_a_column(self, fit):
+        others = [json.dumps({"x": 1, **{f"k{start + n}": 2 for n in range(5000)}}) for start in (0, 7000)]
+        actual = fit("x bigint", [*others, '{"x":1}'], unknown_fields="reject")
+        assert actual == ["field k0: '2' has no column", "field k7000: '2' has no column", '{"x":1}']
+
     def it_finds_columns_in_any_case(self, fit):
         values = ['{"orderId":1,"Home":{"ZIP":2}}', '{"ORDERID":3}', '{"orderid":4}', '{"orderId":5,"orderid":6}']
         actual = fit("orderid bigint, home struct<zip:bigint>", values, column_case="insensitive")
