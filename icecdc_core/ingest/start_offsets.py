@@ -65,8 +65,9 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
             # No policy helps: the tables would skip the new records below this offset as written.
             raise _replaced_error(
                 f"The topic ends at offset {end}, before offset {offset} up to which it was read: it was deleted and "
-                "made again, or lost its end",
+                "made again, or lost its end, or isolation_level was read_uncommitted and a transaction is open",
                 f"{topic}-{partition}",
+                "run again when all transactions have ended; if it is the same then, ",
             )
     gone = offsets.removed(wanted, earliest)
     if gone and config.on_lost_offsets == "fail":
@@ -124,12 +125,12 @@ def _lost_error(reader: str, gone: list[tuple[str, int, int, int]]) -> LostOffse
     )
 
 
-def _replaced_error(message: str, value: str) -> TopicReplacedError:
+def _replaced_error(message: str, value: str, first: str = "") -> TopicReplacedError:
     return TopicReplacedError(
         message,
         subject="topics",
         value=value,
-        remedy="ingest this topic under a new job name; the rows of the old topic stay",
+        remedy=f"{first}ingest this topic under a new job name; the rows of the old topic stay",
     )
 
 
