@@ -182,7 +182,8 @@ class DescribeTheDatabricksWay:
     def it_goes_from_a_table_to_a_search_page(
         self, spark: SparkSession, make_config: MakeConfig, opensearch: OpenSearch
     ):
-        given = _as_texts(make_config())
+        config = make_config()
+        given = _as_texts(config.replace(table=f"lake.ns.{config.table_name.upper()}"))
         kept = ("table", "opensearch_url", "warehouse", "catalog_properties", "positions_index")
         texts = {name: given[name] for name in kept if given.get(name)}
         report = _as_databricks_would("60_product_search.ipynb", Dbutils(**texts), spark)
