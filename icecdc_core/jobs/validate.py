@@ -79,7 +79,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     with Run("validate", spark, config) as run:
         repairs, repaired = config.repair, 0
         while True:
-            look, opened = _open_indexes(run, at_position)
+            look, opened = _open_indexes(run, at_position, repairs)
             position, source = look
             snapshot_id = position.snapshot_id if at_position else source.head
             nested = position.nested_snapshots if at_position else heads(source)
@@ -111,17 +111,16 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         return run.finish(report)
 
 
-def _open_indexes(run: Run, at_position: bool) -> tuple[Look, dict[str, str]]:
+def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Look, dict[str, str]]:
     """Look at position and table, and open a point in time of each index while no other run writes to it."""
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
         with run.stage("check"):
             look = run.look(needs_history=False)
             position = look.position
-            if config.repair:
-                require_pipelines(run.client, config)
             run.require_position(look, needs_history=at_position)
-            if config.repair:
+            if repairs:
+                require_pipelines(run.client, config)
                 require_repairable(position)
             try:
                 if position.batch is not None and position.batch.kind != "export":
