@@ -23,7 +23,14 @@ from icecdc_core.opensearch.indexes import check_mapping, require_own_alias
 from icecdc_core.reporting.card import Card
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path
-from icecdc_core.runs.run import Look, connect, open_indexable_source, require_identity
+from icecdc_core.runs.run import (
+    Look,
+    connect,
+    open_indexable_source,
+    require_identity,
+    require_no_documents,
+    require_readable_index,
+)
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import versions
 from icecdc_core.session.job_session import with_job_session
@@ -179,7 +186,12 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
         known = position or Position(config.index, config.table, source.metadata.table_uuid)
         require_identity(client, config, Look(known, source))
     if position is None or not position.exists:
+        if config.start_point is not None and not (position and position.begun_export):
+            require_no_documents(client, config)
         return
+    if not position.begun_export:
+        with typed_errors(config, "reading the alias"):
+            require_readable_index(client, position)
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
     if position.batch is not None:

@@ -10,6 +10,7 @@ import pytest
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, IndexConflictError
+from icecdc_core.jobs.setup import check_setup
 
 COLUMNS = "(id BIGINT NOT NULL, title STRING, n INT) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} VALUES (1, 'a b', 1), (2, 'c', 2), (3, 'd', 3)"
@@ -220,6 +221,9 @@ CASES = {
 }
 
 
+FOUND_BY_THE_SETUP_CHECK = ("the index is gone", "the alias has a filter", "start_from, no position")
+
+
 @pytest.fixture
 def index(spark, sql, opensearch, make_config, indexed):
     index = Index(spark, sql, opensearch, make_config(mapping=MAPPING), indexed)
@@ -237,6 +241,8 @@ class DescribeARemedy:
                 config = case.given(index)
                 error = index.refused(case.job, config)
                 assert re.search(case.remedy, error.remedy), (name, error.remedy)
+                if name in FOUND_BY_THE_SETUP_CHECK:
+                    assert [str(each) for each in check_setup(index.spark, config).errors] == [str(error)]
                 index.is_whole(way(index, config, error))
                 if index.config.index == config.index and config != index.config:
                     export_table(index.spark, index.config)
