@@ -19,6 +19,9 @@ JSON_READ_OPTIONS = {
     "enableDateTimeParsingFallback": "false",
     # In Spark's default locale a decimal in a text loses its commas, so that "1,5" is 15. Here it is no number.
     "locale": "de-CH",
+    # Spark's inference recurses: by default a record of 300 levels would end a thread of Spark, and the run would wait
+    # for it forever.
+    "maxNestingDepth": "102",  # with the two of `wrap_object`
 }
 
 PAYLOAD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "true"}

@@ -130,6 +130,11 @@ class DescribeParseRows:
             ("not one JSON object: '" + value)[:24] for value in values
         ]
 
+    def it_rejects_records_of_more_levels_than_spark_can_infer_the_type_of(self, fit):
+        nested = ['{"x":' * levels + "1" + "}" * levels for levels in (100, 103, 300)]
+        actual = fit("y bigint", nested, unknown_fields="reject")
+        assert [text[:11] for text in actual] == ["field x: '{", "not one JSO", "not one JSO"]
+
     def it_shortens_values(self, fit):
         assert fit("x bigint", [json.dumps({"x": "y" * 500})]) == [f"field x: '{'y' * 100}' is not of type bigint"]
 
