@@ -186,11 +186,7 @@ _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
 def route_records(
     decoded: DataFrame, config: IngestConfig, any_case: bool = False, named_by: Column | None = None
 ) -> DataFrame:
-    """Add the table of each record; one that goes to several tables becomes several rows.
-
-    `any_case`: the catalog ignores case, so that two spellings must not become two tables, of which the second would
-    find the batch written.
-    """
+    """Add the table of each record; one that goes to several tables becomes several rows."""
     value, what = F.col("topic"), "the topic"
     if config.route_field:
         # Spark repeats a deterministic expression wherever its column is used, and would parse the record each time.
@@ -208,8 +204,9 @@ def route_records(
         problem = F.concat(F.lit(f"no table: no expression matches {what}: "), shown)
     else:
         name = F.regexp_replace("topic", _NOT_IN_A_NAME, "_") if config.route_by == "topic" else value
+        # In a catalog that ignores case, a second spelling of a name would find its batch written.
         table = F.concat(F.lit(f"{config.quoted_namespace}.`"), F.lower(name) if any_case else name, F.lit("`"))
-        is_own = F.lower(table).isin([F.lower(F.lit(own)) for own in config.own_tables])  # catalogs may ignore case
+        is_own = F.lower(table).isin([F.lower(F.lit(own)) for own in config.own_tables])
         table = F.when(is_decoded & name.rlike(rf"^{_NAME}\z") & ~is_own, table)
         problem = F.concat(F.lit(f"no table: {what} has "), shown)
         problem = F.coalesce(problem, F.lit(f"no table: {what} is missing"))
