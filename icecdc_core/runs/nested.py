@@ -88,7 +88,7 @@ class TableStates(States):
             wanted, count = self.counted(wanted.where(" AND ".join(f"{name} IS NOT NULL" for name in wanted.columns)))
             if not count:
                 snapshot_id = None
-            elif self._has_current_names(place, snapshot_id):
+            elif snapshot_id is not None:
                 values = self._values(place, texts, wanted, count)
         files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
         rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
@@ -122,12 +122,6 @@ class TableStates(States):
     def close(self) -> None:
         for frame in self.cached:
             unpersist(frame)
-
-    def _has_current_names(self, place: Place, snapshot_id: int | None) -> bool:
-        """Whether the columns have the names that Iceberg takes to prune the files of a snapshot: those of its time."""
-        metadata = self._sources[place.table].metadata
-        snapshot = metadata.by_id.get(snapshot_id)
-        return snapshot is not None and snapshot.schema_id == metadata.schema["schema-id"]
 
     def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
         """The values of plain columns that prune data files, see ``IcebergTable.plan``."""

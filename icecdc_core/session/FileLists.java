@@ -10,6 +10,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.UUID;
 import org.apache.iceberg.BaseFileScanTask;
+import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
@@ -132,6 +133,31 @@ public final class FileLists {
       }
     }
     return chosen;
+  }
+
+  /**
+   * A scan of a snapshot by the schema of today: Iceberg's own would have the names and the partition types of that
+   * time.
+   */
+  public TableScan scan(Table table, long snapshotId) {
+    Snapshot snapshot = table.snapshot(snapshotId);
+    if (snapshot == null) {
+      throw new IllegalArgumentException("Cannot find snapshot with ID " + snapshotId);
+    }
+    return new TableAt((BaseTable) table, snapshot).newScan();
+  }
+
+  private static final class TableAt extends BaseTable {
+    private final Snapshot snapshot;
+
+    TableAt(BaseTable table, Snapshot snapshot) {
+      super(table.operations(), table.name(), table.reporter());
+      this.snapshot = snapshot;
+    }
+
+    public Snapshot currentSnapshot() {
+      return snapshot;
+    }
   }
 
   /** Plan a scan and return the tasks of these data files, and, if asked for, all tasks with delete files. */

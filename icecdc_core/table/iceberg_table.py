@@ -181,7 +181,7 @@ class IcebergTable:
         ``values`` are lists of the wanted values of columns, or tuples of the least and the greatest.
         """
         self.read_snapshots.add(snapshot_id)
-        scan = self._table.newScan().useSnapshot(snapshot_id)
+        scan = self._lists.scan(self._table, snapshot_id)
         expressions = iceberg_class(self.spark, "expressions.Expressions")
         for name, several in (values or {}).items():
             if isinstance(several, tuple):

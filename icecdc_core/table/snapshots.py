@@ -28,7 +28,6 @@ class Snapshot:
     operation: str = "unknown"
     summary: Mapping[str, str] = field(default_factory=dict)
     has_manifest_list: bool = True
-    schema_id: int | None = None
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Snapshot:
@@ -41,7 +40,6 @@ class Snapshot:
             summary.get("operation") or "unknown",
             summary,
             bool(content.get("manifest-list")),
-            content.get("schema-id"),
         )
 
 

@@ -265,7 +265,7 @@ class DescribeDocumentsOfSeveralTables:
         shop.sql("UPDATE {continent} SET name = 'James'")
         assert sync_changes(spark, config).upserts == 2
 
-    def it_reads_a_snapshot_with_the_names_of_its_time(self, spark, pair, of_pair):
+    def it_reads_a_snapshot_from_before_a_rename(self, spark, pair, of_pair):
         pair.sql("ALTER TABLE {language} RENAME COLUMN language_id TO number")
         nest = dict(of_pair.nest)
         for name in ("language", "original"):

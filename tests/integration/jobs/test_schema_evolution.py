@@ -212,6 +212,16 @@ class DescribeAPartitionSpecWhoseSourceIsDropped:
         sync_changes(spark, config)
         assert (indexed(), validate_table(spark, config).ok) == (table(), True)
 
+    def it_is_read_as_it_was_before_the_source_was_widened(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT, region INT) USING iceberg PARTITIONED BY (region)")
+        for n in (1, 2):
+            sql(f"INSERT INTO {{t}} VALUES ({n}, 7)")
+        first, second = sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()
+        sql("ALTER TABLE {t} ALTER COLUMN region TYPE BIGINT")
+        sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first[0]})")
+        changes = read_changes(spark, f"lake.ns.{name}", second[0]).collect()
+        assert [(row.id, row.region, row._change_type) for row in changes] == [(2, 7, "DELETE")]
+
 
 class DescribeChangesOverChangesOfTheSchema:
     @pytest.mark.parametrize(
