@@ -91,14 +91,12 @@ def nested_tables(entries: Mapping[str, Nested]) -> list[str]:
 def with_nested_types(mapping: Mapping[str, Any], entries: Mapping[str, Nested]) -> dict[str, Any]:
     """Return the user's mapping, in which the entries of the type `nested` have it unless the user gives another."""
     merged = deepcopy(dict(mapping))
-    for path in (path for path, entry in iterate_entries(entries) if entry.type == "nested"):
-        fields: Any = merged
-        name = path
-        while name not in fields and (outer := next((each for each in fields if name.startswith(f"{each}.")), "")):
-            inner = fields[outer] if isinstance(fields[outer], dict) else {}
-            fields, name = inner.setdefault("properties", {}), name[len(outer) + 1 :]
-            if not isinstance(fields, dict):  # it is refused as any mapping is
-                fields = {}
-        if isinstance(given := fields.get(name, {}), dict):
-            fields[name] = {"type": "nested", **given}
+    try:
+        for path in (path for path, entry in iterate_entries(entries) if entry.type == "nested"):
+            fields, name = merged, path
+            while name not in fields and (outer := next((each for each in fields if name.startswith(f"{each}.")), "")):
+                fields, name = fields[outer].setdefault("properties", {}), name[len(outer) + 1 :]
+            fields[name] = {"type": "nested", **fields.get(name, {})}
+    except (AttributeError, TypeError):  # a field that is no object; it is refused as in any mapping
+        return dict(mapping)
     return merged

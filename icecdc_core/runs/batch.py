@@ -283,21 +283,18 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     changed: dict[str, Any] = {}
     for each in (was, *unfinished):
         changed |= dynamic_settings(each, source.spec)
+    are_changed = False
     try:
         # First: a new field may need a limit that was raised.
-        try:
-            change_settings(run.client, run.config, physical, changed)
-        except (ConfigError, SchemaChangeError):
-            # OpenSearch put none in place, and would refuse to reset those that it refused to set.
-            lock.write(replace(lock.position, unfinished_specs=unfinished))
-            raise
-        try:
-            evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
-        except SchemaChangeError:
-            change_settings(run.client, run.config, physical, dynamic_settings(source.spec, was))  # as they were
-            raise
-    except SchemaChangeError:
-        if run.config.on_schema_change != "reexport":
+        change_settings(run.client, run.config, physical, changed)
+        are_changed = True
+        evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
+    except (ConfigError, SchemaChangeError) as error:
+        # OpenSearch refuses a request as a whole, and would refuse to reset the settings that it refused to set.
+        if are_changed:
+            change_settings(run.client, run.config, physical, dynamic_settings(source.spec, was))
+        lock.write(replace(lock.position, unfinished_specs=unfinished))
+        if isinstance(error, ConfigError) or run.config.on_schema_change != "reexport":
             raise
         return False
     lock.write(replace(lock.position, selection=source.stored_selection, unfinished_specs=[]))
