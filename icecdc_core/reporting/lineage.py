@@ -101,6 +101,8 @@ def _post(sent: dict[str, Any]) -> bool:
         headers["Authorization"] = f"Bearer {key}"
     try:
         url = f"{os.environ['OPENLINEAGE_URL'].rstrip('/')}/api/v1/lineage"
+        if "@" in url:  # urllib's error would show it
+            raise ValueError("OPENLINEAGE_URL must not contain a user or a password")
         request = Request(url, json.dumps(sent).encode(), headers)  # noqa: S310 (the user names the server)
         with urlopen(request, timeout=_ANSWER_SECONDS):  # noqa: S310
             return True

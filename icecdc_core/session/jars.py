@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import DependencyError, DownloadError
+from icecdc_core.errors import ConfigError, DependencyError, DownloadError
 
 MAVEN_VARIABLE = "ICECDC_MAVEN_URL"
 _MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
@@ -46,6 +46,12 @@ class Jar:
         group, name, version, *classifier = self.artifact.split(":")
         file = f"{'-'.join([name, version, *classifier])}.{self.extension}"
         repository = os.environ.get(MAVEN_VARIABLE) or _MAVEN_CENTRAL
+        if re.search("://[^/]*@", repository):  # urllib cannot use it, and its errors would show the password
+            raise ConfigError(
+                "The address of the Maven mirror must not contain a user or a password (value not shown)",
+                subject=MAVEN_VARIABLE,
+                remedy="name a mirror that asks for none, or a folder with the jars as file:///path",
+            )
         return "/".join([repository.rstrip("/"), *group.split("."), name, version, file])
 
 

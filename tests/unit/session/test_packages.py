@@ -2,8 +2,15 @@
 
 import pytest
 
-from icecdc_core.errors import DependencyError
-from icecdc_core.session.jars import avro_package, iceberg_packages, needed_bundles
+from icecdc_core.errors import ConfigError, DependencyError
+from icecdc_core.session.jars import Jar, avro_package, iceberg_packages, needed_bundles
+
+
+def it_refuses_a_mirror_with_a_password_and_does_not_show_it(monkeypatch):
+    monkeypatch.setenv("ICECDC_MAVEN_URL", "https://deploy:hunter2@nexus/maven2")
+    with pytest.raises(ConfigError, match="ICECDC_MAVEN_URL") as caught:
+        Jar("g:a:1", "", 1).url  # noqa: B018
+    assert "hunter2" not in str(caught.value)
 
 
 class DescribeIcebergPackages:

@@ -115,17 +115,20 @@ class DescribeEvents:
 
 
 class DescribeWithoutAServer:
-    @pytest.mark.parametrize("kind", ["refuses connections", "does not answer", "answers with an error"])
+    @pytest.mark.parametrize(
+        "kind", ["refuses connections", "does not answer", "answers with an error", "has a password"]
+    )
     def it_neither_fails_nor_delays_a_run(self, monkeypatch, tmp_path, kind):
         delay, status = (20, 200) if kind == "does not answer" else (0, 400)
         with receiver(delay, status) as server:
-            monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1" if kind == "refuses connections" else server.url)
+            urls = {"refuses connections": "http://127.0.0.1:1", "has a password": "http://ann:hunter2@127.0.0.1:1"}
+            monkeypatch.setenv("OPENLINEAGE_URL", urls.get(kind, server.url))
             began = time.monotonic()
             run(log_path=str(tmp_path / "log"))
             assert time.monotonic() - began < 4
         lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
         (problem,) = (line for line in lines if line["level"] == "warning")
-        assert "monitoring system: OpenLineage" in problem["message"]
+        assert ("monitoring system: OpenLineage" in problem["message"], "hunter2" in str(lines)) == (True, False)
 
     def it_sends_nothing_if_it_is_disabled(self, server, monkeypatch):
         monkeypatch.setenv("OPENLINEAGE_DISABLED", "true")
