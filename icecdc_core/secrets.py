@@ -21,7 +21,9 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _SECRET_IN_TEXT = re.compile(
-    r"(?<=://)[^/\s@]*(?=@)|(?<![A-Za-z])(?P<name>[\w.-]*(?:password|pwd|secret|token|credential)[\w.-]*\s*=\s*)[^\s&;,]+",
+    r"(?<=://)[^/\s]*(?=@)"
+    r"|(?<![A-Za-z])(?P<name>[\w.-]*(?:password|pwd|secret|token|credential|(?:access|account)[-_.]?key)[\w.-]*\s*=\s*)"
+    r"(?:(?P<quote>\\*[\"']).*?(?:(?<!\\)(?P=quote)|(?m:$))|[^\s&;,]+)",
     re.IGNORECASE,
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from icecdc_core.errors import ServiceStartError
 from icecdc_core.local.server import LOGGING, Background, ServerState, Service, answers, free_ports, running
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import kafka_jars
 from icecdc_core.session.java import find_spark_java
 
@@ -91,7 +92,8 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
             ended = subprocess.run(format_data, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             if ended.returncode != 0:
                 raise ServiceStartError(
-                    "The data folder of the embedded Kafka could not be formatted: " + ended.stderr[-1000:],
+                    "The data folder of the embedded Kafka could not be formatted: "
+                    + mask_secrets(ended.stderr)[-1000:],
                     subject="data_folder",
                     value=str(data),
                     remedy="read the message; give an empty folder",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from icecdc_core.errors import ConfigError, DependencyError, ServiceStartError
 from icecdc_core.local.server import LOGGING, Background, ServerState, Service, running
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import jars_in_cache, listed_jars
 from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
@@ -148,7 +149,8 @@ def _compiled_plugin(java: JavaHome, jars: list[Path], folder: Path) -> Path:
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ended.returncode or not (classes / f"{_PLUGIN.stem}.class").is_file():
         raise ServiceStartError(
-            f"The plugin of the embedded OpenSearch was not compiled: {(ended.stderr or ended.stdout)[-1000:]}",
+            "The plugin of the embedded OpenSearch was not compiled: "
+            + mask_secrets(ended.stderr or ended.stdout)[-1000:],
             subject="java",
             value=str(java.executable),
             remedy="check that this Java runs, and that the folder for temporary files has room",

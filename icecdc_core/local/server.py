@@ -22,6 +22,7 @@ import psutil
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
 from icecdc_core.local import watchdog
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.processes import is_running, started_at
 
 _ATTEMPTS = 4
@@ -172,7 +173,7 @@ def _start_error(service: Service, how: str, log: Path) -> ServiceStartError:
     """The error of a server that did not start or stay, with the end of its log: lines with errors when it has any."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     errors = [line for line in lines if re.search(r"\[(ERROR|FATAL)|Exception|Error:|Caused by", line)]
-    tail = "\n".join((errors or lines)[-12:])
+    tail = mask_secrets("\n".join((errors or lines)[-12:]))
     return ServiceStartError(
         f"The embedded {service.name} {how}. The end of its log:\n{tail}\n",
         subject="log",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from icecdc_core.errors import JavaNotFoundError
+from icecdc_core.secrets import mask_secrets
 
 # Spark 4 supports 17 and 21. Its Hadoop calls `Subject.getSubject`, which fails from Java 23 on.
 SPARK_MINIMUM, SPARK_MAXIMUM = 17, 22
@@ -100,7 +101,7 @@ def jvm_output_to_file() -> Iterator[Path]:
         yield log
     except Exception:
         os.dup2(stderr, _STDERR)
-        sys.stderr.write(log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:])
+        sys.stderr.write(mask_secrets(log.read_text(encoding="utf-8", errors="replace"))[-_SHOWN:])
         raise
     finally:
         os.dup2(stderr, _STDERR)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import SecretError
-from icecdc_core.secrets import Properties, is_reference, looks_secret, resolve
+from icecdc_core.secrets import Properties, is_reference, looks_secret, mask_secrets, resolve
 
 REFERENCES = ("env:A_1", "secret:scope/key", "secret:scope/a/b")
 NO_REFERENCES = ("env:", "env:1A", "env:A B", "secret:scope", "secret:/key", "hunter2", "")
@@ -26,6 +26,27 @@ def it_distinguishes_references_from_secrets():
 
 def it_knows_which_names_hold_secrets():
     assert [name for name in (*SECRET_NAMES, *OTHER_NAMES) if looks_secret(name)] == [*SECRET_NAMES]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('password="Endpoint=sb://x/;SharedAccessKey=hunter2";', "password=***;"),
+        (r'{"jaas": "x password=\"a;hunter2\" y"}', r'{"jaas": "x password=*** y"}'),
+        (r'password="a\"hunter2" y', "password=*** y"),
+        ("password='a hunter2\nnext", "password=***\nnext"),
+        ("jdbc:x?user=a&password=hunter2&ssl=true", "jdbc:x?user=a&password=***&ssl=true"),
+        ("https://user:p@hunter2@host/a@b", "https://***@host/a@b"),
+        (
+            "SharedAccessKey=hunter2; fs.azure.account.key.x = hunter2",
+            "SharedAccessKey=***; fs.azure.account.key.x = ***",
+        ),
+        ("-Dhttps.proxyPassword=hunter2 -Dx=y", "-Dhttps.proxyPassword=*** -Dx=y"),
+        ("key=value and keys = 3, token_type", "key=value and keys = 3, token_type"),
+    ],
+)
+def it_masks_secrets_whole_in_a_text(text, expected):
+    assert mask_secrets(text) == expected
 
 
 class DescribeResolve:

@@ -156,6 +156,13 @@ class DescribeStartOpensearch:
         assert not psutil.pid_exists(deaf.pid)
 
 
+def it_shows_the_end_of_a_log_without_secrets(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("Picked up JAVA_TOOL_OPTIONS: -Dhttps.proxyPassword=hunter2")
+    error = server._start_error(server.Service("Kafka", "4", [0], None, None), "ended", log)
+    assert ("proxyPassword=***" in str(error), "hunter2" in str(error)) == (True, False)
+
+
 class DescribeJarsInTheCache:
     part = "connector-4.1"
 
