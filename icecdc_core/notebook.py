@@ -104,7 +104,15 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
         )
     if problems:
         raise problems_error(problems)
-    names = list(SyncConfig.load_all(path, **given))
+    configs = SyncConfig.load_all(path, **given)
+    if endless := [name for name, config in configs.items() if config.polls and not config.max_polls]:
+        raise ConfigError(
+            f"The sync of {', '.join(endless)} polls without a limit, so its task would never end",
+            subject="max_polls",
+            value=0,
+            remedy="leave max_polls out of the file; elsewhere give it on the command line: icecdc sync --max-polls 0",
+        )
+    names = list(configs)
     dbutils.jobs.taskValues.set(key="indexes", value=names)
     dbutils.notebook.exit(json.dumps(names))
 

@@ -191,6 +191,14 @@ class DescribeListIndexes:
         with pytest.raises(NotebookExit):
             list_indexes(_namespace(CELL, dbutils=Dbutils(**given, opensearch_username="u")))
 
+    @pytest.mark.parametrize("polls", ["poll_interval_seconds: 30", "target_lag: 10s"])
+    def it_refuses_a_sync_that_never_ends(self, index_file, polls):
+        Path(index_file).write_text(f"indexes: {{a: {{table: l.n.a, max_polls: 0, {polls}}}, b: {{table: l.n.b}}}}")
+        dbutils = Dbutils(index_file=index_file, list_only="true")
+        with pytest.raises(ConfigError, match=r"The sync of a polls without a limit.*max_polls=0"):
+            list_indexes(_namespace(CELL, dbutils=dbutils))
+        assert dbutils.jobs.taskValues.texts == {}
+
 
 class DescribeWidgetText:
     @pytest.mark.parametrize(
