@@ -84,6 +84,12 @@ class AnswerReader(Deserializer):
 class AnswerConnection(Urllib3HttpConnection):
     """A connection that accepts only JSON objects as details of an error."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # opensearch-py leaves the client certificate out if it does not verify the server's.
+        if options.get("client_cert"):
+            self.pool.cert_file, self.pool.key_file = options["client_cert"], options.get("client_key")
+
     def _raise_error(self, status_code: int, raw_data: str | bytes, content_type: str | None = None) -> None:
         text = raw_data if isinstance(raw_data, str) else raw_data.decode(errors="replace")
         try:

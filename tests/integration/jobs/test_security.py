@@ -76,9 +76,17 @@ class DescribeTls:
             ("search.example.com", False, CA, "No trusted TLS"),
             ("search.example.com", False, {"opensearch_verify_certs": False}, ""),
             ("127.0.0.1", True, OWN, ""),
+            ("search.example.com", True, {**OWN, "opensearch_verify_certs": False}, ""),
             ("127.0.0.1", True, CA, "No trusted TLS"),
         ],
-        ids=["unknown CA", "another name", "unverified on request", "own certificate", "no certificate"],
+        ids=[
+            "unknown CA",
+            "another name",
+            "unverified on request",
+            "own certificate",
+            "own, unverified",
+            "no certificate",
+        ],
     )
     def it_is_verified(self, make_config, opensearch_url, served, authority, server, asks, given, refused):
         certificate, key = authority.issue("icecdc")
