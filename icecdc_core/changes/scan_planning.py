@@ -205,7 +205,7 @@ def _sides_by_commits(
     only_older, only_newer = removed - added, added - removed
     older = table.data_files_at([commit.removed_files for commit in commits], only_older)
     newer = table.data_files_at([commit.added_files for commit in commits], only_newer)
-    if table.has_row_lineage and not table.have_row_ids(newer):
+    if table.has_row_lineage and not table.know_row_ids(newer):
         # A commit from before format version 3 does not show the ids that its rows have got since.
         return None
     start = step.from_snapshot_id

@@ -74,9 +74,6 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             look = _checked_look(run)
             require_pipelines(run.client, config)
             position, source = look
-            start = start_position(position, source, config)
-            if start is not None and not start.exists:
-                require_no_documents(run.client, config)
         if config.dry_run:
             return run.finish(_dry_run(run, look))
         if _is_up_to_date(position, source):
@@ -110,6 +107,9 @@ def _checked_look(run: Run) -> Look:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
                 require_own_alias(run.client, run.config)
                 require_identity(run.client, run.config, look)
+                start = start_position(position, look.source, run.config)
+                if start is not None and not start.exists:
+                    require_no_documents(run.client, run.config)
             else:
                 require_readable_index(run.client, position)
             return look

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core import export_table
+from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import DuplicateIdentifierError, IcecdcError, IndexNotFoundError
 from tests.faults.tables import CREATE
@@ -63,6 +63,15 @@ class DescribeABegunExport:
         entries = [json.loads(line) for line in Path(config.log_path).read_text().splitlines()]
         logged = [entry["level"] for entry in entries if "starts over" in entry["message"]]
         assert (found, logged) == ((True, True, GROUPS * ROWS), ["warning"])
+
+    @pytest.mark.long
+    def it_starts_over_when_its_index_was_created_again(self, spark, config, begun, opensearch, indexed):
+        entry = opensearch.indices.get(index=begun.physical_index)[begun.physical_index]
+        opensearch.indices.delete(index=begun.physical_index)
+        body = {"mappings": entry["mappings"], "aliases": entry["aliases"]}
+        opensearch.indices.create(index=begun.physical_index, body=body)
+        report = sync_changes(spark, config)
+        assert (started_over(report, "created again"), len(indexed())) == (True, GROUPS * ROWS)
 
     def it_leaves_the_index_that_readers_see(self, spark, config, begun, opensearch, indexed):
         # As if the run had died between moving the readers' alias and the commit.

@@ -5,6 +5,7 @@ import time
 from unittest import mock
 
 import pytest
+from opensearchpy import RequestError
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.lock import active_runs
@@ -133,6 +134,22 @@ class DescribeARunThatAnotherOvertakes:
 
 
 class DescribeASyncThatCreatesItsIndex:
+    def it_goes_on_from_the_position_of_a_run_that_was_faster(self, spark, sql, make_config, names):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config, look, calls = make_config(start_from="earliest"), Run.look, []
+
+        def overtaken(run, *arguments):
+            seen = look(run, *arguments)
+            if not calls:
+                calls.append(run)
+                sync_changes(spark, config)
+            return seen
+
+        with mock.patch.object(Run, "look", overtaken):
+            report = sync_changes(spark, config)
+        assert (report.strategy, names()) == ("none", {"1": "v"})
+
     def it_leaves_one_index_although_it_dies_before_its_position_is_recorded(
         self, spark, sql, make_config, names, opensearch
     ):
@@ -175,6 +192,19 @@ class DescribeAnExportWhoseIndexIsRefused:
             export_table(spark, config.replace(number_of_shards=1024))
         sql("UPDATE {t} SET name = 'w'")
         assert (sync_changes(spark, config).kind, names()) == ("sync", {"1": "w"})
+
+    def it_leaves_none_of_the_indexes_that_were_made_before(self, spark, sql, make_config, opensearch):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v'), (2, 'w')")
+        config, create = make_config(index_column="name"), export.create_suffixed
+
+        def refused(*arguments, **more):
+            create(*arguments, **more)
+            raise RequestError(400, "validation_exception", "maximum shards open")
+
+        with mock.patch.object(export, "create_suffixed", refused), pytest.raises(OpenSearchRequestError):
+            export_table(spark, config)
+        assert opensearch.indices.get(index=f"{config.index}--*", expand_wildcards="all") == {}
 
 
 class DescribeABatchThatIsRepeated:

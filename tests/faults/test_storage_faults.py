@@ -42,6 +42,10 @@ def missing(path):
     path.unlink()
 
 
+def truncated(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
 def overwritten(path):
     path.write_bytes(bytes(path.stat().st_size))
 
@@ -49,7 +53,8 @@ def overwritten(path):
 class DescribeADataFile:
     @pytest.mark.parametrize(
         ("damage", "kind"),
-        [(missing, "parquet"), (overwritten, "avro")],
+        # Of an Avro file that is cut off, Avro reads what is there.
+        [(missing, "parquet"), (truncated, "orc"), (overwritten, "avro")],
     )
     def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal, damage, kind):
         before = PositionStore(opensearch, exported).read()

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from icecdc_core import sync_changes, validate_table
+from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.ingest import dead_letters, ingest, table
 from icecdc_core.ingest.publish import MovedError
 
@@ -16,6 +17,8 @@ CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('w
 
 @pytest.fixture
 def make_upsert(make_ingest):
+    """Build an IngestConfig that upserts by id."""
+
     def build(**overrides):
         return make_ingest(**{"mode": "upsert", "identifier_columns": "id", "op_field": "op", **overrides})
 
@@ -82,6 +85,17 @@ class DescribeUpserts:
         reasons = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").select("reason").collect()
         no_order = "field v, the ordering column, is missing or null"
         assert sorted(row.reason for row in reasons) == ["field id: 'one' is not of type bigint", no_order]
+
+    @pytest.mark.parametrize(
+        ("given", "error"),
+        [({"identifier_columns": ""}, IdentifierColumnsError), ({"ordering_column": "ts"}, ColumnNotFoundError)],
+    )
+    def it_needs_the_columns_that_the_parameters_name(self, spark, sql, make_upsert, topic, given, error):
+        sql(CREATE.replace("{mode}", "copy-on-write"))
+        topic.send(upsert(1, 1))
+        with pytest.raises(error):
+            ingest(spark, make_upsert(**given))
+        assert rows(spark, make_upsert()) == {}
 
 
 @pytest.fixture

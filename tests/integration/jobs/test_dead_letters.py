@@ -12,6 +12,7 @@ from icecdc_core.errors import ConfigError, RejectedDocumentsError
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import forget_commit
 from tests.exported_tables import exported_table
+from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, id / 2 FROM range(50)"
@@ -20,6 +21,7 @@ NAN = "double('NaN')"
 
 @pytest.fixture
 def config(spark, make_config, name):
+    """Dead letters in a table of this test's own."""
     table = f"lake.ns.dead_letters_{name}"
     yield make_config(max_rejected_documents=2, dead_letter_table=table)
     spark.sql(f"DROP TABLE IF EXISTS {table}")
@@ -27,11 +29,13 @@ def config(spark, make_config, name):
 
 @pytest.fixture
 def dead_letters(spark, config):
+    """Read the dead letters."""
     return lambda: [row.asDict() for row in spark.table(config.dead_letter_table).orderBy("epoch", "version").collect()]
 
 
 @pytest.fixture
 def exported(spark, sql, config):
+    """Fifty rows and their index."""
     return exported_table(spark, sql, config, CREATE, FILL)
 
 
@@ -66,6 +70,27 @@ class DescribeKeptLetters:
         }
         assert (json.loads(dead_letter["document"]), dead_letter["status"]) == ({"id": 7, "value": "NaN"}, 400)
         assert "mapper_parsing_exception" in dead_letter["reason"]
+
+    @pytest.mark.long
+    def it_cuts_a_reason_that_repeats_the_document(self, spark, sql, exported, dead_letters, opensearch_url, tmp_path):
+        def longer(path, body, answer):
+            for item in answer.get("items", []):
+                for outcome in item.values():
+                    if "error" in outcome:
+                        outcome["error"]["reason"] = "x" * 200_000
+            return answer
+
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        log = tmp_path / "log.jsonl"
+        with loopback_proxy(opensearch_url, spoil=longer) as proxy:
+            watched = exported.replace(opensearch_url=proxy.url, log_path=str(log))
+            report = sync_changes(spark, watched)
+            sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 5")
+            with pytest.raises(RejectedDocumentsError) as caught:
+                sync_changes(spark, watched)
+        shown = [dead_letters()[0]["reason"], report.rejected_samples[0]["reason"], str(caught.value)]
+        shown += [*log.read_text().splitlines()]
+        assert ("200" in shown[0], [len(text) for text in shown if len(text) > 4000]) == (True, [])
 
     def it_is_counted_apart_and_there_once_however_often_the_batch_is_replayed(
         self, spark, sql, exported, opensearch, indexed, dead_letters
@@ -163,11 +188,13 @@ class DescribeReplay:
 
 
 def store(spark, config):
+    """Store a dead letter that is always the same."""
     rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
     store_dead_letters(spark, config, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", [rejected])
 
 
 def resolve(spark, config, resolution):
+    """Resolve the open dead letters."""
     resolve_dead_letters(spark, config, open_dead_letters(spark, config).withColumn("resolution", F.lit(resolution)))
 
 

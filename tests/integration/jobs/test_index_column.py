@@ -2,7 +2,7 @@
 
 import pytest
 
-from icecdc_core import errors, export_table, status, sync_changes, validate_table
+from icecdc_core import errors, export_table, replay_dead_letters, status, sync_changes, validate_table
 from tests.histories.proof import break_off
 from tests.nested_shop import Shop
 
@@ -12,6 +12,7 @@ BY_PLACE = {"index_column": "place"}
 
 @pytest.fixture
 def lake(sql):
+    """Make the table of this test: 20 rows, 4 in each place."""
     sql("CREATE TABLE {t} (id INT, name STRING, place STRING, area STRING) USING iceberg")
     values = ", ".join(f"({n}, 'row {n}', '{PLACES[n % 5]}', 'x{n % 3}')" for n in range(20))
     sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM VALUES {values}")
@@ -34,6 +35,7 @@ def in_place(opensearch, sql, spark, name):
 
 
 def suffixes(opensearch, name):
+    """The suffixes of the indexes that readers see."""
     return sorted(index.rpartition("--")[2][7:] for index in opensearch.indices.get_alias(name=name))
 
 
@@ -201,3 +203,19 @@ class DescribeTheIndexes:
             sync_changes(spark, config)
         export_table(spark, config)
         assert validate_table(spark, config).ok
+
+    @pytest.mark.long
+    def it_replays_a_dead_letter_in_its_own(self, spark, sql, make_config, lake, in_place):
+        config = make_config(
+            **BY_PLACE, routing="area", mapping={"name": {"type": "keyword"}}, max_rejected_documents=9
+        )
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = repeat('x', 40000), place = 'c' WHERE id IN (1, 2)")
+        assert sync_changes(spark, config).rejected == 2
+        letters = sql(f"SELECT document_id, place FROM lake.ns.icecdc_dead_letters WHERE index = '{config.index}'")
+        assert sorted(map(tuple, letters.collect())) == [("1", "c/x1"), ("2", "c/x2")]
+        assert replay_dead_letters(spark, config).steps[0]["rejected"] == 2
+        sql("UPDATE {t} SET name = 'short' WHERE id < 9")
+        sync_changes(spark, config)
+        assert replay_dead_letters(spark, config).steps[0]["rejected"] == 0
+        in_place(config)

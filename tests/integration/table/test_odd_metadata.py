@@ -8,6 +8,27 @@ import pytest
 from icecdc_core import export_table, status, sync_changes, validate_table
 
 
+def _version_1(metadata, manifests):
+    """The list of manifests is in the metadata, as format version 1 once had it."""
+    for position in (0, 1, -1):
+        snapshot = metadata["snapshots"][position]
+        snapshot.pop("manifest-list", None)
+        snapshot["manifests"] = manifests[snapshot["snapshot-id"]]
+
+
+def _version_2(metadata, _):
+    """A sort order and operations that no release knows."""
+    order = {"transform": "bucketv2[4]", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
+    metadata["sort-orders"] = [{"order-id": 0, "fields": []}, {"order-id": 1, "fields": [order]}]
+    for snapshot in metadata["snapshots"]:
+        snapshot["summary"]["operation"] = "compaction"
+
+
+def _version_4(metadata, _):
+    metadata["format-version"] = 4
+    metadata["location"] = "file:" + metadata["location"].removeprefix("file:")
+
+
 def _drop_nanoseconds(table, jvm):
     types, literal = jvm.org.apache.iceberg.types.Types, jvm.org.apache.iceberg.expressions.Literal
     for name, kind in (("ns", types.TimestampNanoType.withoutZone()), ("tz", types.TimestampNanoType.withZone())):
@@ -30,11 +51,15 @@ def java_table(spark, name):
 def registered(sql, java_table, name):
     """Register the table again, with edited metadata."""
 
-    def run():
+    def run(edit):
+        table = java_table()
+        manifests = {
+            int(snapshot.snapshotId()): [str(each.path()) for each in snapshot.allManifests(table.io())]
+            for snapshot in table.snapshots()
+        }
         file = Path(java_table().operations().current().metadataFileLocation().removeprefix("file:"))
         metadata = json.loads(file.read_text())
-        metadata["format-version"] = 4
-        metadata["location"] = "file:" + metadata["location"].removeprefix("file:")
+        edit(metadata, manifests)
         number = int(file.name.split("-")[0])
         odd = file.with_name(f"{number + 1:05}-odd.metadata.json")
         odd.write_text(json.dumps(metadata))
@@ -44,22 +69,33 @@ def registered(sql, java_table, name):
     return run
 
 
-def it_syncs_a_table_that_spark_reads(spark, sql, registered, java_table, make_config, indexed):
-    """Of version 4, with dropped columns whose type Spark does not have."""
-    sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+@pytest.mark.parametrize(
+    ("version", "edit", "evolve"),
+    [
+        pytest.param(1, _version_1, None, marks=pytest.mark.long),
+        pytest.param(2, _version_2, None, marks=pytest.mark.long),
+        # Dropped columns whose type Spark does not have.
+        (3, _version_4, _drop_nanoseconds),
+    ],
+)
+def test_a_table_that_spark_reads_is_synced(
+    spark, sql, registered, java_table, make_config, indexed, version, edit, evolve
+):
+    sql(f"CREATE TABLE {{t}} (id INT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '{version}')")
     sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
     sql("INSERT INTO {t} VALUES (3, 'c')")
     sql("INSERT INTO {t} VALUES (5, 'e')")
-    _drop_nanoseconds(java_table(), spark._jvm)
-    sql("REFRESH TABLE {t}")
-    registered()
+    if evolve:
+        evolve(java_table(), spark._jvm)
+        sql("REFRESH TABLE {t}")
+    registered(edit)
     assert sql("SELECT * FROM {t}").count() == 4
     config = make_config()
     export_table(spark, config)
     sql("UPDATE {t} SET name = 'B' WHERE id = 2")
     sql("INSERT INTO {t} VALUES (4, 'd')")
     sql("DELETE FROM {t} WHERE id = 3")
-    registered()
+    registered(edit)
     report = sync_changes(spark, config)
     assert (report.upserts, report.deletes) == (2, 1)
     assert {key: row["name"] for key, row in indexed().items()} == {"1": "a", "2": "B", "4": "d", "5": "e"}

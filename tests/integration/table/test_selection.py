@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.errors import ConfigError, HistoryGapError
+from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError
 
 CREATE = """CREATE TABLE {{t}} (id INT, v STRING, amount INT, region STRING) USING iceberg
 TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
@@ -86,6 +86,23 @@ class DescribeABranch:
 
 
 class DescribeARowFilterWhoseColumnChanges:
+    @pytest.mark.long
+    def it_is_refused_when_another_column_takes_the_name_and_exported_again_on_request(
+        self, spark, sql, make_config, indexed
+    ):
+        sql(CREATE.format(version=2, mode="merge-on-read"))
+        sql(FILL)
+        config = make_config(columns=["id"], row_filter="amount < 30")
+        export_table(spark, config)
+        sql("ALTER TABLE {t} RENAME COLUMN amount TO price")
+        sql("ALTER TABLE {t} ADD COLUMN amount INT")
+        sql("UPDATE {t} SET amount = 1 WHERE id IN (4, 5)")
+        with pytest.raises(SchemaChangeError, match="'amount' was dropped and another column took its name"):
+            sync_changes(spark, config)
+        before = sorted(indexed())
+        sync_changes(spark, config.replace(on_schema_change="reexport"))
+        assert (before, sorted(indexed())) == (["0", "1", "2"], ["4", "5"])
+
     def it_is_refused_when_the_column_is_gone_and_exported_again_with_another_filter(
         self, spark, sql, make_config, indexed
     ):

@@ -30,6 +30,9 @@ class Table:
         return [file.sequence_number for file in files]
 
     def have_row_ids(self, files):
+        return self.know_row_ids(files)
+
+    def know_row_ids(self, files):
         return all(file.has_row_ids for file in files)
 
     def select(self, files, positions):

@@ -13,6 +13,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.notebook import INDEX_FILE, LIST_ONLY
+from icecdc_core.session.jars import ICEBERG_RUNTIMES
 
 ROOT = Path(__file__).parents[3]
 BUNDLE = yaml.safe_load((ROOT / "bundle.yml").read_text())
@@ -60,6 +61,11 @@ class DescribeTheBundle:
             assert passed.keys() & of_the_job.keys() == set()
             assert {type(value) for value in {**passed, **of_the_job}.values()} <= {str}
 
+    def it_ships_schedules_paused_and_shows_output_only_to_the_owner(self):
+        assert {job["schedule"]["pause_status"] for job in JOBS.values() if "schedule" in job} == {"PAUSED"}
+        given = [target.get("variables", {}).get("permissions", []) for target in BUNDLE["targets"].values()]
+        assert [each for each in (VARIABLES["permissions"], *given) if each] == []
+
     def it_deploys_an_index_file_that_can_be_loaded(self):
         import jsonschema
 
@@ -67,3 +73,11 @@ class DescribeTheBundle:
         schema = json.loads((ROOT / "icecdc_core" / "config" / "indexes.schema.json").read_text())
         jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(path.read_text()))
         assert list(SyncConfig.load_all(path)) == ["flights"]
+
+    @pytest.mark.parametrize("target", BUNDLE["targets"])
+    def it_names_a_databricks_runtime_with_the_spark_of_the_iceberg_runtime(self, target):
+        values = VARIABLES | BUNDLE["targets"][target].get("variables", {})
+        spark = {"17.3.x-scala2.13": "4.0", "18.x-scala2.13": "4.1"}[values["spark_version"]]
+        version = ICEBERG_RUNTIMES[spark]
+        assert values["iceberg_runtime"] == f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}"
+        assert values["store_bundle"] == f"org.apache.iceberg:iceberg-aws-bundle:{version}"

@@ -32,6 +32,7 @@ def item_error(status, kind="es_rejected_execution_exception"):
 
 @pytest.fixture
 def alias(opensearch, name):
+    """An index with a write alias."""
     mapping = {"dynamic": "strict", "properties": {"n": {"type": "long"}}}
     opensearch.indices.create(index=name, body={"mappings": mapping, "aliases": {f"{name}--write": {}}})
     yield f"{name}--write"
@@ -40,6 +41,8 @@ def alias(opensearch, name):
 
 @pytest.fixture
 def settings(opensearch_url, alias):
+    """Build settings of the bulk writer; keyword arguments override."""
+
     def build(url=opensearch_url, **overrides):
         values = {
             "alias": alias,
@@ -57,7 +60,19 @@ def settings(opensearch_url, alias):
 NO_ANSWERS = {
     "too few items": Page('{"errors":false,"items":[{"index":{"status":201}}]}'),
     "another object": Page('{"message":"ok"}'),
+    "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
 }
+
+
+class DescribeCounts:
+    def it_lets_an_upsert_beat_a_delete_of_the_same_batch_in_either_order(self, settings, indexed):
+        write(settings(), index_action(1), delete_action(1), delete_action(2), index_action(2))
+        assert indexed() == {"1": {"n": 1}, "2": {"n": 2}}
+
+    def it_does_not_let_a_late_batch_undo_newer_data(self, settings, indexed):
+        write(settings(), index_action(1, epoch=2, value=20), delete_action(2, epoch=2))
+        result = write(settings(), index_action(1, epoch=1, value=10), index_action(2, epoch=1))
+        assert (result.counts.already_applied, indexed()) == (2, {"1": {"n": 20}})
 
 
 class DescribeTrouble:
