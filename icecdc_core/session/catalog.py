@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from icecdc_core.config.model import ParameterModel
 
 
+_READ_AT_START = ("spark.driver.extra", "spark.driver.defaultJavaOptions", "spark.driver.memory", "spark.jars")
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
 
 
@@ -62,7 +63,17 @@ def secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str
         f"{catalog_prefix(config)}.{key}" for key, value in config.catalog_properties.items() if is_reference(value)
     }
     referred |= {key for key, value in config.spark_conf.items() if is_reference(value)}
-    return {key for key, value in settings.items() if key in referred or redact(key, value) == REDACTED}
+    secret = {key for key, value in settings.items() if key in referred or redact(key, value) == REDACTED}
+    if at_start := sorted(key for key in secret if key.startswith(_READ_AT_START)):
+        raise ConfigError(
+            "Settings that the Java process reads when it starts are on its command line, which every user of the "
+            "machine can see; they must not be references or have secrets (values not shown)",
+            subject="spark_conf",
+            value=at_start,
+            remedy="write the value without a secret; Java options with one go into the environment variable "
+            "JAVA_TOOL_OPTIONS, the password of a package repository into the file of spark.jars.ivySettings",
+        )
+    return secret
 
 
 def catalog_prefix(config: ParameterModel) -> str:

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import SecretError
+from icecdc_core.errors import ConfigError, SecretError
 from icecdc_core.session.catalog import catalog_settings, embedded_catalog_properties, secret_settings
 
 PREFIX = "spark.sql.catalog.lake"
@@ -88,3 +88,18 @@ class DescribeSecretSettings:
             "spark.sql.catalog.lake.token",
             "spark.hadoop.fs.key",
         }
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("spark.driver.extraJavaOptions", "-Djavax.net.ssl.trustStorePassword=hunter2"),
+            ("spark.jars.repositories", "https://ann:hunter2@nexus/maven2"),
+            ("spark.driver.memory", "env:PLANTED"),
+        ],
+    )
+    def it_refuses_a_secret_that_the_java_process_needs_when_it_starts(self, monkeypatch, name, value):
+        monkeypatch.setenv("PLANTED", "hunter2")
+        config = SyncConfig(table="lake.ns.t", spark_conf={name: value})
+        with pytest.raises(ConfigError, match=f"{name}.*JAVA_TOOL_OPTIONS") as caught:
+            secret_settings(config, config.resolved_spark_conf())
+        assert "hunter2" not in str(caught.value)
