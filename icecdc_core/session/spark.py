@@ -49,7 +49,7 @@ ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExt
 def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = False) -> SparkSession:
     """Return a Spark session in which the catalog of ``config.table`` can be used.
 
-    A running session is used (Databricks, a notebook, a test run). Without one, a local session is started with the
+    A running session is used (Databricks, `spark-submit`, a notebook). Without one, a local session is started with the
     Iceberg runtime that fits the installed pyspark. If the session has no catalog of that name, the catalog is
     registered. Parameters that do not describe the catalog accept that of the session.
 
@@ -89,10 +89,11 @@ def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = F
 
 
 def running_session() -> SparkSession | None:
-    """Return the running session; after an interrupted cell, and in another thread, none is the active one."""
+    """Return the running session, or that of `spark-submit`; after an interrupted cell none is the active one."""
     try:
         active = SparkSession.getActiveSession()
-        if active is None and SparkContext._active_spark_context is not None:
+        # spark-submit starts the JVM, with its own settings, before Python.
+        if active is None and (SparkContext._active_spark_context or "PYSPARK_GATEWAY_PORT" in os.environ):
             return SparkSession.builder.getOrCreate()
         return active
     except (Py4JNetworkError, OSError) as error:
@@ -121,19 +122,21 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     needed += [avro_package(pyspark.__version__)] if config.reads_kafka else []
     others = given.pop("spark.jars.packages", None)
     packages = [] if others == "" else [*needed, *([others] if others else [])]
+    master = given.get("spark.master", "local[*]")
+    # Executors on other machines must reach the driver.
+    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     # Tables that are not Iceberg's: Spark forgets them at exit.
     warehouse = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
     atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
     defaults = {
-        "spark.master": "local[*]",
+        "spark.master": master,
         "spark.app.name": "icecdc",
         "spark.jars.packages": ",".join(packages),
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": warehouse,
         "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(loopback if master.startswith("local") else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
@@ -153,7 +156,8 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {**_settings(configs, catalogs), **about}
     # No setting says where Spark's web pages listen. Without this variable they listen on every address.
-    os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
+    if address := settings.get("spark.driver.bindAddress"):
+        os.environ.setdefault("SPARK_LOCAL_IP", address)
     secret = set().union(*(secret_settings(each, settings) for each in configs))
     # Spark's web pages and event log show all settings but those that this matches; Hadoop's under their own names too.
     names = sorted(re.escape(key.removeprefix("spark.hadoop.")) for key in secret)

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -15,7 +17,7 @@ from icecdc_core import SyncConfig, export_table, get_spark
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.session import jvm
-from icecdc_core.session.spark import running_session
+from icecdc_core.session.spark import _settings, running_session
 
 
 @pytest.fixture
@@ -144,6 +146,34 @@ print(json.dumps({
 }), flush=True)
 spark.stop()
 """
+
+
+SUBMITTED = """
+from pyspark import SparkContext
+from icecdc_core import SyncConfig, get_spark, errors
+try:
+    get_spark(SyncConfig(table="lake.ns.t"))
+except errors.DependencyError as error:  # it has no Iceberg
+    print(SparkContext.getOrCreate().master, "without Iceberg" in str(error))
+"""
+
+
+def it_is_the_session_of_spark_submit(tmp_path):
+    program = tmp_path / "job.py"
+    program.write_text(SUBMITTED)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [submit, "--master", "local[3]", "--conf", "spark.ui.enabled=false", program]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "local[3] True\n"), ended.stderr[-2000:]
+
+
+def it_lets_executors_on_other_machines_reach_the_driver():
+    hosts = []
+    for master in ("local[2]", "spark://cluster:7077"):
+        config = SyncConfig(table="lake.ns.t", spark_conf={"spark.master": master})
+        hosts.append(_settings([config], {}).get("spark.driver.host"))
+    assert hosts == ["127.0.0.1", None]
 
 
 class DescribeALocalSession:
