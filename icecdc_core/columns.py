@@ -143,3 +143,9 @@ def _identifier_error(message: str, value: object, changes: DataFrame) -> Identi
         value=value,
         remedy="name columns of the table that together identify a row",
     )
+
+
+def json_string(text: Column) -> Column:
+    """A text as a JSON string with quotes: `to_json` escapes it, then the object around it is removed."""
+    json = F.to_json(F.struct(text.alias("t")))
+    return F.substr(json, F.lit(6), F.length(json) - F.lit(6))

@@ -21,6 +21,7 @@ from icecdc_core.columns import (
     ROW_POSITION,
     identifier_name,
     is_document_column,
+    json_string,
     quoted,
     unused_name,
 )
@@ -190,7 +191,7 @@ def place_of(head: Mapping[str, Any], physical: str) -> str:
 
 def _target(document_id: Column, columns: Sequence[str], physical_index: str) -> Column:
     """The JSON of a bulk line's head that says which document it is about, after the key `_id`."""
-    text = _json_string(document_id)
+    text = json_string(document_id)
     if PLACE not in columns:
         return text
     place, index = F.col(PLACE), F.lit("")
@@ -198,9 +199,9 @@ def _target(document_id: Column, columns: Sequence[str], physical_index: str) ->
         suffix = F.substring_index(place, "/", 1)
         name = F.concat(F.lit(index_with_suffix(physical_index, "")), suffix)
         name = F.when(suffix == "", physical_index).otherwise(name)  # somebody else wrote it
-        index = F.concat(F.lit(',"_index":'), _json_string(F.concat(name, F.lit(write_alias("")))))
+        index = F.concat(F.lit(',"_index":'), json_string(F.concat(name, F.lit(write_alias("")))))
         place = F.substr(place, F.instr(place, "/") + 1)
-    routing = F.when(place == "", "").otherwise(F.concat(F.lit(_ROUTING), _json_string(place)))
+    routing = F.when(place == "", "").otherwise(F.concat(F.lit(_ROUTING), json_string(place)))
     return F.concat(text, index, routing)
 
 
@@ -214,9 +215,3 @@ def _delete(text: Column, version: Column) -> Column:
 
 def _version(version: Column) -> Column:
     return F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
-
-
-def _json_string(text: Column) -> Column:
-    """The text as a JSON string with quotes: `to_json` escapes it, then the object around it is removed."""
-    json = F.to_json(F.struct(text.alias("t")))
-    return F.substr(json, F.lit(6), F.length(json) - F.lit(6))

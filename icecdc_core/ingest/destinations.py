@@ -139,7 +139,7 @@ def _iceberg_schema(spark: SparkSession, seen: T.StructType, columns: T.StructTy
     schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
     if not required:
         return schema
-    ids = java_class(spark, "java.util.HashSet")()
+    ids = set()
     for column in config.identifier_columns:
         identifier = schema.findField(column)
         if identifier is None:

@@ -156,11 +156,9 @@ class Topics:
         given = config.client_properties
         # Kafka refuses a request timeout that is longer than the API timeout.
         timeout = given.get("request.timeout.ms", "20000")
-        properties = java_class(spark, "java.util.HashMap")()
-        for key, value in {"request.timeout.ms": timeout, "default.api.timeout.ms": timeout, **given}.items():
-            properties.put(key, value)
+        properties = {"request.timeout.ms": timeout, "default.api.timeout.ms": timeout, **given}
         for part in ("key", "value"):
-            properties.put(f"{part}.deserializer", f"{self._package}.common.serialization.ByteArrayDeserializer")
+            properties[f"{part}.deserializer"] = f"{self._package}.common.serialization.ByteArrayDeserializer"
         with kafka_errors(config.bootstrap_servers):
             self._consumer = self._class("clients.consumer.KafkaConsumer")(properties)
             self._admin = self._class("clients.admin.AdminClient").create(properties)
@@ -188,10 +186,7 @@ class Topics:
     def ids(self, names: list[str]) -> dict[str, str]:
         """Return the id of each topic; brokers before Kafka 2.8 have none."""
         with kafka_errors(self._config.bootstrap_servers):
-            requested = java_class(self._spark, "java.util.ArrayList")()
-            for name in names:
-                requested.add(name)
-            described = self._admin.describeTopics(requested).allTopicNames().get()
+            described = self._admin.describeTopics(names).allTopicNames().get()
             ids = {name: str(described.get(name).topicId().toString()) for name in names}
         return {name: identifier for name, identifier in ids.items() if identifier != _NO_ID}
 
@@ -205,10 +200,9 @@ class Topics:
     def at(self, names: list[str], moment: datetime) -> Offsets:
         """Return the first offset of each partition since a moment, or the latest offset."""
         first = self.latest(names)
-        times = java_class(self._spark, "java.util.HashMap")()
         partition = self._class("common.TopicPartition")
-        for topic, number, _ in offsets.each(first):
-            times.put(partition(topic, number), int(moment.timestamp() * 1000))
+        wanted = int(moment.timestamp() * 1000)
+        times = {partition(topic, number): wanted for topic, number, _ in offsets.each(first)}
         with kafka_errors(self._config.bootstrap_servers):
             answer = self._consumer.offsetsForTimes(times)
             for topic, number, _ in list(offsets.each(first)):
@@ -224,11 +218,9 @@ class Topics:
 
     def _offsets(self, method: str, names: list[str]) -> Offsets:
         with kafka_errors(self._config.bootstrap_servers):
-            partitions = java_class(self._spark, "java.util.ArrayList")()
             make = self._class("common.TopicPartition")
-            for name in names:
-                for number in range(self._consumer.partitionsFor(name).size()):
-                    partitions.add(make(name, number))
+            sizes = {name: self._consumer.partitionsFor(name).size() for name in names}
+            partitions = [make(name, number) for name, size in sizes.items() for number in range(size)]
             # As one text: with thousands of partitions, a call for each would take seconds.
             text = str(getattr(self._consumer, method)(partitions).toString())
         entries = re.findall(r"([\w.-]+)-(\d+)=(\d+)", text)

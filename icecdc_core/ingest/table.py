@@ -33,7 +33,7 @@ from icecdc_core.ingest.readers import ColumnMatching, StructReader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.logs import event
-from icecdc_core.session.jvm import create_java_helper, iceberg_class, java_class
+from icecdc_core.session.jvm import create_java_helper, iceberg_class
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.catalogs import load_table
 
@@ -347,8 +347,4 @@ def merge_rows(
     writer = writer.whenMatched(F.when(newer, deleted).otherwise(cleared)).delete()
     writer = writer.whenMatched(newer & ~deleted).update(assignments)
     writer = writer.whenNotMatched(~deleted).insert(assignments)
-    spark = last.sparkSession
-    java_properties = java_class(spark, "java.util.HashMap")()
-    for key, text in properties.items():
-        java_properties.put(key, text)
-    create_java_helper(spark, "MergeCommit").merge(writer._jwriter, java_properties)
+    create_java_helper(last.sparkSession, "MergeCommit").merge(writer._jwriter, dict(properties))

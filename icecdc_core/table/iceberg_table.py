@@ -91,7 +91,6 @@ class IcebergTable:
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
         self._table = load_table(spark, name)
         self._lists = file_lists(spark)
-        self._no_deletes = java_class(spark, "java.util.HashMap")()
         self.unreadable = unreadable_columns(spark, self._table)
         # The table as Spark is to see it.
         self._readable = self._table
@@ -167,7 +166,7 @@ class IcebergTable:
 
     def tasks_of(self, data_files: FileTasks, deletes: Any) -> FileTasks:
         """Return the tasks that planning would make of these data files, or of those of other tasks."""
-        return FileTasks(self._lists.tasks(self._table, data_files.java_list, deletes or self._no_deletes))
+        return FileTasks(self._lists.tasks(self._table, data_files.java_list, deletes or {}))
 
     def plan(
         self,

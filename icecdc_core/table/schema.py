@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, UnsupportedTypeError
-from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
+from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
 
@@ -170,9 +170,7 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
     if _is_convertible(convert, table.schema()):
         return found
     for field in table.schema().columns():
-        alone = java_class(spark, "java.util.ArrayList")()
-        alone.add(field)
-        if not _is_convertible(convert, iceberg_class(spark, "Schema")(alone)):
+        if not _is_convertible(convert, iceberg_class(spark, "Schema")([field])):
             found[str(field.name())] = f"has the type {field.type().toString()}, which Spark cannot read"
     return found
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
+from icecdc_core.columns import json_string
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import (
     DELETES,
     IGNORED,
     JSON_READ_OPTIONS,
-    PAYLOAD_OPTIONS,
     decode_by_schema,
     decode_result,
     evaluate_once,
@@ -232,7 +232,7 @@ def delete_by_key(key: Column, settings: IngestConfig, is_json: bool = False) ->
     if is_json or settings.key_format == "json":
         result = result.when(is_valid & ~trimmed.startswith("["), decode_result(_object(name, key), op="delete"))
         return result.otherwise(decode_result(op="delete", problem=_KEY_NOT_JSON))
-    result = result.when(key.isNotNull(), decode_result(_object(name, _json_string(key)), TEXT_KEY, "delete"))
+    result = result.when(key.isNotNull(), decode_result(_object(name, json_string(key)), TEXT_KEY, "delete"))
     return result.otherwise(decode_result(op="delete", problem=_UNNAMED))
 
 
@@ -255,7 +255,7 @@ def convert_text_key(
 ) -> Column:
     """Return the payload; a plain text key in it becomes a JSON value of the identifier column's type."""
     text = json_field(payload, [identifier])
-    value = _json_string(text)
+    value = json_string(text)
     if not isinstance(kind, T.StringType):
         trimmed = F.trim(text)
         is_json = F.try_parse_json(text).isNotNull() & ~trimmed.startswith("[") & ~trimmed.startswith("{")
@@ -267,10 +267,4 @@ def convert_text_key(
 
 
 def _object(name: str, value: Column) -> Column:
-    return F.concat(F.lit("{"), _json_string(F.lit(name)), F.lit(":"), value, F.lit("}"))
-
-
-def _json_string(text: Column) -> Column:
-    """A text as a JSON string: what `to_json` writes between {"n": and the closing brace."""
-    inside = F.to_json(F.struct(text.alias("n")), PAYLOAD_OPTIONS)
-    return F.substr(inside, F.lit(6), F.length(inside) - 6)
+    return F.concat(F.lit("{"), json_string(F.lit(name)), F.lit(":"), value, F.lit("}"))
