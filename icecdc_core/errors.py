@@ -102,6 +102,10 @@ class CatalogError(IcecdcError, state="retry"):
     """The Iceberg catalog cannot be configured or reached."""
 
 
+class CatalogAuthError(CatalogError, state="access"):
+    """The Iceberg catalog refuses the credentials or the permissions behind them."""
+
+
 class TableNotFoundError(IcecdcError, state="config"):
     """The source table does not exist, or is not an Iceberg table."""
 

@@ -17,6 +17,12 @@ COMMIT_CONFLICTS = RETRIED_COMMITS | {"ValidationException"}
 NETWORK = re.compile(
     "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
 )
+# Clients of object stores have one class for every answer; their texts have the store's code.
+REFUSED = re.compile(
+    r"NotAuthorized|Forbidden|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unable to load credentials"
+    r"|UnrecognizedClientException|MissingAuthenticationToken|ExpiredToken|InvalidClientTokenId"
+    r"|Status Code: 40[13]\b|\bcode: 40[13]\b"
+)
 _JAVA = re.compile(r"(java|jdk|sun)\.|.*\.common\.base\.Preconditions$")
 _FRAMES = 12
 _TRACEBACK = "Traceback (most recent call last)"

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions as F
 
 from icecdc_core.errors import (
+    CatalogAuthError,
     CatalogError,
     ConfigError,
     DependencyError,
@@ -20,7 +21,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import bundle_package, needed_bundles
-from icecdc_core.session.java_causes import NETWORK, causes
+from icecdc_core.session.java_causes import NETWORK, REFUSED, causes
 from icecdc_core.session.jvm import iceberg_class, java_ended
 from icecdc_core.session.threads import active_session
 from icecdc_core.table.snapshots import TableMetadata
@@ -113,7 +114,8 @@ def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name
             remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them; if the "
             "table is in another catalog of that name, give its catalog_properties or warehouse",
         )
-    return CatalogError(
+    kind = CatalogAuthError if REFUSED.search(text) else CatalogError
+    return kind(
         f"The catalog of '{name}' cannot be used: {describe_failure(error)}",
         subject="catalog_properties",
         remedy="check the catalog's type, address and credentials; the type is hadoop, hive, jdbc, rest, glue or "

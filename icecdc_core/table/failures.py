@@ -26,7 +26,7 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import NETWORK, Cause, causes, failure_message, root_cause
+from icecdc_core.session.java_causes import NETWORK, REFUSED, Cause, causes, failure_message, root_cause
 from icecdc_core.session.jvm import java_ended
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import duplicate_error, null_error
@@ -49,12 +49,6 @@ _BLAMES_FILE = re.compile(
 )
 # Iceberg wraps every failure of a file system in these, whatever happened.
 _WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
-# The clients of object stores have one class for every answer; their texts carry the store's code.
-_REFUSED = re.compile(
-    r"NotAuthorized|Forbidden|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unable to load credentials"
-    r"|UnrecognizedClientException|MissingAuthenticationToken|ExpiredToken|InvalidClientTokenId"
-    r"|Status Code: 40[13]\b|\bcode: 40[13]\b"
-)
 _FILE_NAME = re.compile(r"/([\w.-]+\.(?:parquet|orc|avro|puffin|json))\b")
 _HIDDEN = "(the text is not shown, as it may have a value that select masks)"
 _STAYS = "the position did not move"
@@ -91,7 +85,7 @@ def _typed_error(
     file = blamed_file(chain)
     # Spark's own folders are not the store.
     of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
-    if file is not None or (not of_spark and _REFUSED.search(text.strip().partition("\n")[0])):
+    if file is not None or (not of_spark and REFUSED.search(text.strip().partition("\n")[0])):
         said = failure_message(text) if file is None else mask_secrets(f"{file.kind}: {file.text}")[:500]
         if is_secret:  # the path of a file has values of partition columns
             named = _FILE_NAME.search(said)

@@ -239,7 +239,7 @@ class DescribeAws:
     def it_says_that_credentials_are_missing(self, results):
         error, text = results["refused"]["error"], results["refused"]["text"]
         named = [part for part in ("[catalog_properties]", "address and credentials") if part in text]
-        assert (error, len(named)) == ("CatalogError", 2), text
+        assert (error, len(named)) == ("CatalogAuthError", 2), text
 
     def it_names_nessies_rest_endpoint_which_hides_history(self, results, nessie_url):
         _present(nessie_url)

@@ -10,6 +10,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     DUPLICATE_MESSAGE,
     NULL_MESSAGE,
+    CatalogAuthError,
     CatalogError,
     ConfigError,
     DataReadError,
@@ -19,10 +20,11 @@ from icecdc_core.errors import (
     IdentifierColumnsError,
     RejectedDocumentsError,
     SparkJobError,
+    TableNotFoundError,
 )
 from icecdc_core.session.java_causes import Cause
 from icecdc_core.table import failures
-from icecdc_core.table.catalogs import usable_table
+from icecdc_core.table.catalogs import catalog_error, usable_table
 from icecdc_core.table.failures import blamed_file, spark_errors
 
 TABLE = "lake.ns.t"
@@ -42,6 +44,7 @@ FORBIDDEN = (
     *("software.amazon.awssdk.services.s3.model.S3Exception", "null (Service: S3, Status Code: 403)"),
     "software.amazon.awssdk.protocols.xml.internal.unmarshall.AwsXmlPredicatedResponseHandler",
 )
+NO_CREDENTIALS = "Unable to load credentials from any of the providers in the chain"
 NETWORK = ("java.net.SocketTimeoutException", "Read timed out", PARQUET)
 INVALID = ("org.apache.iceberg.exceptions.ValidationException", "DV", "org.apache.iceberg.DeleteFileIndex")
 OPENED = ("org.apache.iceberg.exceptions.NotFoundException", f"Failed to open {FILE}", ICEBERG)
@@ -139,6 +142,29 @@ class DescribeAFailureOfSpark:
         with pytest.raises(ConfigError) as caught, spark_errors(PLAIN):
             raise error
         assert caught.value is error
+
+
+class DescribeACatalog:
+    @pytest.mark.parametrize(
+        ("kind", "text", "expected"),
+        [
+            ("org.apache.iceberg.exceptions.ForbiddenException", "Forbidden: not in the role", CatalogAuthError),
+            (
+                "org.apache.iceberg.exceptions.NotAuthorizedException",
+                "Not authorized: invalid_client",
+                CatalogAuthError,
+            ),
+            ("software.amazon.awssdk.core.exception.SdkClientException", NO_CREDENTIALS, CatalogAuthError),
+            ("software.amazon.awssdk.services.glue.model.GlueException", "(Status Code: 500)", CatalogError),
+            ("org.apache.iceberg.exceptions.NoSuchTableException", "Table does not exist", TableNotFoundError),
+        ],
+    )
+    def it_asks_for_access_only_if_it_was_refused(self, kind, text, expected):
+        error = PySparkException("failed")
+        error._origin = JavaException([("org.apache.spark.SparkException", "no", SPARK), (kind, text, ICEBERG)])
+        session = SimpleNamespace(conf=SimpleNamespace(getAll={}))
+        found = catalog_error(error, session, TABLE)
+        assert (type(found), text in str(found)) == (expected, expected is not TableNotFoundError)
 
 
 class DescribeATableOfIcecdcsOwn:
