@@ -154,17 +154,20 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
 
 
 def open_services(config: SyncConfig) -> SyncConfig:
-    """Start an embedded OpenSearch, which stays for the next notebook, unless a server is given or runs already."""
+    """Use the server that is given, the embedded one, or one at the default port; else start one, which stays."""
     if "opensearch_url" in config.model_fields_set:
         return config
     from icecdc_core.local import start_opensearch
-    from icecdc_core.local.opensearch import cluster_at
+    from icecdc_core.local.opensearch import background, cluster_at
 
-    if cluster_at(config.opensearch_url):
-        return config
-    url = start_opensearch().url
-    print(f"Embedded OpenSearch at {url}; `icecdc services down` stops it.")  # noqa: T201
-    return config.replace(opensearch_url=url)
+    server = background.status()
+    if server is None or not cluster_at(server.url):
+        if cluster_at(config.opensearch_url):
+            print(f"The OpenSearch that runs at {config.opensearch_url} is used.")  # noqa: T201
+            return config
+        server = start_opensearch()
+    print(f"Embedded OpenSearch at {server.url}; `icecdc services down` stops it.")  # noqa: T201
+    return config.replace(opensearch_url=server.url)
 
 
 def open_spark(config: ParameterModel) -> SparkSession:

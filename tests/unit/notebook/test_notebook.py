@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from icecdc_core import local
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.notebook import finish, list_indexes, read_parameters, widget_text
+from icecdc_core.local import opensearch
+from icecdc_core.local.server import ServerState
+from icecdc_core.notebook import finish, list_indexes, open_services, read_parameters, widget_text
 from icecdc_core.reporting.reports import RunReport, ValidationReport
 from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
 
@@ -198,6 +201,30 @@ class DescribeListIndexes:
         with pytest.raises(ConfigError, match=r"The sync of a polls without a limit.*max_polls=0"):
             list_indexes(_namespace(CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
+
+
+class DescribeOpenServices:
+    OWN, DEFAULT = "http://127.0.0.1:8234", "http://127.0.0.1:9200"
+
+    @pytest.mark.parametrize(
+        ("recorded", "answering", "expected"),
+        [
+            (OWN, {OWN, DEFAULT}, OWN),
+            (OWN, {DEFAULT}, DEFAULT),
+            (None, {DEFAULT}, DEFAULT),
+            (None, set(), "http://127.0.0.1:8235"),
+        ],
+    )
+    def it_prefers_the_embedded_server_to_a_stranger_and_says_which_is_used(
+        self, monkeypatch, capsys, recorded, answering, expected
+    ):
+        state = recorded and ServerState(recorded, 1, "", "", "", "")
+        monkeypatch.setattr(opensearch.background, "status", lambda: state)
+        monkeypatch.setattr(opensearch, "cluster_at", lambda url: url in answering)
+        started = ServerState("http://127.0.0.1:8235", 1, "", "", "", "")
+        monkeypatch.setattr(local, "start_opensearch", lambda: started)
+        used = open_services(SyncConfig(table="a.b.c")).opensearch_url
+        assert (used, expected in capsys.readouterr().out) == (expected, True)
 
 
 class DescribeWidgetText:
