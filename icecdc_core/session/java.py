@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from icecdc_core.errors import JavaNotFoundError
@@ -21,7 +22,13 @@ SPARK_MINIMUM, SPARK_MAXIMUM = 17, 22
 # Reduced runtimes, as some pip packages have them, start but fail much later with a misleading message.
 SPARK_MODULES = frozenset({"jdk.incubator.vector"})
 
-_USUAL_HOMES = "/Library/Java/JavaVirtualMachines/*/Contents/Home" if sys.platform == "darwin" else "/usr/lib/jvm/*"
+# On Linux; on macOS those of installers, and of Homebrew on either kind of Mac.
+_USUAL_HOMES = (
+    "/usr/lib/jvm/*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+    "/usr/local/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,8 @@ def candidate_homes() -> list[Path]:
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     if on_path := shutil.which("java"):
         homes.append(Path(on_path).resolve().parent.parent)
-    usual = [home for name in glob.glob(_USUAL_HOMES) if (home := read_java_home(Path(name)))]
+    names = chain.from_iterable(map(glob.glob, _USUAL_HOMES))
+    usual = [home for name in names if (home := read_java_home(Path(name)))]
     # Oldest first: the long-term versions that Spark is tested with come before the newest.
     homes += [java.path for java in sorted(usual, key=lambda java: (java.version, java.path))]
     return list(dict.fromkeys(home.resolve() for home in homes))

@@ -22,7 +22,7 @@ def install(home, release):
 
 @pytest.fixture
 def homes(tmp_path, monkeypatch):
-    monkeypatch.setattr(java, "_USUAL_HOMES", str(tmp_path / "usual" / "*"))
+    monkeypatch.setattr(java, "_USUAL_HOMES", (str(tmp_path / "none"), str(tmp_path / "usual" / "*")))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
 
