@@ -75,7 +75,7 @@ def require_kafka(spark: SparkSession) -> None:
             subject="spark.jars",
             value=spark.conf.get("spark.jars", ""),
             remedy=f"attach the library org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{spark.version} to the "
-            "cluster; locally, stop this session and let get_spark(IngestConfig(...)) start one for ingest and sync",
+            "cluster; locally, restart the kernel or the program and call get_spark(IngestConfig(...)) first",
         )
 
 
@@ -94,8 +94,9 @@ def unsupported_error(found: str) -> DependencyError:
         f"icecdc does not support this Spark session: found {found}; supported: a classic session of {pairs}",
         subject="spark",
         value=found,
-        remedy="locally install a supported pyspark and let get_spark start the session; on Databricks run Python on "
-        "the driver of a cluster with runtime 17.3 LTS (Spark 4.0) or 18 LTS (Spark 4.1), dedicated access mode and "
+        remedy="locally install a supported pyspark, restart the kernel or the program and let get_spark start the "
+        "session; on Databricks run Python on the driver of a cluster with runtime 17.3 LTS (Spark 4.0) or 18 LTS "
+        "(Spark 4.1), dedicated access mode and "
         f"the library {libraries}",
     )
 

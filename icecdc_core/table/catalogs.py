@@ -103,8 +103,8 @@ def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name
             f"The catalog of '{name}' needs a jar that this Spark session lacks: {describe_failure(error)}",
             subject="catalog_properties",
             remedy=f"on Databricks attach {bundle_package(bundles[0], spark.version)} to the cluster as a Maven "
-            "library; elsewhere end this session: get_spark starts one with the jars that catalog_properties ask for, "
-            "and with those that spark_conf names under spark.jars.packages",
+            "library; elsewhere restart the kernel or the program: get_spark starts a session with the jars that "
+            "catalog_properties ask for, and with those that spark_conf names under spark.jars.packages",
         )
     if any(cause.kind in _NO_TABLE for cause in chain) or "is not an Iceberg table" in text:
         return TableNotFoundError(

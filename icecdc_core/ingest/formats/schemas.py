@@ -74,7 +74,9 @@ def require_avro(spark: SparkSession) -> None:
             "The Spark session has no Avro reader",
             subject="spark.jars.packages",
             value=spark.conf.get("spark.jars.packages", ""),
-            remedy="attach the library " + avro_package(spark.version) + " to the cluster, or stop the session",
+            remedy="attach the library "
+            + avro_package(spark.version)
+            + " to the cluster, or restart the kernel or the program",
         ) from error
 
 
