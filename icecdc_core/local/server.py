@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
+from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError, unwritable_error
 from icecdc_core.local import watchdog
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.processes import is_running, started_at
@@ -209,8 +209,14 @@ class Background:
         """Return the server that runs in the background; else start one and record it."""
         file = self._file()
         folder = file.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "lock").open("w") as lock:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / "lock").open("w")
+        except OSError as error:
+            raise unwritable_error(
+                "XDG_STATE_HOME", str(folder), error, "set it to a folder that you may write to"
+            ) from error
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             found = self.status()
             if found is not None and answers(found.url):

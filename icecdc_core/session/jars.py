@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import ConfigError, DependencyError, DownloadError
+from icecdc_core.errors import ConfigError, DependencyError, DownloadError, unwritable_error
 
 MAVEN_VARIABLE = "ICECDC_MAVEN_URL"
 _MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
@@ -87,8 +87,14 @@ def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
 @contextmanager
 def one_process_at_a_time(name: str) -> Iterator[None]:
     """Run the block in one process of this user at a time; the operating system frees the lock of one that dies."""
-    _cache().mkdir(parents=True, exist_ok=True)
-    with (_cache() / f".{name}.lock").open("w") as file:
+    try:
+        _cache().mkdir(parents=True, exist_ok=True)
+        file = (_cache() / f".{name}.lock").open("w")
+    except OSError as error:
+        raise unwritable_error(
+            "XDG_CACHE_HOME", str(_cache()), error, "set it to a folder that you may write to"
+        ) from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

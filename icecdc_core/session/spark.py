@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
-from icecdc_core.errors import DependencyError
+from icecdc_core.errors import DependencyError, IcecdcError
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
 from icecdc_core.session.jars import (
     avro_package,
@@ -171,7 +171,7 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
         # Secrets reach the JVM later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
         # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
-        with one_process_at_a_time("spark-packages"):
+        with one_process_at_a_time("spark-packages") if settings["spark.jars.packages"] else nullcontext():
             SparkContext._ensure_initialized(conf=conf)
         return builder.getOrCreate()
     except KeyboardInterrupt:
@@ -180,13 +180,16 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
                 with suppress(psutil.Error):
                     child.kill()  # it would run on and keep our output open
         raise
+    except IcecdcError:
+        raise
     except Exception as error:
         raise DependencyError(
             f"Spark did not start: {error}",
             subject="spark_conf",
             value=sorted(configs[0].spark_conf),
             remedy="see Spark's own output above; the usual cause is an unreachable package repository "
-            f"(set spark.jars.ivySettings through spark_conf); JAVA_HOME was {java}",
+            f"(set spark.jars.ivySettings through spark_conf); JAVA_HOME was {java}, and SPARK_HOME "
+            + os.environ.get("SPARK_HOME", "not set"),
         ) from error
 
 

@@ -144,9 +144,12 @@ class DescribeStartOpensearch:
             stranger.kill()
             stranger.wait()
 
-    def it_reports_errors_on_the_command_line(self, state_folder, occupied_port, capsys):
+    def it_reports_errors_on_the_command_line(self, state_folder, occupied_port, capsys, monkeypatch):
         assert main(["up", "--port", str(occupied_port)]) == 1
         assert "Remedy: stop the process that uses it" in capsys.readouterr().err
+        monkeypatch.setenv("XDG_STATE_HOME", "/proc/nope")
+        assert main(["up"]) == 1
+        assert "XDG_STATE_HOME='/proc/nope/icecdc/opensearch'" in capsys.readouterr().err
 
     def it_uses_force_when_asking_does_not_help(self):
         program = "import signal; signal.signal(15, signal.SIG_IGN); print('x', flush=True); input()"

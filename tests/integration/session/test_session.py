@@ -17,7 +17,7 @@ from icecdc_core import SyncConfig, export_table, get_spark
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.session import jvm
-from icecdc_core.session.spark import _settings, running_session
+from icecdc_core.session.spark import _local_session, _settings, running_session
 
 
 @pytest.fixture
@@ -174,6 +174,12 @@ def it_lets_executors_on_other_machines_reach_the_driver():
         config = SyncConfig(table="lake.ns.t", spark_conf={"spark.master": master})
         hosts.append(_settings([config], {}).get("spark.driver.host"))
     assert hosts == ["127.0.0.1", None]
+
+
+def it_blames_no_repository_for_a_cache_folder_that_cannot_be_used(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nope")
+    with pytest.raises(ConfigError, match="XDG_CACHE_HOME='/proc/nope/icecdc'"):
+        _local_session([SyncConfig(table="lake.ns.t")], {})
 
 
 class DescribeALocalSession:
