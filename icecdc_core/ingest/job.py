@@ -63,6 +63,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.done: Offsets = {}
         self.compacted: list[str] = []
         self.failed: dict[str, Exception] = {}
+        self.lacking: dict[str, str] = {}
         self.topic_names: list[str] = []
         self.stop = StopRequest()
         self._known_schemas: dict[int, RegisteredSchema] = {}
@@ -132,6 +133,7 @@ class IngestRun(JobRun[IngestConfig]):
             if (through := batches.last.valid_through if batches.last else complete_at) is not None:
                 self.note(complete_through=through.timestamp())
             self.failed = batches.behind
+            self.lacking = {name: logged.tables[name].error for name in batches.recovering}
             if self.stop.requested:
                 return
             if self.config.trigger == "available_now":
@@ -175,7 +177,7 @@ class IngestRun(JobRun[IngestConfig]):
         if not wanted or self._clock() < self._progress_due:
             return
         self._progress_due = self._clock() + SECONDS_BETWEEN
-        facts = {**self.written.counts, "tables_behind": len(batches.behind)}
+        facts = {**self.written.counts, "tables_behind": len({*batches.behind, *batches.recovering})}
         with suppress(IcecdcError):  # a batch will say what is wrong with Kafka
             if (through := batches.complete_through()) is not None:
                 facts["complete_through"] = through.timestamp()
@@ -232,7 +234,8 @@ class IngestRun(JobRun[IngestConfig]):
     def _report(self) -> IngestReport:
         written, last = self.written.counts, self.written.valid_through
         tables: dict[str, dict[str, Any]] = written["tables"]
-        for name, error in self.failed.items():  # a table that was behind before the first batch has no entry
+        # A table that was behind before the first batch has no entry.
+        for name, error in {**self.lacking, **self.failed}.items():
             nothing = {"rows": 0, "deletes": 0, "files": 0, "snapshot_id": None}
             tables.setdefault(name, {**nothing, "state": BEHIND, "error": str(error)})
         return IngestReport(

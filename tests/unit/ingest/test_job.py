@@ -7,7 +7,7 @@ import pytest
 
 from icecdc_core.errors import LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
-from icecdc_core.ingest.commit_log import LoggedJob
+from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.start_offsets import StreamStart
 
@@ -22,7 +22,7 @@ class DescribeLostRecords:
         monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob(True))
         monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}, {}))
         entry = SimpleNamespace(offsets={}, valid_through=None)
-        made = lambda *given: SimpleNamespace(last=None, behind={}, refills=set())  # noqa: E731
+        made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={}, refills=set())  # noqa: E731
         monkeypatch.setattr(run, "_new_batches", made)
 
         def stream(start, batches, retry_at):
@@ -41,6 +41,18 @@ class DescribeLostRecords:
     def it_ends_when_nothing_is_written_between_losses(self, monkeypatch):
         with pytest.raises(LostOffsetsError):
             self.run(monkeypatch, [False] * 6)
+
+
+def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch):
+    config = IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", topics="a", table="lake.ns.t")
+    lacks = TableEntry("t", state=BEHIND, offsets={"a": {0: 6}, "b": {0: 7}}, error="lacks records of b")
+    logged = LoggedJob(True, 1, {"a": {0: 6}, "b": {0: 9}}, {}, {"t": lacks})
+    monkeypatch.setattr(job.commit_log, "read", lambda *given: logged)
+    monkeypatch.setattr(job, "known_tables", lambda *given: [])
+    run, ends = IngestRun(None, config), lambda names: {"a": {0: 6}}
+    run._run_streams(SimpleNamespace(names=lambda: ["a"], ids=lambda names: {}, earliest=ends, latest=ends))
+    report = run._report()
+    assert (report.state, report.behind, report.tables["t"]["error"]) == ("partial", ["t"], "lacks records of b")
 
 
 def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkeypatch):
@@ -70,7 +82,7 @@ def run(tmp_path):
 
 
 def batches(complete_through=lambda: THROUGH):
-    return SimpleNamespace(complete_through=complete_through, behind={"t": None})
+    return SimpleNamespace(complete_through=complete_through, behind={"t": None}, recovering={"t": {}})
 
 
 def published(tmp_path):
