@@ -217,8 +217,7 @@ class Batches:
             entry = entries.get(name) or last.unchanged()
             reached = offsets.furthest(left, last.offsets, batch.end)
             # A topic that this run does not read may be read again, so that what the table lacks of it is kept.
-            needed = batch.end if self.config.on_lost_offsets == "continue" else {**left, **batch.end}
-            complete = {topic: parts for topic, parts in self.complete.items() if topic in needed}
+            complete = {topic: parts for topic, parts in self.complete.items() if topic in {**left, **batch.end}}
             lacking = [topic for topic, parts in complete.items() if not offsets.covers(reached, {topic: parts})]
             state, error = (BEHIND, f"lacks records of {', '.join(lacking)}") if lacking else (WRITTEN, "")
             entries[name] = replace(entry, state=state, offsets=reached, error=error)

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -116,6 +117,7 @@ class IngestRun(JobRun[IngestConfig]):
                 recorded = [] if logged.exists else recorded_offsets(self.spark, self.config)
                 stream_start = find_start(topics, self.config, logged, recorded)
                 self._log_start(stream_start, logged)
+                logged = replace(logged, tables={**logged.tables, **stream_start.given_up})
             batches = self._new_batches(topics, stream_start, logged)
             retry_at = self._clock() + pause
             try:
@@ -200,6 +202,7 @@ class IngestRun(JobRun[IngestConfig]):
             offsets=offsets.furthest(logged.offsets, stream_start.start) if logged.exists else stream_start.start,
             topic_ids=stream_start.topic_ids,
             lost=str(stream_start.lost) if stream_start.lost else "",
+            tables=list(stream_start.given_up.values()),
         )
         commit_log.write(self.spark, self.config.quoted_commit_log, entry)
         if stream_start.lost:

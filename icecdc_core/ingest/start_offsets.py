@@ -19,7 +19,7 @@ from icecdc_core.errors import (
     TopicReplacedError,
 )
 from icecdc_core.ingest import offsets
-from icecdc_core.ingest.commit_log import LoggedJob, TableEntry, ancestors, find_recorded, is_ancestor
+from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, ancestors, find_recorded, is_ancestor
 from icecdc_core.ingest.config import IngestConfig, parse_offsets, quoted_table
 from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.offsets import Offsets
@@ -34,6 +34,7 @@ class StreamStart:
     lost: list[dict[str, Any]] = field(default_factory=list)
     topic_ids: dict[str, str] = field(default_factory=dict)
     cut_off: dict[str, Exception] = field(default_factory=dict)
+    given_up: dict[str, TableEntry] = field(default_factory=dict)
 
     @property
     def is_at_end(self) -> bool:
@@ -46,6 +47,7 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
     topic_ids = with_new_topics(logged.topic_ids, topics.ids(names))
     earliest, latest = topics.earliest(names), topics.latest(names)
     cut_off: dict[str, Exception] = {}
+    given_up, skipped = _give_up(logged, names) if config.on_lost_offsets == "continue" else ({}, [])
     if logged.exists:
         wanted = _with_new_partitions(logged.offsets, earliest)
         for table, left_behind in logged.behind.items():
@@ -72,9 +74,25 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
     gone = offsets.removed(wanted, earliest)
     if gone and config.on_lost_offsets == "fail":
         raise _lost_error("was read only up to", gone)
-    lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
+    lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone + skipped]
     start = offsets.furthest(wanted, offsets.from_entries((t, p, first) for t, p, _, first in gone))
-    return StreamStart(names, start, latest, lost, topic_ids, cut_off)
+    return StreamStart(names, start, latest, lost, topic_ids, cut_off, given_up)
+
+
+def _give_up(logged: LoggedJob, names: list[str]) -> tuple[dict[str, TableEntry], list[tuple[str, int, int, int]]]:
+    """Move tables past the records that they lack of topics that are not read; returns the entries and the records."""
+    left_out = {topic: parts for topic, parts in logged.offsets.items() if topic not in names}
+    since, moved = left_out, {}
+    for table, left_behind in logged.behind.items():
+        end = {topic: parts for topic, parts in left_out.items() if topic in left_behind}
+        if offsets.covers(left_behind, end):
+            continue
+        start = offsets.from_entries((t, p, offsets.get(left_behind, t, p)) for t, p, _ in offsets.each(end))
+        since, reached = offsets.at_most(since, start), offsets.furthest(left_behind, end)
+        entry = replace(logged.tables[table], offsets=reached)
+        is_complete = offsets.covers({**left_out, **reached}, logged.offsets)
+        moved[table] = replace(entry, state=WRITTEN, error="") if is_complete else entry
+    return moved, offsets.removed(since, left_out)
 
 
 def with_new_topics(known: dict[str, str], present: dict[str, str]) -> dict[str, str]:

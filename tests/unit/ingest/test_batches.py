@@ -17,9 +17,9 @@ LEFT_BEHIND = TableEntry(
 BATCH = MicroBatch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run")
 
 
-def batches(complete, left=LEFT_BEHIND.offsets, on_lost_offsets="fail"):
+def batches(complete, left=LEFT_BEHIND.offsets):
     entry = replace(LEFT_BEHIND, offsets=left)
-    config = SimpleNamespace(on_lost_offsets=on_lost_offsets, table_concurrency=2)
+    config = SimpleNamespace(table_concurrency=2)
     writer = Writer(None, None, OffsetsReader(None, {"t": entry}, {}))
     return Batches(config, "run", None, writer, None, 0, complete, {"t": left}, {})
 
@@ -32,16 +32,15 @@ class DescribeTablesThatRecover:
         assert actual == TableEntry("t", "uuid", 7, 3, state, offsets={"a": {0: 6}}, error=error, snapshot_ms=99)
 
     @pytest.mark.parametrize(
-        ("left", "policy", "state"),
+        ("left", "state"),
         [
-            ({"a": {0: 4}}, "fail", WRITTEN),  # it lacked nothing of the topic
-            ({"a": {0: 4}, "removed": {0: 9}}, "fail", WRITTEN),
-            ({"a": {0: 4}, "removed": {0: 7}}, "fail", BEHIND),
-            ({"a": {0: 4}, "removed": {0: 7}}, "continue", WRITTEN),
+            ({"a": {0: 4}}, WRITTEN),  # it lacked nothing of the topic
+            ({"a": {0: 4}, "removed": {0: 9}}, WRITTEN),
+            ({"a": {0: 4}, "removed": {0: 7}}, BEHIND),
         ],
     )
-    def it_does_not_forget_what_it_lacks_of_a_topic_that_is_no_longer_read(self, left, policy, state):
-        made = batches({"a": {0: 6}, "removed": {0: 9}}, left, policy)
+    def it_does_not_forget_what_it_lacks_of_a_topic_that_is_no_longer_read(self, left, state):
+        made = batches({"a": {0: 6}, "removed": {0: 9}}, left)
         written = TableEntry("t", "uuid", 8, 4, offsets={"a": {0: 6}})  # the table's own offsets
         made.writer.offsets.last_entries["t"] = written
         [actual] = made.recover_tables([written], BATCH)

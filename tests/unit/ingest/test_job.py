@@ -43,16 +43,24 @@ class DescribeLostRecords:
             self.run(monkeypatch, [False] * 6)
 
 
-def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch):
-    config = IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", topics="a", table="lake.ns.t")
+@pytest.mark.parametrize(("policy", "behind"), [("fail", ["t"]), ("continue", [])])
+def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch, policy, behind):
+    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "a", "table": "lake.ns.t"}
+    config, written = IngestConfig(**given, on_lost_offsets=policy), []
     lacks = TableEntry("t", state=BEHIND, offsets={"a": {0: 6}, "b": {0: 7}}, error="lacks records of b")
     logged = LoggedJob(True, 1, {"a": {0: 6}, "b": {0: 9}}, {}, {"t": lacks})
     monkeypatch.setattr(job.commit_log, "read", lambda *given: logged)
+    monkeypatch.setattr(job.commit_log, "write", lambda spark, name, entry: written.append(entry))
     monkeypatch.setattr(job, "known_tables", lambda *given: [])
     run, ends = IngestRun(None, config), lambda names: {"a": {0: 6}}
     run._run_streams(SimpleNamespace(names=lambda: ["a"], ids=lambda names: {}, earliest=ends, latest=ends))
     report = run._report()
-    assert (report.state, report.behind, report.tables["t"]["error"]) == ("partial", ["t"], "lacks records of b")
+    assert (report.state, report.behind) == ("partial" if behind else "ok", behind)
+    assert [table["error"] for table in report.tables.values()] == ["lacks records of b"] * len(behind)
+    lost = [{"topic": "b", "partition": 0, "from": 7, "to": 9}]
+    assert report.lost == ([] if behind else lost)
+    reached = {"a": {0: 6}, "b": {0: 9}}
+    assert [entry.tables for entry in written] == ([] if behind else [[TableEntry("t", offsets=reached)]])
 
 
 def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkeypatch):

@@ -14,8 +14,8 @@ from icecdc_core.errors import (
     TopicReplacedError,
 )
 from icecdc_core.ingest import IngestConfig, start_offsets
-from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry, find_recorded
-from icecdc_core.ingest.offsets import from_json
+from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LoggedJob, TableEntry, find_recorded
+from icecdc_core.ingest.offsets import from_json, to_json
 from icecdc_core.ingest.start_offsets import OffsetsReader, RefillError, find_start, table_state
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at, logged
 
@@ -115,6 +115,27 @@ def it_refuses_lost_records_only_for_the_tables_that_need_them():
     assert "on_lost_offsets=continue once" in str(actual.cut_off["a"])
     actual = start(known, on_lost_offsets="continue")
     assert (actual.start, actual.cut_off) == ({"t": {0: 2, 1: 1}}, {})
+
+
+@pytest.mark.parametrize(
+    ("left_behind", "states", "lost"),
+    [
+        ([{"t": {0: 8, 1: 4}, "old": {0: 7}}, {"t": {0: 6, 1: 4}, "old": {0: 5}}], [WRITTEN, BEHIND], [(5, 9)]),
+        ([{"t": {0: 8, 1: 4}, "old": {}}], [WRITTEN], [(0, 9)]),
+        ([{"t": {0: 6, 1: 4}, "old": {0: 9}}, {"t": {0: 6, 1: 4}}], [], []),
+        ([{"old": {0: 7}}], [BEHIND], [(7, 9)]),  # t was added, and is read from its beginning
+    ],
+)
+def it_goes_on_without_what_a_table_lacks_of_a_topic_that_is_left_out(left_behind, states, lost):
+    tables = dict(zip("ab", map(to_json, left_behind), strict=False))
+    known = log({"t": {0: 8, 1: 4}, "old": {0: 9}}, **tables)
+    actual = start(known, on_lost_offsets="continue")
+    assert [entry.state for entry in actual.given_up.values()] == states
+    assert [entry.offsets for entry in actual.given_up.values()] == [
+        {**each, "old": {0: 9}} for each in left_behind[: len(states)]
+    ]
+    assert actual.lost == [{"topic": "old", "partition": 0, "from": first, "to": to} for first, to in lost]
+    assert (actual.start.keys(), start(known).given_up, start(known).lost) == ({"t"}, {}, [])
 
 
 @pytest.mark.parametrize("policy", ["fail", "continue"])
