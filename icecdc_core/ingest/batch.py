@@ -194,7 +194,10 @@ class Batches:
         except RefillError as refill:
             self.behind[name] = refill
             self.refills.add(name)
-            return TableEntry(name, state=BEHIND, offsets=refill.offsets, error=str(refill)), 0
+            # A topic that this run does not read may have been read into the table before: without offsets, it is
+            # read from its beginning.
+            start = {**{topic: {} for topic in self.complete}, **refill.offsets}
+            return TableEntry(name, state=BEHIND, offsets=start, error=str(refill)), 0
         except Exception as error:
             failure = typed_failure(error, name)
             self.behind[name] = failure

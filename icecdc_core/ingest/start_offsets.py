@@ -248,8 +248,7 @@ class OffsetsReader:
             return recorded
         if self.config.on_table_reset == "refill":
             refill = RefillError("The table is filled again", subject="table", value=name)
-            existing = {topic: parts for topic, parts in recorded.offsets.items() if topic in self.earliest}
-            refill.offsets = offsets.furthest(self.earliest, existing)
+            refill.offsets = offsets.furthest(self.earliest, recorded.offsets)
             raise refill
         raise TableResetError(
             _PROBLEMS[state],

@@ -350,6 +350,25 @@ class DescribeTablesLeftBehind:
         assert third.lost == [{"topic": topic.name, "partition": 0, "from": 0, "to": 3}]
         assert (ingest(spark, config).state, ids(spark, good)) == ("ok", [0, 1, 2, 3, 4, 5])
 
+    def it_lacks_a_topic_that_is_left_out_until_it_is_read_again(self, spark, make_ingest, topic, kafka, tables, name):
+        other = type(topic)(kafka)
+        good, bad = f"lake.{name}.good", f"lake.{name}.bad"
+        config = make_ingest(route_by="regex", routes={good: ".*", bad: ".*"}, topics=[topic.name, other.name])
+        without = config.replace(topics=[topic.name], on_table_reset="refill")
+        tables(["good"])
+        topic.send({"id": 0})
+        other.send({"id": 1})
+        ingest(spark, config)
+        tables(["bad"])
+        reports = [ingest(spark, without), ingest(spark, without)]
+        spark.sql(f"DROP TABLE {bad}")
+        tables(["bad"])
+        topic.send({"id": 2})
+        reports.append(ingest(spark, without))
+        assert [report.behind for report in reports] == [[f"`lake`.`{name}`.`bad`"]] * 3
+        assert ids(spark, bad) == [0, 2]
+        assert (ingest(spark, config).state, ids(spark, good), ids(spark, bad)) == ("ok", [0, 1, 2], [0, 1, 2])
+
     def it_raises_the_error_of_the_only_table(self, spark, sql, make_ingest, topic):
         topic.send({"id": 1})
         with pytest.raises(TableNotFoundError):

@@ -8,7 +8,7 @@ import pytest
 from icecdc_core.errors import TopicReplacedError
 from icecdc_core.ingest.batch import Batches
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.start_offsets import OffsetsReader
+from icecdc_core.ingest.start_offsets import OffsetsReader, RefillError
 from icecdc_core.ingest.table import MicroBatch, TableRecords, Writer
 
 LEFT_BEHIND = TableEntry(
@@ -51,6 +51,20 @@ class DescribeTablesThatRecover:
         made = batches({"a": {0: 6}, "removed": {0: 9}}, {"a": {0: 4}, "removed": {0: 7}})
         entry, _ = made._write_table("t", TableRecords(None), BATCH)
         assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 4}, "removed": {0: 7}})
+
+    @pytest.mark.parametrize("kept", [{}, {0: 7}])
+    def it_does_not_forget_it_either_if_the_table_is_filled_again(self, kept):
+        def write(*given):
+            refill = RefillError("again", subject="table")
+            refill.offsets = {"a": {0: 0}, **({"removed": kept} if kept else {})}
+            raise refill
+
+        made = batches({"a": {0: 6}, "removed": {0: 9}})
+        made.writer.write = write
+        entry, _ = made._write_table("t", TableRecords(SimpleNamespace(sparkSession=None)), BATCH)
+        assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 0}, "removed": kept})
+        [actual] = batches(made.complete, entry.offsets).recover_tables([], replace(BATCH, start={"a": {0: 0}}))
+        assert (actual.state, actual.offsets) == (BEHIND, {"a": {0: 6}, "removed": kept})
 
     def it_uses_the_entry_of_the_batch_if_there_is_one(self):
         written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)

@@ -253,10 +253,19 @@ class DescribeOffsetsReader:
         )
         assert reader.last_entries["n"] == TableEntry("n", "u", offsets=at(12))
 
-    @pytest.mark.parametrize(("table", "expected"), [(Table(Snapshot(2, 1, 5)), at(5)), (Table(uuid="new"), at(2))])
-    def it_refills_from_what_the_table_and_the_topic_have(self, table, expected):
+    @pytest.mark.parametrize(
+        ("table", "earliest", "expected"),
+        [
+            (Table(Snapshot(2, 1, 5)), at(2), at(5)),
+            (Table(uuid="new"), at(2), at(2)),
+            (Table(Snapshot(2, 1, 5)), {"u": {0: 1}}, {"u": {0: 1}, **at(5)}),  # t is not read now
+        ],
+    )
+    def it_refills_from_what_the_table_and_the_topic_have(self, table, earliest, expected):
+        reader = self.reader("refill", logged(9))
+        reader.earliest = earliest
         with pytest.raises(RefillError) as caught:
-            self.reader("refill", logged(9)).read_or_reset("n", table, at(7))
+            reader.read_or_reset("n", table, at(7))
         assert caught.value.offsets == expected
 
 
