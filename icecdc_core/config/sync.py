@@ -58,7 +58,7 @@ class SyncConfig(ParameterModel):
     opensearch_password: SecretReference = ""
     """Reference to the password: env:NAME or secret:scope/key; never the password itself."""
     opensearch_ca_certs: Text = ""
-    """File with the CA certificates. Default: the system's."""
+    """File with the CA certificates. Default: the system's file, else certifi's."""
     opensearch_verify_certs: bool = True
     """Check the server's certificate."""
     opensearch_client_cert: Text = ""

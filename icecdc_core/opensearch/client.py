@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import certifi
 import orjson
 from opensearchpy import OpenSearch, Transport, Urllib3HttpConnection
 from opensearchpy.exceptions import (
@@ -273,9 +275,11 @@ class Connection:
                     remedy="set it to a PEM file that the driver and the executors can read",
                 ) from error
         signer = {"http_auth": request_signer(self.aws_region)} if self.aws_region else {}
+        # opensearch-py takes SSL_CERT_DIR, a folder, for a file, and does not ask the system.
+        authorities = ssl.get_default_verify_paths().cafile or certifi.where()
         return OpenSearch(
             self.url,
-            **{"timeout": 60.0, **self.options, **signer},
+            **{"timeout": 60.0, "ca_certs": authorities, **self.options, **signer},
             maxsize=connections,
             max_retries=0,
             transport_class=RetryingTransport,

@@ -5,6 +5,7 @@ import logging
 import time
 from types import SimpleNamespace
 
+import certifi
 import pytest
 from opensearchpy.exceptions import (
     AuthorizationException,
@@ -152,6 +153,19 @@ def failing(server, *answers):
     left = list(answers)
     server.trouble = lambda method, path: left.pop(0) if left else None
     return left
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def it_trusts_the_file_of_the_system_or_that_of_certifi(monkeypatch, tmp_path, has_file):
+    file = tmp_path / "ca.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    if has_file:
+        file.touch()
+    opened = Connection("https://127.0.0.1:9", options={"verify_certs": True}).client()
+    trusted = opened.transport.get_connection().pool.ca_certs
+    opened.close()
+    assert trusted == (str(file) if has_file else certifi.where())
 
 
 class DescribeIsTransient:
