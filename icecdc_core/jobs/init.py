@@ -154,9 +154,10 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
 
 def _head(config: InitConfig) -> Iterator[str]:
     """The lines above the indexes: schema for editors, and what all indexes share."""
-    yield f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, Path(config.output).absolute().parent)}"
+    folder = Path(config.output).expanduser().absolute().parent
+    yield f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, folder)}"
     yield f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:"
-    yield f"#   icecdc setup --file {config.output}"
+    yield f"#   icecdc setup --file {shlex.quote(config.output)}"
     yield ""
     yield "defaults:"
     for name in _SHARED:

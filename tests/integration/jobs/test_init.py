@@ -39,7 +39,7 @@ class DescribeWriteIndexFile:
     def it_writes_what_setup_accepts_and_an_export_can_use(
         self, spark: Any, namespace: str, opensearch: Any, opensearch_url: str, warehouse: Path, tmp_path: Path
     ):
-        output = tmp_path / "indexes.yml"
+        output = tmp_path / "my indexes.yml"
         shared = {"opensearch_url": opensearch_url, "warehouse": str(warehouse)}
         report = write_index_file(spark, InitConfig(table=namespace, output=str(output), **shared))
         assert (report.indexes, report.skipped) == (["order-lines", "logs", "order-lines-2"], [])
@@ -56,6 +56,7 @@ class DescribeWriteIndexFile:
             "delivered": "keyword",
         }
         assert "personal: email, phone." in output.read_text()
+        assert f"icecdc setup --file '{output}'\n" in output.read_text()
         assert "identifier_columns" not in logs
         schema = output.read_text().partition("$schema=")[2].partition("\n")[0]
         assert (tmp_path / schema).is_file()
