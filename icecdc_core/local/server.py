@@ -213,9 +213,7 @@ class Background:
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / "lock").open("w")
         except OSError as error:
-            raise unwritable_error(
-                "XDG_STATE_HOME", str(folder), error, "set it to a folder that you may write to"
-            ) from error
+            raise unwritable_error("XDG_STATE_HOME", str(folder), error) from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             found = self.status()

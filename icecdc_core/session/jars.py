@@ -91,9 +91,7 @@ def one_process_at_a_time(name: str) -> Iterator[None]:
         _cache().mkdir(parents=True, exist_ok=True)
         file = (_cache() / f".{name}.lock").open("w")
     except OSError as error:
-        raise unwritable_error(
-            "XDG_CACHE_HOME", str(_cache()), error, "set it to a folder that you may write to"
-        ) from error
+        raise unwritable_error("XDG_CACHE_HOME", str(_cache()), error) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
