@@ -94,7 +94,7 @@ class Lake:
         place = str(self.warehouse)
         catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{place}/catalog.db", warehouse=place)
         table = catalog.load_table(f"ns.{self.name}")
-        then = table.by_id.get(snapshot_id)
+        then = table.snapshot_by_id(snapshot_id)
         schema = table.schemas()[then.schema_id]
         if self.kind.equality or self.kind.file == "avro":
             rows = [row.asDict() for row in self.sql(f"SELECT * FROM {{t}} VERSION AS OF {snapshot_id}").collect()]
