@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import certifi
 import orjson
 from opensearchpy import OpenSearch, Transport, Urllib3HttpConnection
 from opensearchpy.exceptions import (
@@ -275,8 +274,8 @@ class Connection:
                     remedy="set it to a PEM file that the driver and the executors can read",
                 ) from error
         signer = {"http_auth": request_signer(self.aws_region)} if self.aws_region else {}
-        # opensearch-py takes SSL_CERT_DIR, a folder, for a file, and does not ask the system.
-        authorities = ssl.get_default_verify_paths().cafile or certifi.where()
+        # opensearch-py does not ask the system, and takes SSL_CERT_DIR, a folder, for a file.
+        authorities = ssl.get_default_verify_paths().cafile  # without one it asks certifi
         return OpenSearch(
             self.url,
             **{"timeout": 60.0, "ca_certs": authorities, **self.options, **signer},

@@ -2,10 +2,10 @@
 
 import json
 import logging
+import ssl
 import time
 from types import SimpleNamespace
 
-import certifi
 import pytest
 from opensearchpy.exceptions import (
     AuthorizationException,
@@ -155,17 +155,15 @@ def failing(server, *answers):
     return left
 
 
-@pytest.mark.parametrize("has_file", [True, False])
-def it_trusts_the_file_of_the_system_or_that_of_certifi(monkeypatch, tmp_path, has_file):
-    file = tmp_path / "ca.pem"
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+def it_trusts_the_file_of_the_system(monkeypatch, tmp_path):
+    paths = SimpleNamespace(cafile=str(tmp_path / "ca.pem"))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    if has_file:
-        file.touch()
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     opened = Connection("https://127.0.0.1:9", options={"verify_certs": True}).client()
     trusted = opened.transport.get_connection().pool.ca_certs
     opened.close()
-    assert trusted == (str(file) if has_file else certifi.where())
+    assert trusted == paths.cafile
 
 
 class DescribeIsTransient:
