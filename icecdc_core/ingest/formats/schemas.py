@@ -60,7 +60,8 @@ def _without_long_decimals(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     node = {key: _without_long_decimals(each) for key, each in node.items()}
-    if node.get("logicalType") != "decimal" or node.get("precision", 0) <= _MOST_DIGITS:
+    digits = node.get("precision")
+    if node.get("logicalType") != "decimal" or not isinstance(digits, int) or digits <= _MOST_DIGITS:
         return node
     of_connect = {"connect.name": DECIMAL, "connect.parameters": {"scale": str(node.get("scale", 0))}}
     return {**of_connect, **node, "logicalType": ""}
