@@ -6,8 +6,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.changes.narrow_rows import FAST
 from icecdc_core.changes.net_changes import PlannedRange, compute_net_changes
-from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.changes.scan_planning import file_bytes, plan_scans
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.source import Selection
 
 IDS = ["id"]
 _ADVISORY, _FILE_BYTES = "write.spark.advisory-partition-size-bytes", 32 * 1024 * 1024
@@ -59,7 +60,8 @@ def merge_changes(spark: SparkSession, name: str, start: int, end: int, row_hash
     """Go from position to merged rows, consume them, and return how many there were."""
     table = IcebergTable(spark, name)
     scans = plan_scans(table, table.metadata(), start, end, "net")
-    merged = compute_net_changes(PlannedRange.of_whole_rows(table, scans, IDS, row_hash))
+    whole = Selection(tuple(table.column_names()))
+    merged = compute_net_changes(PlannedRange(table, scans, IDS, file_bytes(table, scans), whole, row_hash))
     consume(merged.rows)
     merged.close()
     table.release()

@@ -41,7 +41,7 @@ from icecdc_core.changes.narrow_rows import FAST, narrow_rows
 from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
-from icecdc_core.changes.scan_planning import StepScan, file_bytes
+from icecdc_core.changes.scan_planning import StepScan
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
@@ -82,13 +82,6 @@ class PlannedRange:
     file_bytes: int
     selection: Selection
     row_hash: str = FAST
-
-    @classmethod
-    def of_whole_rows(
-        cls, table: IcebergTable, scans: Sequence[StepScan], identifier_columns: Sequence[str], row_hash: str = FAST
-    ) -> PlannedRange:
-        whole = Selection(tuple(table.column_names()))
-        return cls(table, scans, identifier_columns, file_bytes(table, scans), whole, row_hash)
 
     def changes(self) -> DataFrame:
         return changes_frame(self.table, self.scans, self.selection)

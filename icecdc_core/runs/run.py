@@ -46,7 +46,6 @@ class Run(JobRun["SyncConfig"]):
 
     def __init__(self, job: str, spark: SparkSession, config: SyncConfig) -> None:
         super().__init__(job, spark, config)
-        self._source: Source | None = None
         self._needs_history = True
 
     def _open(self) -> None:
@@ -57,7 +56,7 @@ class Run(JobRun["SyncConfig"]):
     @contextmanager
     def stage(self, name: str, doing: Callable[[], str] | None = None) -> Iterator[None]:
         """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
-        tables = self._source.tables if self._source else ()
+        tables = self.opened_source.tables if self.opened_source else ()
         with super().stage(name, doing), typed_errors(self.config, name), spark_errors(self.config, *tables):
             yield
 
@@ -81,11 +80,10 @@ class Run(JobRun["SyncConfig"]):
         return Look(position, source)
 
     def _open_source(self, needs_history: bool) -> Source:
-        if self._source is not None:
-            self._source.release()
+        if self.opened_source is not None:
+            self.opened_source.release()
         source = open_indexable_source(self.spark, self.config, needs_history)
         self._resources.callback(source.release)
-        self._source = source
         self.opened_source = source
         return source
 

@@ -12,7 +12,7 @@ from icecdc_core.changes import net_changes, read_changes
 from icecdc_core.changes.net_changes import PlannedRange, compute_net_changes
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import unchanged_row_ids
-from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.changes.scan_planning import file_bytes, plan_scans
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
@@ -66,6 +66,10 @@ def raw(spark, name):
 def equality(spark, name):
     """Commits equality deletes to the test's table."""
     return lambda: EqualityWriter(spark, f"lake.ns.{name}")
+
+
+def whole_rows(table, scans):
+    return PlannedRange(table, scans, ["id"], file_bytes(table, scans), Selection(tuple(table.column_names())))
 
 
 def columns_read(changes):
@@ -217,7 +221,7 @@ def merged(spark, name, monkeypatch):
     def read(start, end):
         table = IcebergTable(spark, f"lake.ns.{name}")
         scans = plan_scans(table, table.metadata(), start, end, "net")
-        found = compute_net_changes(PlannedRange.of_whole_rows(table, scans, ["id"]))
+        found = compute_net_changes(whole_rows(table, scans))
         try:
             rows = {row.id: None if row._change_type == "DELETE" else tuple(row)[:3] for row in found.rows.collect()}
             assert (found.upserts + found.deletes, found.nulls) == (len(rows), 0)
@@ -303,7 +307,7 @@ class DescribeRowIdsAlone:
         scans = [scan for step in steps for scan in plan_scans(loaded, loaded.metadata(), *step, "net")]
         scans = [replace(scan, step=replace(scan.step, ordinal=ordinal)) for ordinal, scan in enumerate(scans)]
         # By row ids alone, row 3 is deleted twice: the step that brings it back seems to change nothing.
-        found = compute_net_changes(PlannedRange.of_whole_rows(loaded, scans, ["id"]))
+        found = compute_net_changes(whole_rows(loaded, scans))
         rows = sorted((row.id, row._change_type) for row in found.rows.collect())
         assert (rows, found.strategy) == ([(3, "DELETE"), (4, "DELETE")], "at-once")
         found.close()
