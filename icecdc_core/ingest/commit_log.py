@@ -6,9 +6,9 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -20,7 +20,7 @@ from icecdc_core.ingest import offsets
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.table.catalogs import create_table_once, describe_failure, load_table
+from icecdc_core.table.catalogs import create_table_once, load_table, usable_table
 
 PREFIX = "icecdc.ingest."
 JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
@@ -107,6 +107,11 @@ _PROPERTIES = {
     "write.distribution-mode": "none",
     "write.metadata.delete-after-commit.enabled": "true",
 }
+_REMEDY = (
+    "run again, no record is lost or written twice; if it persists, check that this user may create, read and write "
+    "the table, or give the job a commit_log_table of its own"
+)
+_usable = partial(usable_table, "The commit log", "commit_log_table", refused=IngestWriteError, remedy=_REMEDY)
 KEEP = 100  # so many batches of a job at least keep their entries
 
 
@@ -141,17 +146,17 @@ class LoggedJob:
 
 
 def create(spark: SparkSession, name: str) -> None:
-    with _typed_failures(name):
+    with _usable(name):
         create_table_once(spark, name, SCHEMA, _PROPERTIES, partition="job")
 
 
 def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
-    with _typed_failures(name):
+    with _usable(name):
         return _summary(spark.table(name).where(F.col("job") == job))
 
 
 def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
-    with _typed_failures(name):
+    with _usable(name):
         _row(spark, entry).writeTo(name).append()
 
 
@@ -215,17 +220,3 @@ def _summary(entries: DataFrame) -> LoggedJob:
         return LoggedJob()
     read_offsets = offsets.furthest({}, *(offsets.from_json(row["offsets"]) for row in rows))
     return LoggedJob(True, int(rows[-1]["batch"]), read_offsets, topic_ids, tables)
-
-
-@contextmanager
-def _typed_failures(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise IngestWriteError(
-            f"The commit log cannot be used: {describe_failure(error)[:500]}",
-            subject="commit_log_table",
-            value=name,
-            remedy="run again, no record is lost or written twice; if it persists, check that this user may create, "
-            "read and write the table, or give the job a commit_log_table of its own",
-        ) from error

@@ -28,7 +28,7 @@ SCHEMA = (
     "status int, reason string, epoch long, from_snapshot_id long, snapshot_id long, physical_index string, "
     "run_id string, rejected_at timestamp, resolution string, resolved_at timestamp"
 )
-_ABOUT = "rejected documents", "dead_letter_table"
+_ABOUT = "The table of rejected documents", "dead_letter_table"
 _ATTEMPTS = 20
 KEY = ("index", "table", "document_id", "place", "version", "physical_index")
 

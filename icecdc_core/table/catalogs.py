@@ -69,20 +69,24 @@ def create_table_once(
 
 
 @contextmanager
-def usable_table(what: str, parameter: str, name: str) -> Iterator[None]:
+def usable_table(
+    what: str, parameter: str, name: str, refused: type[IcecdcError] = ConfigError, remedy: str = ""
+) -> Iterator[None]:
     """Name the parameter if a table of icecdc's own cannot be read or written."""
     try:
         yield
     except (ConnectionError, Py4JNetworkError) as error:
         raise java_ended(SparkJobError, error) from error
     except (PySparkException, Py4JError) as error:
-        kind = CatalogError if any(NETWORK.match(cause.kind) for cause in causes(error)) else ConfigError
+        is_cut_off = refused is ConfigError and any(NETWORK.match(cause.kind) for cause in causes(error))
+        kind = CatalogError if is_cut_off else refused
         raise kind(
-            f"The table of {what} cannot be used: {describe_failure(error)[:500]}",
+            f"{what} cannot be used: {describe_failure(error)[:500]}",
             subject=parameter,
             value=name,
-            remedy=f"name a table catalog.namespace.table in {parameter} that this user may create and write; the "
-            "position did not move",
+            remedy=remedy
+            or f"name a table catalog.namespace.table in {parameter} that this user may create and write; the position "
+            "did not move",
         ) from error
 
 

@@ -48,7 +48,7 @@ _PROPERTIES = {
     "write.parquet.row-group-size-bytes": str(1024 * 1024),
     "commit.retry.num-retries": "20",  # of runs of several indexes
 }
-_ABOUT = "vectors", "embed_table"
+_ABOUT = "The table of vectors", "embed_table"
 _TEXT, _KEY, _VECTOR = (f"{OWN_PREFIX}{name}" for name in ("text", "text_sha256", "vector"))
 FEW_TEXTS = 200
 """Iceberg compares no more values with the bounds of a file."""

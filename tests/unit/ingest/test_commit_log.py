@@ -2,10 +2,14 @@
 
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from icecdc_core.errors import IngestWriteError, SparkJobError
 from icecdc_core.ingest import commit_log
 from icecdc_core.ingest.commit_log import (
     BEHIND,
@@ -43,6 +47,17 @@ def read(spark, name):
 
     yield run
     spark.catalog.dropTempView(f"log_{name}")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(PySparkException("no"), IngestWriteError), (Py4JNetworkError("gone"), SparkJobError)]
+)
+def it_does_not_blame_the_log_for_the_end_of_java(error, expected):
+    def table(name):
+        raise error
+
+    with pytest.raises(expected):
+        commit_log.read(SimpleNamespace(table=table), "lake.ns.log", "j")
 
 
 def it_says_nothing_of_a_job_without_entries(read):

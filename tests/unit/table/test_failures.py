@@ -179,7 +179,7 @@ class DescribeATableOfIcecdcsOwn:
     def it_is_named_wrongly_or_cannot_be_used_now(self, chain, expected):
         error = PySparkException("failed") if chain else Py4JNetworkError("gone")
         error._origin = JavaException(chain) if chain else None
-        with pytest.raises(expected), usable_table("vectors", "embed_table", "lake.ns.v"):
+        with pytest.raises(expected), usable_table("The table of vectors", "embed_table", "lake.ns.v"):
             raise error
 
 
