@@ -265,7 +265,7 @@ def publish_index(
 
 
 def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
-    """Check that the name of the alias is free, or that of an index of icecdc's."""
+    """Check that the name of the alias is free or belongs to this table's index."""
     index = config.index
     found = indexes_behind(client, index)
     foreign = [name for name, entry in found.items() if name == index or icecdc_meta(entry).get("index") != index]
@@ -276,6 +276,9 @@ def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
             value=index,
             remedy="choose another index name, or delete that index or alias if it is no longer needed",
         )
+    if not config.replace_index:
+        for entry in found.values():
+            require_index_of_table(config, str(icecdc_meta(entry).get("table")))
 
 
 def require_index_of_table(config: SyncConfig, table: str) -> None:
