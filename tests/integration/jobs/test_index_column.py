@@ -199,7 +199,7 @@ class DescribeTheIndexes:
         (gone,) = (index for index in opensearch.indices.get(index=name) if index.endswith("-b"))
         opensearch.indices.delete(index=gone)
         sql("DELETE FROM {t} WHERE id = 1")
-        with pytest.raises(errors.IcecdcError, match="must show readers"):
+        with pytest.raises(errors.IndexNotFoundError, match=f"{gone}.* is gone"):
             sync_changes(spark, config)
         export_table(spark, config)
         assert validate_table(spark, config).ok
