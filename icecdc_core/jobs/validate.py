@@ -118,9 +118,10 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Look, dic
         with run.stage("check"):
             look = run.look(needs_history=False)
             position = look.position
-            run.require_position(look, needs_history=at_position)
             if repairs:
                 require_pipelines(run.client, config)
+            run.require_position(look, needs_history=at_position)
+            if repairs:
                 require_repairable(position)
             try:
                 if position.batch is not None and position.batch.kind != "export":
