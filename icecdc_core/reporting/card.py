@@ -42,7 +42,11 @@ def command_for(job: str, table: str | None, index: str | None) -> str:
 
 
 def moment(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC" if text else ""
+    """An ISO time in UTC as a person reads it; a text that is none as it is."""
+    try:
+        return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return text
 
 
 def snapshots_text(snapshot_id: int | None, nested: Mapping[str, int | None]) -> str:

@@ -201,8 +201,8 @@ def _line(status: IndexStatus) -> str:
         parts.append(f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind")
     elif not status.problem:
         parts.append("lag unknown")
-    if status.last_run:
-        parts.append(f"last {status.last_run.get('kind')} {moment(status.last_run.get('updated_at') or '')}".rstrip())
+    if last := status.last_run:
+        parts.append(f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip())
     if status.pending:
         failure = f" ({status.pending['failure']})" if status.pending.get("failure") else ""
         parts.append(f"a begun {status.pending['kind']} is not finished{failure}")

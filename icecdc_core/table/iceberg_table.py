@@ -233,9 +233,10 @@ class IcebergTable:
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
+        if not (self.has_row_lineage and self.know_row_ids(tasks)):
+            return False
         # Iceberg 1.11 gives every row of an ORC file the id of its first one.
-        is_read = self._has_table_cache or "ORC" not in self._facts(tasks.java_list, "format")
-        return self.has_row_lineage and self.know_row_ids(tasks) and is_read
+        return self._has_table_cache or "ORC" not in self._facts(tasks.java_list, "format")
 
     def know_row_ids(self, tasks: FileTasks) -> bool:
         """Whether the metadata name the first row id of each file."""

@@ -7,7 +7,7 @@ import pytest
 
 from icecdc_core.errors import HistoryGapError, LostOffsetsError, SchemaChangeError, TableLockedError
 from icecdc_core.ingest.report import IngestReport
-from icecdc_core.reporting.card import failure_card
+from icecdc_core.reporting.card import failure_card, moment
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport, report_html, write_page
 
@@ -93,3 +93,11 @@ class DescribeThePage:
         assert [text for text in ("<b>,", "<script>", "<i>") if text in page] == []
         assert re.findall(r"(?:src|href)=|url\(|@import", page) == []
         assert page.count("Data at risk") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("2026-11-26T05:03:05+00:00", "2026-11-26 05:03:05 UTC"), ("yesterday", "yesterday"), ("", "")],
+)
+def it_shows_a_time_and_whatever_somebody_wrote_instead(text, expected):
+    assert moment(text) == expected
