@@ -182,12 +182,12 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
         if source is not None:
             check_mapping(client, config, source.schema)
     position = PositionStore(client, config).read()
+    if position is None:
+        position = Position(config.index, config.table, source.metadata.table_uuid if source else "")
     if source is not None:
-        known = position or Position(config.index, config.table, source.metadata.table_uuid)
-        require_identity(client, config, Look(known, source))
-    if position is None or not position.exists:
-        if config.start_point is not None and not (position and position.begun_export):
-            require_no_documents(client, config)
+        require_identity(client, config, Look(position, source))
+    require_no_documents(client, config, position)
+    if not position.exists:
         return
     if not position.begun_export:
         with typed_errors(config, "reading the alias"):

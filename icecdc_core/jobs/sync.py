@@ -107,9 +107,8 @@ def _checked_look(run: Run) -> Look:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
                 require_own_alias(run.client, run.config)
                 require_identity(run.client, run.config, look)
-                start = start_position(position, look.source, run.config)
-                if start is not None and not start.exists:
-                    require_no_documents(run.client, run.config)
+                start_position(position, look.source, run.config)  # a wrong start_from needs no lock
+                require_no_documents(run.client, run.config, position)
             else:
                 require_readable_index(run.client, position)
             return look

@@ -1,7 +1,6 @@
 """A service on loopback: its process, until it answers and until it ends, for a `with` block or in the background."""
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -20,10 +19,10 @@ from pathlib import Path
 import psutil
 
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError, unwritable_error
+from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
 from icecdc_core.local import watchdog
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.processes import is_running, started_at
+from icecdc_core.session.processes import is_running, one_process_at_a_time, started_at
 
 _ATTEMPTS = 4
 _KILL_SECONDS = 5.0
@@ -209,13 +208,7 @@ class Background:
         """Return the server that runs in the background; else start one and record it."""
         file = self._file()
         folder = file.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = (folder / "lock").open("w")
-        except OSError as error:
-            raise unwritable_error("XDG_STATE_HOME", str(folder), error) from error
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with one_process_at_a_time(folder / "lock", "XDG_STATE_HOME"):
             found = self.status()
             if found is not None and answers(found.url):
                 return found

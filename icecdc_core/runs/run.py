@@ -187,11 +187,13 @@ def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None
             raise error
 
 
-def require_no_documents(client: OpenSearch, config: SyncConfig) -> None:
+def require_no_documents(client: OpenSearch, config: SyncConfig, position: Position) -> None:
     """Refuse to begin with an empty index in place of one with documents, whose position may only be lost."""
+    if position.exists or position.begun_export or config.start_point is None or config.replace_index:
+        return
     with typed_errors(config, "counting documents"):
         seen = sorted(indexes_behind(client, config.index))
-        if config.replace_index or not seen:
+        if not seen:
             return
         client.indices.refresh(index=seen)
         if client.count(index=seen)["count"]:

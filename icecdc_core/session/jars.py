@@ -3,7 +3,6 @@
 In: the Spark line and the catalog properties. Out: coordinates for Spark, or paths of verified jars.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -12,16 +11,17 @@ import shutil
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
 
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import ConfigError, DependencyError, DownloadError, unwritable_error
+from icecdc_core.errors import ConfigError, DependencyError, DownloadError
+from icecdc_core.session.processes import one_process_at_a_time
 
 MAVEN_VARIABLE = "ICECDC_MAVEN_URL"
 _MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
@@ -70,7 +70,7 @@ def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
     cache = _cache()
     folder = cache / name
     try:
-        with one_process_at_a_time(name):
+        with cache_lock(name):
             if not all((folder / jar.file_name).is_file() for jar in jars):
                 _fetch(jars, folder)
             _check(jars, folder)
@@ -84,17 +84,8 @@ def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
     return [folder / jar.file_name for jar in jars]
 
 
-@contextmanager
-def one_process_at_a_time(name: str) -> Iterator[None]:
-    """Run the block in one process of this user at a time; the operating system frees the lock of one that dies."""
-    try:
-        _cache().mkdir(parents=True, exist_ok=True)
-        file = (_cache() / f".{name}.lock").open("w")
-    except OSError as error:
-        raise unwritable_error("XDG_CACHE_HOME", str(_cache()), error) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def cache_lock(name: str) -> AbstractContextManager[None]:
+    return one_process_at_a_time(_cache() / f".{name}.lock", "XDG_CACHE_HOME")
 
 
 def _cache() -> Path:

@@ -1,5 +1,6 @@
 """Processes: which one it is, whether it still runs, and how a signal asks it to stop."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 import psutil
+
+from icecdc_core.errors import unwritable_error
 
 
 def started_at(pid: int) -> str:
@@ -44,6 +47,19 @@ def is_running(pid: int, started: str) -> bool:
         return True  # the process of another user: only its lease can show that it is gone
     except psutil.NoSuchProcess:
         return False
+
+
+@contextmanager
+def one_process_at_a_time(lock: Path, variable: str) -> Iterator[None]:
+    """Run the block in one process of this user at a time; the operating system frees the lock of one that dies."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("w")
+    except OSError as error:
+        raise unwritable_error(variable, str(lock.parent), error) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)

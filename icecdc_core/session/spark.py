@@ -28,10 +28,10 @@ from icecdc_core.errors import DependencyError, IcecdcError
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
 from icecdc_core.session.jars import (
     avro_package,
+    cache_lock,
     iceberg_packages,
     kafka_jars,
     needed_bundles,
-    one_process_at_a_time,
     spark_line,
 )
 from icecdc_core.session.java import find_spark_java, jvm_output_to_file
@@ -171,7 +171,7 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
         # Secrets reach the JVM later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
         # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
-        with one_process_at_a_time("spark-packages") if settings["spark.jars.packages"] else nullcontext():
+        with cache_lock("spark-packages") if settings["spark.jars.packages"] else nullcontext():
             SparkContext._ensure_initialized(conf=conf)
         return builder.getOrCreate()
     except KeyboardInterrupt:
