@@ -115,12 +115,16 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
     As everywhere in Spark, upper and lower case differ only if ``spark.sql.caseSensitive`` is on. A column that is
     spelled exactly as given takes precedence.
     """
-    if isinstance(identifier_columns, str) or not all(isinstance(name, str) for name in identifier_columns or (None,)):
+    try:
+        given = [] if isinstance(identifier_columns, str) else list(identifier_columns)
+    except TypeError:
+        given = []
+    if not given or not all(isinstance(name, str) for name in given):
         raise _identifier_error("identifier columns are needed, as a list of column names", identifier_columns, changes)
     case_sensitive = str(changes.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     folded = {} if case_sensitive else {name.lower(): name for name in reversed(changes.columns)}
-    found = {name: name if name in changes.columns else folded.get(name.lower()) for name in identifier_columns}
-    names = [column for name in identifier_columns if (column := found[name]) is not None]
+    found = {name: name if name in changes.columns else folded.get(name.lower()) for name in given}
+    names = [column for name in given if (column := found[name]) is not None]
     problems = {
         "are missing": [name for name, column in found.items() if column is None],
         "are given twice": [name for name, times in Counter(names).items() if times > 1],

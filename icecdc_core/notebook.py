@@ -9,12 +9,13 @@ import difflib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.model import ParameterModel, problems_error
+from icecdc_core.config.model import ParameterModel, is_given, problems_error
 from icecdc_core.config.values import parse_json_object
 from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
@@ -129,8 +130,10 @@ def widget_text(value: object) -> str:
 def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[dict[str, Any], list[str]]:
     """The parameters that globals, widgets and `options` give, and the problems with misspelt ones."""
     known = [*kind.model_fields, OPTIONS, *([INDEX_FILE, LIST_ONLY] if issubclass(kind, SyncConfig) else [])]
-    values = {name: value for name, value in namespace.items() if isinstance(value, _PLAIN_TYPES) and name[:1] != "_"}
-    names, problems = {*values}, []
+    values = {name: namespace[name] for name in known if name in namespace}
+    values = {name: each for name, each in values.items() if not callable(each) and not isinstance(each, ModuleType)}
+    names = {name for name, value in namespace.items() if isinstance(value, _PLAIN_TYPES) and name[:1] != "_"}
+    problems = []
     if (dbutils := namespace.get("dbutils")) is not None:
         for name in known:
             if name in values:
@@ -139,9 +142,10 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
             with suppress(Exception):  # there is none of that name, and not every runtime can list them
                 values[name] = str(dbutils.widgets.get(name))
         names |= {*(getattr(dbutils.widgets, "getAll", None) or dict)()}
-    given = {name: values[name] for name in known if values.get(name) not in ("", None)}
+    given = {name: values[name] for name in known if is_given(values.get(name))}
     try:
-        given = {**cast("dict[str, Any]", parse_json_object(given.pop(OPTIONS, {}))), **given}
+        options = cast("dict[str, Any]", parse_json_object(given.pop(OPTIONS, {})))
+        given = {**{name: value for name, value in options.items() if is_given(value)}, **given}
     except PydanticCustomError as error:
         problems.append(f'{OPTIONS}: {error.message()}. Remedy: write a JSON object, such as {{"max_polls": 3}}.')
     for name in sorted(names - {*known}):

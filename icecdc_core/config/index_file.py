@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_origin
 
 import yaml
 
-from icecdc_core.config.model import ParameterModel
+from icecdc_core.config.model import ParameterModel, is_given
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import REDACTED, Properties, looks_secret, redact
 
@@ -56,7 +56,7 @@ def load_configurations(
     }
     if problems:
         raise _problems_error(path, problems)
-    given = {name: value for name, value in overrides.items() if value is not None and value != ""}
+    given = {name: value for name, value in overrides.items() if is_given(value)}
     made: dict[str, C] = {}
     for name, entry in entries.items():
         merged = merge(defaults, entry)

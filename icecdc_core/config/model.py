@@ -1,6 +1,7 @@
 """`ParameterModel`, the base of all configurations: strings are converted, all problems reported, secrets hidden."""
 
 import difflib
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,11 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, looks_secret, redact, shorten
 
 
+def is_given(value: object) -> bool:
+    """Whether a parameter has a value: an empty string, as of an empty widget, and None mean "not given"."""
+    return value is not None and not (isinstance(value, str) and not value.strip())
+
+
 def problems_error(problems: Sequence[str]) -> ConfigError:
     return ConfigError(f"{len(problems)} parameters are wrong", problems=problems)
 
@@ -46,7 +52,7 @@ def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
     message = details["msg"]
     value = ""
     if context.get("show", True):
-        given = "***" if looks_secret(name) and details["input"] else redact(name, details["input"])
+        given = "***" if looks_secret(name) and is_given(details["input"]) else redact(name, details["input"])
         value = f" [{name}={shorten(repr(given), 200)}]"
     remedy = context.get("remedy") or f"set it as described: {help_text}"
     return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
@@ -56,7 +62,8 @@ OptionalTableName = Annotated[str, AfterValidator(values.check_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(values.check_url)]
 _REFERENCE = r"^(env:[A-Za-z_][A-Za-z0-9_]*|secret:[^/\s]+/\S+)?$"
 SecretReference = Annotated[str, Field(pattern=_REFERENCE)]
-Text = Annotated[str, AfterValidator(values.check_no_reference)]
+_Path = BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)
+Text = Annotated[str, AfterValidator(values.check_text), _Path]
 Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 WithoutSecrets = PlainSerializer(lambda section: redact("", section))
@@ -105,8 +112,7 @@ class ParameterModel(BaseModel):
     def __init__(self, /, **given: Any) -> None:
         fields = type(self).model_fields
         cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
-        # An empty string, as of an empty widget, and None mean "not given".
-        cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
+        cleaned = {name: value for name, value in cleaned.items() if name not in fields or is_given(value)}
         derived = {name: value for name, value in self._derived(cleaned).items() if name not in cleaned}
         valid: dict[str, Any] = {}
         problems: list[str] = []
@@ -160,7 +166,8 @@ class ParameterModel(BaseModel):
         """The warehouse folder of the default catalog: `warehouse`, or a folder in the user's data folder."""
         if not self.warehouse:
             return str(user_folder("XDG_DATA_HOME", ".local/share") / "warehouse")
-        return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
+        warehouse = re.sub("^file:/+", "/", self.warehouse)
+        return warehouse if "://" in warehouse else str(Path(warehouse).expanduser().absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:
         """The catalog properties with every reference replaced by its secret."""
@@ -174,6 +181,10 @@ class ParameterModel(BaseModel):
         """Return a copy with other values for some parameters; it is checked again."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **changes})
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Pydantic's own, and that of `copy.replace`, would neither check nor derive anything."""
+        return self.replace(**(update or {}))
 
     def __repr_args__(self) -> Any:
         return [(name, redact(name, getattr(self, name))) for name in type(self).model_fields]

@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import partial
+from numbers import Integral
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -75,12 +77,16 @@ def iterate_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((path.removeprefix("index."), value) for path, value in iterate_leaves(settings))
 
 
-def check_no_reference(text: str) -> str:
-    """A string that is used as it is; a reference to a secret would be taken literally, so it is refused."""
+def check_text(text: str) -> str:
+    """A string that is used as it is, often a path; a reference to a secret would be taken literally."""
     if is_reference(text):
         raise parameter_problem(
             "cannot be a reference to a secret", "give the value itself; an index file reads a variable by ${env:NAME}"
         )
+    try:
+        Path(text).expanduser()
+    except RuntimeError:
+        raise parameter_problem("is in the home folder of a user who is not known", "write the whole path") from None
     return text
 
 
@@ -129,7 +135,7 @@ def parse_start_from(value: object) -> object:
     """`start_from` as a checked string; a number is a snapshot id, a date or datetime a time."""
     if isinstance(value, date):
         value = value.isoformat()
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    text = value if isinstance(value, bool) or not isinstance(value, Integral) else str(value)
     if isinstance(text, str):
         parse_start_point(text)
     return text

@@ -6,6 +6,7 @@ import pickle
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy
 import pytest
 
 from icecdc_core.config import SyncConfig
@@ -86,6 +87,7 @@ class DescribeNames:
     def it_names_the_index_after_the_table_and_derives_it_again(self):
         assert config(table="lake.ns.Flights").index == "flights"
         assert config(table="lake.h.aa").replace(table="lake.h.bb").index == "bb"
+        assert config(table="lake.h.aa").model_copy(update={"table": "lake.h.bb"}).index == "bb"
         assert config(table="lake.h.aa", index="mine").replace(table="lake.h.bb").index == "mine"
         assert problems(table="lake.ns._t")[0].startswith("index: is not a name that OpenSearch accepts")
 
@@ -119,6 +121,10 @@ WRONG = [
     ("settings", {"a": {"b": float("nan")}}),
     ("settings", {"a": {1, 2}}),
     ("settings", '{"a"'),
+    ("settings", numpy.array(["a", "b"])),
+    ("columns", numpy.array(["a", "b"])),
+    ("warehouse", "~nobodyx/w"),
+    ("log_path", "~nobodyx/log"),
 ]
 
 
@@ -270,7 +276,10 @@ class DescribeSyncConfig:
 
     @pytest.mark.parametrize(
         ("given", "expected"),
-        [("s3://b/w", "s3://b/w"), ("/w", "/w"), ("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w"))],
+        [
+            *(("s3://b/w", "s3://b/w"), ("/w", "/w"), ("file:///w", "/w"), ("file:/w", "/w"), (Path("/w"), "/w")),
+            *(("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w"))),
+        ],
     )
     def it_accepts_a_warehouse_as_path_or_url(self, given, expected):
         assert config(warehouse=given).warehouse_location == expected
