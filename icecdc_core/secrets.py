@@ -22,7 +22,8 @@ _SECRET_NAME = re.compile(
 )
 _SECRET_IN_TEXT = re.compile(
     r"(?<=://)[^/\s]*(?=@)"
-    r"|(?<![A-Za-z])(?P<name>[\w.-]*(?:password|pwd|secret|token|credential|(?:access|account)[-_.]?key)[\w.-]*\s*=\s*)"
+    r"|(?<![A-Za-z])(?P<name>(?:sig|[\w.-]*(?:password|pwd|secret|token|credential|signature|(?:access|account)[-_.]?key)"
+    r"[\w.-]*)\s*=\s*)"
     r"(?:(?P<quote>\\*[\"']).*?(?:(?<!\\)(?P=quote)|(?m:$))|[^\s&;,]+)",
     re.IGNORECASE,
 )

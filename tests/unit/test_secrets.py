@@ -42,6 +42,7 @@ def it_knows_which_names_hold_secrets():
             "SharedAccessKey=***; fs.azure.account.key.x = ***",
         ),
         ("-Dhttps.proxyPassword=hunter2 -Dx=y", "-Dhttps.proxyPassword=*** -Dx=y"),
+        ("https://a/f?sv=1&sig=a%2Fb&X-Amz-Signature=c", "https://a/f?sv=1&sig=***&X-Amz-Signature=***"),
         ("key=value and keys = 3, token_type", "key=value and keys = 3, token_type"),
     ],
 )
