@@ -28,6 +28,7 @@ Answer = tuple[int, Any] | tuple[int, Any, str] | None
 def http_server(answer: Callable[[Request], Answer], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else the content of an answer waits 40 ms for an acknowledgement of its head
 
         def handle_one(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
