@@ -35,9 +35,10 @@ class StaticTopic:
         return {"topic": {0: self.sent}}
 
     def send(self, *values, key=None):
-        """Write a batch of these records; returns its entry in the commit log."""
+        """Write a batch of these records, which have one key or a list of keys; returns its entry in the log."""
         texts = [json.dumps(value) if isinstance(value, list) else value for value in values]
-        records = kafka_records.records(self.spark, [(key, text) for text in texts])
+        keys = key if isinstance(key, list) else [key] * len(texts)
+        records = kafka_records.records(self.spark, zip(keys, texts, strict=True))
         records = records.withColumn("offset", F.col("offset") + self.sent)
         records = records.withColumn("headers", F.expr("CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"))
         start, self.sent = self.sent, self.sent + len(values)

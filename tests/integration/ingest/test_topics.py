@@ -16,7 +16,7 @@ def it_names_brokers_that_do_not_answer(spark, make_ingest, servers):
     assert caught.value.value == servers
 
 
-def it_names_credentials_that_a_broker_refuses(spark, make_ingest):
+def it_names_credentials_that_a_broker_refuses_and_a_wrong_client_property(spark, make_ingest):
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -25,9 +25,6 @@ def it_names_credentials_that_a_broker_refuses(spark, make_ingest):
     # This broker has no SASL, so it refuses the handshake.
     with pytest.raises(KafkaAuthError, match="refuse the credentials"):
         Topics(spark, make_ingest(kafka_options=options)).names()
-
-
-def it_names_a_wrong_client_property(spark, make_ingest):
     with pytest.raises(KafkaError, match=r"Kafka failed: .*security.protocol") as caught:
         Topics(spark, make_ingest(kafka_options={"security.protocol": "none such"}))
     assert type(caught.value) is KafkaError
@@ -46,13 +43,13 @@ def it_finds_topics_by_name_and_by_pattern(spark, make_ingest, topic):
         topics.close()
 
 
-@pytest.mark.parametrize(
-    ("given", "subject"),
-    [({"topics": "nowhere"}, "topics"), ({"topics": "", "topic_pattern": "now.ere"}, "topic_pattern")],
-)
-def it_names_topics_that_do_not_exist(spark, make_ingest, given, subject):
-    topics = Topics(spark, make_ingest(**given))
-    with pytest.raises(TopicNotFoundError) as caught:
-        topics.names()
-    topics.close()
-    assert caught.value.subject == subject
+def it_names_topics_that_do_not_exist(spark, make_ingest):
+    for given, subject in (
+        ({"topics": "nowhere"}, "topics"),
+        ({"topics": "", "topic_pattern": "now.ere"}, "topic_pattern"),
+    ):
+        topics = Topics(spark, make_ingest(**given))
+        with pytest.raises(TopicNotFoundError) as caught:
+            topics.names()
+        topics.close()
+        assert caught.value.subject == subject

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from icecdc_core import sync_changes, validate_table
-from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.ingest import dead_letters, ingest, table
 from icecdc_core.ingest.publish import MovedError
 
@@ -49,24 +48,15 @@ class DescribeUpserts:
         assert (first.rows, first.deletes) == (2, 2)
         assert (last.tables[0].rows, last.tables[0].deletes, last.dead_letters) == (2, 1, 1)
 
-    def it_uses_the_timestamp_when_a_key_changed_its_partition(self, spark, make_upsert, topic):
-        config = make_upsert(auto_create=True)
-        topic.send(upsert(1, 2), partition=0, timestamp=2_000_000)
-        topic.send(upsert(1, 1), partition=1, timestamp=1_000_000)
-        ingest(spark, config)
-        assert rows(spark, config) == {1: 2}
-
-    def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, make_upsert, topic):
+    def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, make_upsert, static):
         config = make_upsert(auto_create=True, op_field="")
         names = ["1.1", "1.10", "1e3", "1000.0", "-0", "0", '"q"', "q", " 5", "5", "null"]
-        topic.send(*({"id": name, "v": 1} for name in names), partition=0)
-        ingest(spark, config)
-        for key in ("1.10", "1e3", "-0", '"q"', " 5", "null"):
-            topic.send(None, key=key, partition=0)
-        report = ingest(spark, config)
-        assert (sorted(rows(spark, config)), report.deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
+        topic = static(config)
+        topic.send(*({"id": name, "v": 1} for name in names))
+        entry = topic.send(*[None] * 6, key=["1.10", "1e3", "-0", '"q"', " 5", "null"])
+        assert (sorted(rows(spark, config)), entry.tables[0].deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
 
-    @pytest.mark.parametrize("given", [{}, {"evolve_schema": True}, {"column_case": "lower"}], ids=str)
+    @pytest.mark.parametrize("given", [{}, {"evolve_schema": True, "column_case": "lower"}], ids=str)
     def it_deletes_the_row_that_a_debezium_update_renamed(self, spark, sql, make_upsert, static, given):
         def update(before, after):
             return {"op": "u", "before": before, "after": after}
@@ -85,17 +75,6 @@ class DescribeUpserts:
         reasons = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").select("reason").collect()
         no_order = "field v, the ordering column, is missing or null"
         assert sorted(row.reason for row in reasons) == ["field id: 'one' is not of type bigint", no_order]
-
-    @pytest.mark.parametrize(
-        ("given", "error"),
-        [({"identifier_columns": ""}, IdentifierColumnsError), ({"ordering_column": "ts"}, ColumnNotFoundError)],
-    )
-    def it_needs_the_columns_that_the_parameters_name(self, spark, sql, make_upsert, topic, given, error):
-        sql(CREATE.replace("{mode}", "copy-on-write"))
-        topic.send(upsert(1, 1))
-        with pytest.raises(error):
-            ingest(spark, make_upsert(**given))
-        assert rows(spark, make_upsert()) == {}
 
 
 @pytest.fixture
@@ -146,60 +125,61 @@ FOREIGN = {
 }
 
 
-class DescribeCommitsOfOthersUnderAMerge:
-    @pytest.mark.parametrize(("mode", "foreign"), [("copy-on-write", "append"), ("merge-on-read", "compaction")])
-    def it_is_done_again(self, spark, sql, make_upsert, topic, meanwhile, mode, foreign):
-        config = make_upsert()
-        sql(CREATE.replace("{mode}", mode))
-        sql("INSERT INTO {t} VALUES (1, 1), (2, 1)")
-        sql("INSERT INTO {t} VALUES (3, 1), (4, 1)")
-        topic.send(upsert(1, 2), delete(2), upsert(5, 1), {"v": 5, "op": "u"})
-        merges, failed = meanwhile(lambda: sql(FOREIGN[foreign]))
-        report = ingest(spark, config)
-        expected = {1: 2, 3: 1, 4: 1, 5: 1} | ({9: 9} if foreign == "append" else {})
-        found = sorted((row.id, row.v) for row in spark.table(config.table).collect())
-        assert (failed, len(merges), found) == ([], 2, sorted(expected.items()))
-        assert (report.state, report.rows_written, report.deletes, report.dead_letters) == ("ok", 2, 1, 1)
-        assert ingest(spark, config).rows_written == 0
+@pytest.mark.parametrize(("mode", "foreign"), [("copy-on-write", "append"), ("merge-on-read", "compaction")])
+def it_merges_again_over_the_commits_of_others(spark, sql, make_upsert, static, meanwhile, mode, foreign):
+    config = make_upsert()
+    topic = static(config)
+    sql(CREATE.replace("{mode}", mode))
+    sql("INSERT INTO {t} VALUES (1, 1), (2, 1)")
+    sql("INSERT INTO {t} VALUES (3, 1), (4, 1)")
+    merges, failed = meanwhile(lambda: sql(FOREIGN[foreign]))
+    entry = topic.send(upsert(1, 2), delete(2), upsert(5, 1), {"v": 5, "op": "u"})
+    expected = {1: 2, 3: 1, 4: 1, 5: 1} | ({9: 9} if foreign == "append" else {})
+    found = sorted((row.id, row.v) for row in spark.table(config.table).collect())
+    assert (failed, len(merges), found) == ([], 2, sorted(expected.items()))
+    assert (entry.tables[0].rows, entry.tables[0].deletes, entry.dead_letters) == (2, 1, 1)
 
 
-class DescribeDeadLettersThatMeetAnotherCommit:
-    def it_keeps_them_without_another_merge(self, spark, sql, make_upsert, topic, monkeypatch):
-        config = make_upsert()
-        sql(CREATE.replace("{mode}", "copy-on-write"))
-        topic.send(upsert(1, 1), {"v": 5, "op": "u"})
-        staged, moved, merge, merges = dead_letters.stage, [], table.merge_rows, []
+def it_keeps_dead_letters_without_another_merge_over_a_commit_of_another(spark, sql, make_upsert, static, monkeypatch):
+    config = make_upsert()
+    sql(CREATE.replace("{mode}", "copy-on-write"))
+    topic = static(config)
+    staged, moved, merge, merges = dead_letters.stage, [], table.merge_rows, []
 
-        def somebody_was_faster(*given):
-            if not moved:
-                moved.append(MovedError("Another writer committed in between"))
-                raise moved[0]
-            return staged(*given)
+    def somebody_was_faster(*given):
+        if not moved:
+            moved.append(MovedError("Another writer committed in between"))
+            raise moved[0]
+        return staged(*given)
 
-        monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
-        monkeypatch.setattr(table, "merge_rows", lambda *given: merges.append(merge(*given)))
-        report = ingest(spark, config)
-        kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
-        assert (report.state, report.dead_letters, kept, len(moved), len(merges)) == ("ok", 1, 1, 1, 1)
-        assert rows(spark, config) == {1: 1}
+    monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
+    monkeypatch.setattr(table, "merge_rows", lambda *given: merges.append(merge(*given)))
+    entry = topic.send(upsert(1, 1), {"v": 5, "op": "u"})
+    kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
+    assert (entry.dead_letters, kept, len(moved), len(merges)) == (1, 1, 1, 1)
+    assert rows(spark, config) == {1: 1}
 
 
-class DescribeKafkaToOpenSearch:
-    def it_finds_in_opensearch_what_was_produced(self, spark, make_upsert, make_config, indexed, topic, name):
-        config = make_upsert(auto_create=True)
-        sync = make_config(identifier_columns=["id"])
-        rng, expected = random.Random(7), {}
-        for _ in range(2):
-            for _ in range(60):
-                number = rng.randrange(40)
-                if rng.random() < 0.25:
-                    topic.send(delete(number))
-                    expected.pop(number, None)
-                else:
-                    expected[number] = rng.randrange(1000)
-                    topic.send(upsert(number, expected[number]))
-            ingest(spark, config)
-            sync_changes(spark, sync)
-        documents = {int(key): document["v"] for key, document in indexed().items()}
-        assert (rows(spark, config), documents) == (expected, expected)
-        assert validate_table(spark, sync).ok
+def it_finds_in_opensearch_what_was_produced(spark, make_upsert, make_config, indexed, topic, name):
+    config = make_upsert(auto_create=True)
+    sync = make_config(identifier_columns=["id"])
+    rng, expected = random.Random(7), {100: 2}
+    # A key that changed its partition: the later timestamp counts.
+    topic.send(upsert(100, 2), partition=0, timestamp=2_000_000)
+    topic.send(upsert(100, 1), partition=1, timestamp=1_000_000)
+    for _ in range(2):
+        records = []
+        for _ in range(60):
+            number = rng.randrange(40)
+            if rng.random() < 0.25:
+                records.append(delete(number))
+                expected.pop(number, None)
+            else:
+                expected[number] = rng.randrange(1000)
+                records.append(upsert(number, expected[number]))
+        topic.send(*records)
+        ingest(spark, config)
+        sync_changes(spark, sync)
+    documents = {int(key): document["v"] for key, document in indexed().items()}
+    assert (rows(spark, config), documents) == (expected, expected)
+    assert validate_table(spark, sync).ok
