@@ -17,17 +17,15 @@ SAMPLE = {"syncs", "position before write", "the table is opened before the posi
 CHECKS = [check for check in (*PROOFS, *ADMITTED, *MUTANTS) if WHOLE or check.name in SAMPLE]
 
 
-class DescribeTheProtocol:
-    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-    def it_holds_in_every_state_unless_it_lacks_a_rule(self, check):
-        # In the sample the table and the runs do less.
-        smaller = check if WHOLE else replace(check, constants={**check.constants, "Commits": 1, "Batches": 2})
-        found = run_tlc(check if check.violated else smaller)
-        print(f"{check.name}: {found.violated or 'holds'}; {found.distinct:,} states", flush=True)
-        assert found.violated == check.violated
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def it_holds_in_every_state_unless_it_lacks_a_rule(check):
+    # In the sample the table and the runs do less.
+    smaller = check if WHOLE else replace(check, constants={**check.constants, "Commits": 1, "Batches": 2})
+    found = run_tlc(check if check.violated else smaller)
+    print(f"{check.name}: {found.violated or 'holds'}; {found.distinct:,} states", flush=True)
+    assert found.violated == check.violated
 
 
-class DescribeTheChecks:
-    def it_tries_every_mutation_of_the_specification(self):
-        text = (HERE / "Protocol.tla").read_text(encoding="utf-8")
-        assert set(re.findall(r'Mutated\("([^"]+)"\)', text)) == {check.name for check in MUTANTS}
+def it_tries_every_mutation_of_the_specification():
+    text = (HERE / "Protocol.tla").read_text(encoding="utf-8")
+    assert set(re.findall(r'Mutated\("([^"]+)"\)', text)) == {check.name for check in MUTANTS}

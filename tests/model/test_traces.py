@@ -20,15 +20,13 @@ def verdicts():
     return dict(zip(traces, validate([translate(trace) for trace in traces.values()]), strict=True))
 
 
-class DescribeARecordedTrace:
-    @pytest.mark.parametrize("name", RECORDED)
-    def it_is_a_behaviour_of_the_protocol(self, verdicts, name):
-        assert verdicts[name].refused is None, str(verdicts[name])
+@pytest.mark.parametrize("name", RECORDED)
+def it_is_a_behaviour_of_the_protocol(verdicts, name):
+    assert verdicts[name].refused is None, str(verdicts[name])
 
 
-class DescribeATraceThatWasTamperedWith:
-    @pytest.mark.parametrize("change", TAMPERINGS, ids=lambda change: change.__name__)
-    def it_is_refused_where_it_is_wrong(self, verdicts, change):
-        verdict, (_, words) = verdicts[change.__name__], TAMPERINGS[change]
-        assert verdict.refused is not None
-        assert words in verdict.trace.sources[verdict.refused]
+@pytest.mark.parametrize("change", TAMPERINGS, ids=lambda change: change.__name__)
+def it_is_refused_where_it_is_wrong(verdicts, change):
+    verdict, (_, words) = verdicts[change.__name__], TAMPERINGS[change]
+    assert verdict.refused is not None
+    assert words in verdict.trace.sources[verdict.refused]

@@ -10,21 +10,11 @@ from tests.model.vectors import COLUMNS, SPEC, Rules, assemble, random_stops
 FILMS = [("film", (1, 1, None, "x")), ("film", (1, 2, None, "x")), ("film", (2, 1, 1, "x"))]
 UNIVERSES = {
     "lookups": [*FILMS, ("language", (1, "x")), ("language", (1, "y")), ("language", (2, "x"))],
-    "levels": [
-        FILMS[0],
-        FILMS[2],
-        *(("scene", (1, film, "x")) for film in (1, 2)),
-        ("prop", (1, "x")),
-        ("prop", (1, "y")),
-    ],
-    "between": [
-        FILMS[0],
-        FILMS[2],
-        *(("film_actor", (film, 1)) for film in (1, 2)),
-        ("actor", (1, "x")),
-        ("actor", (1, "y")),
-    ],
-}
+    "levels": [FILMS[0], FILMS[2], *(("scene", (1, film, "x")) for film in (1, 2)), ("prop", (1, "x")),
+        ("prop", (1, "y"))],
+    "between": [FILMS[0], FILMS[2], *(("film_actor", (film, 1)) for film in (1, 2)), ("actor", (1, "x")),
+        ("actor", (1, "y"))],
+}  # fmt: skip
 """Rows that a table may have or not: every state that they make is tried with every other one."""
 
 MUTATIONS = (

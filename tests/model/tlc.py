@@ -21,14 +21,9 @@ TLC = Jar(
     size=2614881,
 )
 INVARIANTS = (
-    "IndexIsSnapshot",
-    "ReadersSeeWholeExports",
-    "ReadersSeeTheCommittedIndex",
-    "EpochsAreUnique",
-    "RunsKnowThePosition",
-    "EpochsGrow",
-    "VersionsNeverFall",
-)
+    "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex", "EpochsAreUnique",
+    "RunsKnowThePosition", "EpochsGrow", "VersionsNeverFall",
+)  # fmt: skip
 # What TLC calls properties: they speak of a state and the next one.
 _OF_STEPS = {"EpochsGrow", "VersionsNeverFall"}
 _VIOLATED = re.compile(r"^Error: (?:Invariant|Action property) (\w+) is violated", re.MULTILINE)

@@ -21,13 +21,7 @@ class Violation(AssertionError):  # noqa: N818 (the name of the thing)
 
 
 class Invariants:
-    def __init__(
-        self,
-        cluster: SimulatedOpenSearch,
-        world: Any,
-        index: str,
-        positions_index: str,
-    ) -> None:
+    def __init__(self, cluster: SimulatedOpenSearch, world: Any, index: str, positions_index: str) -> None:
         self._world = world
         self._tables: list[History] = [world.history, world.child] if world.child else [world.history]
         self._at = [0, 0]

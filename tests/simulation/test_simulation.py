@@ -96,10 +96,9 @@ class DescribeTheSimulation:
         assert trace(SEED) == trace(SEED)
 
 
-class DescribeMutants:
-    @pytest.mark.parametrize("mutant", those(MUTANTS))
-    def it_notices_wrong_code(self, mutant, in_parts):
-        parts = in_parts(partial(play, mutant=mutant.name), 1, mutant.schedules)
-        seed, invariant, _ = next((found[0] for found, _ in parts if found), (0, "none", ""))
-        print(f"{mutant.name}: {invariant} in schedule {seed}", flush=True)
-        assert invariant in mutant.invariants
+@pytest.mark.parametrize("mutant", those(MUTANTS))
+def it_notices_wrong_code(mutant, in_parts):
+    parts = in_parts(partial(play, mutant=mutant.name), 1, mutant.schedules)
+    seed, invariant, _ = next((found[0] for found, _ in parts if found), (0, "none", ""))
+    print(f"{mutant.name}: {invariant} in schedule {seed}", flush=True)
+    assert invariant in mutant.invariants
