@@ -20,11 +20,8 @@ OTHER_NAMES = (
 )
 
 
-def it_distinguishes_references_from_secrets():
+def it_distinguishes_references_from_secrets_and_knows_which_names_hold_secrets():
     assert [is_reference(each) for each in (*REFERENCES, *NO_REFERENCES)] == [True] * 3 + [False] * 7
-
-
-def it_knows_which_names_hold_secrets():
     assert [name for name in (*SECRET_NAMES, *OTHER_NAMES) if looks_secret(name)] == [*SECRET_NAMES]
 
 
@@ -37,15 +34,13 @@ def it_knows_which_names_hold_secrets():
         ("password='a hunter2\nnext", "password=***\nnext"),
         ("jdbc:x?user=a&password=hunter2&ssl=true", "jdbc:x?user=a&password=***&ssl=true"),
         ("https://user:p@hunter2@host/a@b", "https://***@host/a@b"),
-        (
-            "SharedAccessKey=hunter2; fs.azure.account.key.x = hunter2",
-            "SharedAccessKey=***; fs.azure.account.key.x = ***",
-        ),
+        ("SharedAccessKey=hunter2; fs.azure.account.key.x = hunter2",
+            "SharedAccessKey=***; fs.azure.account.key.x = ***"),
         ("-Dhttps.proxyPassword=hunter2 -Dx=y", "-Dhttps.proxyPassword=*** -Dx=y"),
         ("https://a/f?sv=1&sig=a%2Fb&X-Amz-Signature=c", "https://a/f?sv=1&sig=***&X-Amz-Signature=***"),
         ("key=value and keys = 3, token_type", "key=value and keys = 3, token_type"),
     ],
-)
+)  # fmt: skip
 def it_masks_secrets_whole_in_a_text(text, expected):
     assert mask_secrets(text) == expected
 

@@ -35,25 +35,13 @@ class DescribeShuffleByIdentifiers:
         assert_df_equality(actual, source, ignore_row_order=True)
 
 
-REFUSED = [
-    ([], "needed, as a list"),
-    ("id", "needed, as a list"),
-    (None, "needed, as a list"),
-    ([1], "needed, as a list"),
-    (5, "needed, as a list"),
-    (["nope"], "missing"),
-    (["id", "nope"], "missing"),
-    (["s.x"], "missing"),
-    (["`id`"], "missing"),
-    (["id", "id"], "given twice"),
-    (["id", "ID"], "given twice"),
-    (["s"], "nested"),
-    (["a"], "nested"),
-    (["m"], "nested"),
-    (["_change_type"], "table's own"),
-    (["id", "_change_ordinal"], "table's own"),
-    (["_commit_snapshot_id"], "table's own"),
-]
+REFUSED = {
+    "needed, as a list": [[], "id", None, [1], 5],
+    "missing": [["nope"], ["id", "nope"], ["s.x"], ["`id`"]],
+    "given twice": [["id", "id"], ["id", "ID"]],
+    "nested": [["s"], ["a"], ["m"]],
+    "table's own": [["_change_type"], ["id", "_change_ordinal"], ["_commit_snapshot_id"]],
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +52,12 @@ def guarded(spark):
 
 @pytest.mark.parametrize("transform", [shuffle_by_identifiers, merge_updates])
 class DescribeIdentifierColumns:
-    @pytest.mark.parametrize(("identifier_columns", "message"), REFUSED)
-    def it_refuses_what_cannot_identify_a_row(self, guarded, transform, identifier_columns, message):
-        with pytest.raises(IdentifierColumnsError, match=f"{message}.*'id int'.*identifier_columns"):
-            # One that can be read only once is a list like any other.
-            transform(guarded, iter(identifier_columns) if isinstance(identifier_columns, list) else identifier_columns)
+    @pytest.mark.parametrize(("message", "several"), REFUSED.items())
+    def it_refuses_what_cannot_identify_a_row(self, guarded, transform, message, several):
+        for columns in several:
+            with pytest.raises(IdentifierColumnsError, match=f"{message}.*'id int'.*identifier_columns"):
+                # One that can be read only once is a list like any other.
+                transform(guarded, iter(columns) if isinstance(columns, list) else columns)
 
     @pytest.mark.parametrize("identifier_columns", [["id"], ["ID"], ("id",)])
     def it_accepts_another_spelling_and_any_sequence(self, guarded, transform, identifier_columns):

@@ -52,18 +52,12 @@ class DescribeMergeUpdates:
             ("to null", [("JFK", 1, *delete(0)), (None, None, *insert(0))], (None, None, *insert(0))),
             ("insert, then delete", [("JFK", 1, *insert(0)), ("JFK", 1, *delete(1))], ("JFK", 1, *delete(1))),
             ("delete, then insert", [("JFK", 1, *delete(0)), ("JFK", 1, *insert(1))], ("JFK", 1, *insert(1))),
-            (
-                "insert, update, delete",
-                [("JFK", 1, *insert(0)), ("JFK", 1, *delete(1)), ("JFK", 2, *insert(1)), ("JFK", 2, *delete(2))],
-                ("JFK", 2, *delete(2)),
-            ),
-            (
-                "back to what it was",
-                [("JFK", 1, *delete(0)), ("JFK", 2, *insert(0)), ("JFK", 2, *delete(10)), ("JFK", 1, *insert(10))],
-                ("JFK", 1, *insert(10)),
-            ),
+            ("insert, update, delete", [("JFK", 1, *insert(0)), ("JFK", 1, *delete(1)), ("JFK", 2, *insert(1)),
+                ("JFK", 2, *delete(2))], ("JFK", 2, *delete(2))),
+            ("back to what it was", [("JFK", 1, *delete(0)), ("JFK", 2, *insert(0)), ("JFK", 2, *delete(10)),
+                ("JFK", 1, *insert(10))], ("JFK", 1, *insert(10))),
             ("snapshot of the step", [("JFK", 1, *insert(0, 9)), ("JFK", 1, *delete(1, 3))], ("JFK", 1, *delete(1, 3))),
-        ]
+        ]  # fmt: skip
         schema = f"case string, id int, origin string, delay int, {CHANGE_COLUMNS}"
         # A null identifier is one like any other, and part of a composite one.
         rows = [(case, id, *change) for case, changes, _ in cases for change in changes for id in (1, None)]
@@ -102,11 +96,9 @@ class DescribeMergeUpdates:
         assert_df_equality(actual, expected)
 
     @pytest.mark.parametrize("columns", ["_change_type string", "_change_ordinal int"])
-    def it_refuses_a_frame_without_change_columns(self, spark, columns):
+    def it_refuses_a_frame_without_change_columns_and_an_unknown_policy(self, spark, columns):
         with pytest.raises(ColumnNotFoundError, match="_change_"):
             merge_updates(spark.createDataFrame([], f"id int, {columns}"), ["id"])
-
-    def it_refuses_an_unknown_policy(self, spark):
         with pytest.raises(ConfigError, match="first"):
             merge_updates(spark.createDataFrame([], f"id int, {CHANGE_COLUMNS}"), ["id"], on_duplicate="first")
 
@@ -193,38 +185,37 @@ def left(frame):
     return found
 
 
-class DescribeAnyChanges:
-    # Many cases a job: a Spark job for each of them would take minutes.
-    @settings(
-        max_examples=3,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        database=None,
-        print_blob=True,
-    )
-    @given(cases=st.lists(st.one_of(STATES.map(changes_of), CHANGES), min_size=150, max_size=150))
-    def it_leaves_what_the_model_leaves_and_so_do_narrow_rows(self, spark, cases):
-        rows = [
-            (number, value, blob, SIDES[side], step, 100 + step)
-            for number, changes in enumerate(cases)
-            for value, blob, side, step in changes
-        ]
-        source = spark.createDataFrame(rows, f"case int, value double, blob binary, {CHANGE_COLUMNS}")
-        kept = source.transform(shuffle_by_identifiers, ["case"]).transform(remove_carryovers)
-        models = {number: model(changes) for number, changes in enumerate(cases)}
-        expected = {n: row if row[2] == "I" else row[3] for n, (_, row) in models.items() if row is not None}
-        assert left(merge_updates(kept, ["case"], on_duplicate="last")) == expected
+# Many cases a job: a Spark job for each of them would take minutes.
+@settings(
+    max_examples=3,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    print_blob=True,
+)
+@given(cases=st.lists(st.one_of(STATES.map(changes_of), CHANGES), min_size=150, max_size=150))
+def it_leaves_what_the_model_leaves_and_so_do_narrow_rows(spark, cases):
+    rows = [
+        (number, value, blob, SIDES[side], step, 100 + step)
+        for number, changes in enumerate(cases)
+        for value, blob, side, step in changes
+    ]
+    source = spark.createDataFrame(rows, f"case int, value double, blob binary, {CHANGE_COLUMNS}")
+    kept = source.transform(shuffle_by_identifiers, ["case"]).transform(remove_carryovers)
+    models = {number: model(changes) for number, changes in enumerate(cases)}
+    expected = {n: row if row[2] == "I" else row[3] for n, (_, row) in models.items() if row is not None}
+    assert left(merge_updates(kept, ["case"], on_duplicate="last")) == expected
 
-        of_one_row = [number for number, changes in enumerate(cases) if alternate(changes)]
-        unique = F.col("case").isin(of_one_row)
-        of_those = {number: change for number, change in expected.items() if number in of_one_row}
-        assert left(merge_updates(kept.where(unique), ["case"])) == of_those
+    of_one_row = [number for number, changes in enumerate(cases) if alternate(changes)]
+    unique = F.col("case").isin(of_one_row)
+    of_those = {number: change for number, change in expected.items() if number in of_one_row}
+    assert left(merge_updates(kept.where(unique), ["case"])) == of_those
 
-        found = find_changed_identifiers(source, ["case"])
-        duplicates = found.identifiers.where(IS_DUPLICATE).collect()
-        assert {row.case for row in duplicates} == set(range(len(cases))) - set(of_one_row)
-        found.close()
-        found = find_changed_identifiers(source.where(unique), ["case"])
-        assert left(fetch_changed_rows(source.where(unique), ["case"], found)) == of_those
-        found.close()
+    found = find_changed_identifiers(source, ["case"])
+    duplicates = found.identifiers.where(IS_DUPLICATE).collect()
+    assert {row.case for row in duplicates} == set(range(len(cases))) - set(of_one_row)
+    found.close()
+    found = find_changed_identifiers(source.where(unique), ["case"])
+    assert left(fetch_changed_rows(source.where(unique), ["case"], found)) == of_those
+    found.close()

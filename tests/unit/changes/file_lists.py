@@ -58,10 +58,7 @@ class History(Table):
     has_row_lineage = False
 
     def __init__(
-        self,
-        *states: str,
-        parents: Mapping[int, int | None] | None = None,
-        operations: Mapping[int, str] | None = None,
+        self, *states: str, parents: Mapping[int, int | None] | None = None, operations: Mapping[int, str] | None = None
     ) -> None:
         super().__init__()
         # Frozen, as its parent is.

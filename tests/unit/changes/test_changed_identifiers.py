@@ -17,20 +17,20 @@ SCHEMA = (
 )
 IDS = ["region", "id"]
 CHANGE = "_change_type string, _change_ordinal int"
+SIDES = "DELETE", "INSERT"
 
 
 def has_cached_frames(spark):
     return not spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
-class DescribeChangesThatCannotBeRead:
-    def it_leaves_nothing_cached(self, spark):
-        spark.catalog.clearCache()
-        changes = spark.createDataFrame([("a", 1, "x", 1.5, None, "INSERT", 0, 1)], SCHEMA)
-        unreadable = changes.withColumn("name", F.expr("if(id = 1, raise_error('unreadable'), name)"))
-        with pytest.raises(PySparkException, match="unreadable"):
-            find_changed_identifiers(unreadable, IDS)
-        assert not has_cached_frames(spark)
+def it_leaves_nothing_cached_of_changes_that_cannot_be_read(spark):
+    spark.catalog.clearCache()
+    changes = spark.createDataFrame([("a", 1, "x", 1.5, None, "INSERT", 0, 1)], SCHEMA)
+    unreadable = changes.withColumn("name", F.expr("if(id = 1, raise_error('unreadable'), name)"))
+    with pytest.raises(PySparkException, match="unreadable"):
+        find_changed_identifiers(unreadable, IDS)
+    assert not has_cached_frames(spark)
 
 
 def history(seed, steps):
@@ -59,18 +59,14 @@ def history(seed, steps):
 
 
 def it_sees_nulls_that_change_places(spark):
-    rows = [
-        (1, 5, None, [1, None], "DELETE"),
-        (1, None, 5, [1, None], "INSERT"),
-        (2, 5, 5, [1, None], "DELETE"),
-        (2, 5, 5, [None, 1], "INSERT"),
-        (3, 5, 5, [], "DELETE"),
-        (3, 5, 5, None, "INSERT"),
-        (4, None, None, None, "DELETE"),
-        (4, None, None, None, "INSERT"),
+    pairs = [
+        ((5, None, [1, None]), (None, 5, [1, None])),
+        ((5, 5, [1, None]), (5, 5, [None, 1])),
+        ((5, 5, []), (5, 5, None)),
+        ((None, None, None), (None, None, None)),
     ]
-    changes = spark.createDataFrame(rows, "id int, a int, b int, c array<int>, _change_type string")
-    changes = changes.withColumn("_change_ordinal", F.lit(0))
+    rows = [(n, *side, kind, 0) for n, pair in enumerate(pairs) for side, kind in zip(pair, SIDES, strict=True)]
+    changes = spark.createDataFrame(rows, f"id int, a int, b int, c array<int>, {CHANGE}")
     found = find_changed_identifiers(changes, ["id"])
     assert (found.upserts, found.carryovers) == (3, 1)
 
@@ -78,17 +74,11 @@ def it_sees_nulls_that_change_places(spark):
 DIFFERENT = (
     ("timestamp_micros(1)", "timestamp_micros(2)"),
     ("cast(timestamp_micros(1) as timestamp_ntz)", "cast(timestamp_micros(2) as timestamp_ntz)"),
-    ("1e-38BD", "2e-38BD"),
-    ("0.0F", "-0.0F"),
-    ("double('NaN')", "cast(null as double)"),
-    ("X''", "cast(null as binary)"),
-    ("X'00'", "X'0000'"),
-    ("''", "cast(null as string)"),
-    ("map('a', 1, 'b', null)", "map('a', 1)"),
-    ("map('a', 1, 'b', 2)", "map('a', 2, 'b', 1)"),
-    ("parse_json('1')", "parse_json('\"1\"')"),
-    ("parse_json('null')", "cast(null as variant)"),
-)
+    ("1e-38BD", "2e-38BD"), ("0.0F", "-0.0F"), ("double('NaN')", "cast(null as double)"),
+    ("X''", "cast(null as binary)"), ("X'00'", "X'0000'"), ("''", "cast(null as string)"),
+    ("map('a', 1, 'b', null)", "map('a', 1)"), ("map('a', 1, 'b', 2)", "map('a', 2, 'b', 1)"),
+    ("parse_json('1')", "parse_json('\"1\"')"), ("parse_json('null')", "cast(null as variant)"),
+)  # fmt: skip
 EQUAL = (
     ("double('NaN')", "-double('NaN')"),
     ("map('a', 1, 'b', null)", "map('b', null, 'a', 1)"),
@@ -99,34 +89,34 @@ NESTED = ("named_struct('x', {})", "array({})", "map('k', {})", "array(named_str
 
 
 @pytest.mark.parametrize("row_hash", ["fast", "keyed"])
-@pytest.mark.parametrize(("pairs", "same"), [(DIFFERENT, False), (EQUAL, True)], ids=["different", "equal"])
-def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark, pairs, same, row_hash):
+def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark, row_hash):
     key = new_key(row_hash)
     # Each pair as it is and nested in one of the ways: plans of all of them take minutes.
-    shaped = [(pair, shape) for number, pair in enumerate(pairs) for shape in ("{}", NESTED[number % len(NESTED)])]
+    pairs = [(pair, same) for several, same in ((DIFFERENT, False), (EQUAL, True)) for pair in several]
+    shaped = [(*pair, shape) for number, pair in enumerate(pairs) for shape in ("{}", NESTED[number % len(NESTED)])]
 
     def hashed(value):
         row = spark.range(0, 1, 1, 1).selectExpr(f"{value} AS v")
         rows, text = with_row_hash(row, row.schema.fields, key)
         return rows.selectExpr(f"CAST({text} AS STRING) AS hash")
 
-    frames = [hashed(shape.format(value)) for pair, shape in shaped for value in pair]
+    frames = [hashed(shape.format(value)) for pair, _, shape in shaped for value in pair]
     found = [row.hash for row in reduce(DataFrame.unionAll, frames).collect()]
-    wrong = [case for case, one, other in zip(shaped, found[::2], found[1::2], strict=True) if (one != other) == same]
+    alike = [one == other for one, other in zip(found[::2], found[1::2], strict=True)]
+    wrong = [case for case, is_alike in zip(shaped, alike, strict=True) if is_alike != case[1]]
     assert wrong == []
 
 
-@pytest.mark.parametrize(("one", "other"), [(("1,2", "3"), ("1", "2,3")), (("a", "1:b"), ("a,1:b", None))])
-def it_takes_no_part_of_a_text_for_the_next_value_when_keyed(spark, one, other):
-    changes = spark.createDataFrame(
-        [(1, *one, "DELETE", 0), (1, *other, "INSERT", 0)], f"id int, a string, b string, {CHANGE}"
-    )
-    assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 1
+def it_takes_no_part_of_a_text_for_the_next_value_when_keyed(spark):
+    pairs = [(("1,2", "3"), ("1", "2,3")), (("a", "1:b"), ("a,1:b", None))]
+    rows = [(n, *side, kind, 0) for n, pair in enumerate(pairs) for side, kind in zip(pair, SIDES, strict=True)]
+    changes = spark.createDataFrame(rows, f"id int, a string, b string, {CHANGE}")
+    assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 2
 
 
 def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
     hour_twice = (1_761_438_600, 1_761_442_200)  # half past two, before and after the clocks are set back in Berlin
-    rows = [(1, moment, change, 0) for moment, change in zip(hour_twice, ("DELETE", "INSERT"), strict=True)]
+    rows = [(1, moment, change, 0) for moment, change in zip(hour_twice, SIDES, strict=True)]
     changes = spark.createDataFrame(rows, f"id int, at long, {CHANGE}").withColumn("at", F.timestamp_seconds("at"))
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
@@ -137,9 +127,8 @@ def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-class DescribeTextsOfOneHash:
-    def it_draws_a_key_for_each_comparison(self):
-        assert (len({new_key("keyed") for _ in range(9)}), new_key("fast")) == (9, "")
+def it_draws_a_key_for_each_keyed_comparison():
+    assert (len({new_key("keyed") for _ in range(9)}), new_key("fast")) == (9, "")
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,13 @@ def it_proves_that_identifiers_are_unique_just_where_they_are(older, newer):
 
 NAN = float("nan")
 ONE = [("a", 1, 1.0), ("b", 2, 0.0), ("c", 3, NAN), (None, 9, None)]
-CASES = {
+TOGETHER = {
     "nothing changed": (ONE[:3], ONE[:3]),
     "updates of zeros and nulls": ([("a", 1, 0.0), ("b", 2, None)], [("a", 1, -0.0), ("b", 2, NAN)]),
     "an insert and a delete": (ONE[:2], ONE[1:3]),
     "one part of an identifier": (ONE[:2], [("a", 2, 1.0), ("b", 1, 0.0)]),
+}
+CASES = {
     "two older rows": ([*ONE[:3], ONE[0]], ONE[:3]),
     "two older rows, both deleted": ([*ONE[:3], ONE[0]], ONE[1:3]),
     "two newer rows": (ONE[:2], [*ONE[:2], ("a", 1, 5.0)]),
@@ -87,10 +89,20 @@ def both_ways(spark, older, newer, ids, row_hash):
             joined.close()
 
 
+@pytest.mark.parametrize("row_hash", ["fast", "keyed"])
+def it_finds_what_narrow_rows_find(spark, row_hash):
+    # Each case has identifiers of its own.
+    older, newer = (
+        [(f"{region} {case}", number, value) for case, sides in TOGETHER.items() for region, number, value in sides[at]]
+        for at in (0, 1)
+    )
+    narrow, joined = both_ways(spark, older, newer, ["region", "id"], row_hash)
+    assert (joined, narrow is None) == (narrow, False)
+
+
 @pytest.mark.parametrize("case", CASES)
-def it_finds_what_narrow_rows_find(spark, case):
-    narrow, joined = both_ways(spark, *CASES[case], ["region", "id"], "keyed" if "zeros" in case else "fast")
-    assert joined == narrow
+def it_finds_nothing_where_an_identifier_has_two_rows_or_is_null(spark, case):
+    assert both_ways(spark, *CASES[case], ["region", "id"], "fast") == (None, None)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -11,27 +11,14 @@ CHANGES = "id int, v string, _change_type string, _change_ordinal int, _commit_s
 NET = "id int, v string, _change_type string, _icecdc_place string"
 # By identifier: what happens in each step, as the type and the place of its changes.
 LIVES = {
-    1: [("D", "a"), ("I", "b")],
-    2: [("D", "a"), ("I", "a")],
-    3: [("D", "a")],
-    4: [("I", "a")],
-    5: [("D", "a"), ("I", "b"), ("D", "b"), ("I", "c")],
-    6: [("D", "a"), ("I", "b"), ("D", "b"), ("I", "a")],
-    7: [("D", "a"), ("I", "b"), ("D", "b")],
-    8: [("I", "b"), ("D", "b")],
-    9: [("I", None), ("D", None), ("I", "b")],
-}
+    1: [("D", "a"), ("I", "b")], 2: [("D", "a"), ("I", "a")], 3: [("D", "a")], 4: [("I", "a")],
+    5: [("D", "a"), ("I", "b"), ("D", "b"), ("I", "c")], 6: [("D", "a"), ("I", "b"), ("D", "b"), ("I", "a")],
+    7: [("D", "a"), ("I", "b"), ("D", "b")], 8: [("I", "b"), ("D", "b")], 9: [("I", None), ("D", None), ("I", "b")],
+}  # fmt: skip
 EXPECTED = {
-    1: ["-a", "b"],
-    2: ["a"],
-    3: ["-a"],
-    4: ["a"],
-    5: ["-a", "-b", "c"],
-    6: ["-b", "a"],
-    7: ["-a", "-b"],
-    8: ["-b"],
+    1: ["-a", "b"], 2: ["a"], 3: ["-a"], 4: ["a"], 5: ["-a", "-b", "c"], 6: ["-b", "a"], 7: ["-a", "-b"], 8: ["-b"],
     9: ["b"],
-}
+}  # fmt: skip
 
 
 def changes_of(lives):

@@ -23,56 +23,52 @@ def planned(history, start, end, mode="net", **more):
     return sides(plan_scans(history, history.metadata, start, end, mode, **more))
 
 
+# The files of each state, those that are read of both sides in each step, and what is planned for that.
+RANGES = {
+    "an append": (["a", "a b"], [("", "b")], []),
+    "two appends": (["a", "a b", "a b c"], [("", "b c")], []),
+    "what came and went": (["a", "a b", "a"], [], []),
+    "a rewritten file": (["a b", "c b"], [("a", "c")], []),
+    "a removed file": (["a b", "b"], [("a", "")], []),
+    "a rewritten file with deletes": (["a+x b", "c b"], [("a+x", "c")], []),
+    "deletes in a new file": (["a b", "c+x b"], [("a", "c+x")], []),
+    "deletes in an old file": (["a b", "a+x b"], [("a", "a+x")], [(2, "a")]),
+    "deletes replaced": (["a+x b", "a+y b"], [("a+x", "a+y")], [(2, "a")]),
+    "deletes removed": (["a+x b", "a b"], [("a+x", "a")], [(2, "a")]),
+    "removed deletes that do not say of which file": (["a+?x b", "a b"], [("a+?x", "a")], [(2, "a")]),
+    "deletes that came and went": (["a", "a+x", "a"], [], [(3, "a")]),
+    "deletes and a rewritten file": (["a b", "a+x c"], [("a b", "a+x c")], [(2, "a")]),
+    "a commit without files": (["a", "a"], [], []),
+    # The commits do not say enough, so both ends are planned.
+    "a file that was added twice": (["a", "a b", "a b b"], [("", "b b")], [(3, "b")]),
+    "a file that one commit added twice": (["a", "a b b"], [("", "b b")], [(2, "b")]),
+    "a file that was added again": (["a", "b", "a"], [], [(1, "a b"), (3, "a b")]),
+    "deletes that may apply anywhere": (["a b", "a+*x b"], [("a", "a+*x")], [(1, ""), (2, ""), (1, "a")]),
+    "such deletes that are removed": (["a+*x b", "a b"], [("a+*x", "a")], [(1, ""), (2, ""), (2, "a")]),
+    "such deletes from before": (["a+*x b", "a+*x c"], [("b", "c")], [(1, "b c"), (2, "b c")]),
+}
+
+
 class DescribePlanScans:
-    @pytest.mark.parametrize(
-        ("states", "expected", "plans"),
-        [
-            pytest.param(["a", "a b"], [("", "b")], [], id="an append"),
-            pytest.param(["a", "a b", "a b c"], [("", "b c")], [], id="two appends"),
-            pytest.param(["a", "a b", "a"], [], [], id="what came and went"),
-            pytest.param(["a b", "c b"], [("a", "c")], [], id="a rewritten file"),
-            pytest.param(["a b", "b"], [("a", "")], [], id="a removed file"),
-            pytest.param(["a+x b", "c b"], [("a+x", "c")], [], id="a rewritten file with deletes"),
-            pytest.param(["a b", "c+x b"], [("a", "c+x")], [], id="deletes in a new file"),
-            pytest.param(["a b", "a+x b"], [("a", "a+x")], [(2, "a")], id="deletes in an old file"),
-            pytest.param(["a+x b", "a+y b"], [("a+x", "a+y")], [(2, "a")], id="deletes replaced"),
-            pytest.param(["a+x b", "a b"], [("a+x", "a")], [(2, "a")], id="deletes removed"),
-            pytest.param(
-                ["a+?x b", "a b"], [("a+?x", "a")], [(2, "a")], id="removed deletes that do not say of which file"
-            ),
-            pytest.param(["a", "a+x", "a"], [], [(3, "a")], id="deletes that came and went"),
-            pytest.param(["a b", "a+x c"], [("a b", "a+x c")], [(2, "a")], id="deletes and a rewritten file"),
-            pytest.param(["a", "a"], [], [], id="a commit without files"),
-        ],
-    )
-    def it_takes_the_files_from_the_commits(self, states, expected, plans):
+    @pytest.mark.parametrize(("states", "expected", "plans"), RANGES.values(), ids=RANGES)
+    def it_takes_the_files_from_the_commits_or_else_from_both_ends(self, states, expected, plans):
         history = History(*states)
         assert planned(history, 1, len(states)) == expected
         assert history.planned == plans
 
     @pytest.mark.parametrize(
-        ("states", "expected", "plans"),
+        ("history", "start", "end", "expected"),
         [
-            pytest.param(["a", "a b", "a b b"], [("", "b b")], [(3, "b")], id="a file that was added twice"),
-            pytest.param(["a", "a b b"], [("", "b b")], [(2, "b")], id="a file that one commit added twice"),
-            pytest.param(["a", "b", "a"], [], [(1, "a b"), (3, "a b")], id="a file that was added again"),
-            pytest.param(
-                ["a b", "a+*x b"], [("a", "a+*x")], [(1, ""), (2, ""), (1, "a")], id="deletes that may apply anywhere"
-            ),
-            pytest.param(
-                ["a+*x b", "a b"], [("a+*x", "a")], [(1, ""), (2, ""), (2, "a")], id="such deletes that are removed"
-            ),
-            pytest.param(["a+*x b", "a+*x c"], [("b", "c")], [(1, "b c"), (2, "b c")], id="such deletes from before"),
+            # An appended file is older than the range, so deletes may apply to it.
+            (History("a+*x", "a+*x b@1+*x"), 1, 2, [("", "b+*x")]),
+            # To the common ancestor and on to another branch.
+            (History("a", "a b", "a c", parents={3: 1}), 2, 3, [("b", "c")]),
+            # A compaction is not read.
+            (History("a b", "a b c", "ab c", "ab c d", operations={3: "replace"}), 1, 4, [("", "c"), ("", "d")]),
         ],
     )
-    def it_plans_both_ends_where_the_commits_do_not_say_enough(self, states, expected, plans):
-        history = History(*states)
-        assert planned(history, 1, len(states)) == expected
-        assert history.planned == plans
-
-    def it_looks_for_deletes_if_an_appended_file_is_older_than_the_range(self):
-        history = History("a+*x", "a+*x b@1+*x")
-        assert planned(history, 1, 2) == [("", "b+*x")]
+    def it_reads_no_more_than_it_needs_of_odd_ranges(self, history, start, end, expected):
+        assert planned(history, start, end) == expected
 
     def it_reads_only_inserts_from_before_the_first_snapshot(self):
         history = History("a b", "a+x c")
@@ -88,33 +84,20 @@ class DescribePlanScans:
         assert planned(history, 2, 1) == expected
         assert all(wanted is not ALL for _, wanted in history.planned)
 
-    def it_goes_back_to_the_common_ancestor_and_on_to_another_branch(self):
-        history = History("a", "a b", "a c", parents={3: 1})
-        assert planned(history, 2, 3) == [("b", "c")]
-
     def it_plans_both_states_in_full_if_it_does_not_know_what_lies_between(self):
         history = History("a b", "b c", parents={1: 7, 2: 8})
         assert planned(history, 1, 2) == [("a", "c")]
         assert history.planned == [(1, ALL), (2, ALL)]
 
-    def it_reads_nothing_of_a_compaction(self):
-        history = History("a b", "a b c", "ab c", "ab c d", operations={3: "replace"})
-        assert planned(history, 1, 4) == [("", "c"), ("", "d")]
-
     def it_has_a_step_for_each_snapshot_that_changes_rows(self):
         history = History("a", "b", "ab", "ab c", operations={3: "replace"})
         assert planned(history, None, 4, "snapshot") == [("", "a"), ("a", "b"), ("", "c")]
 
-    def it_counts_the_bytes_of_what_it_reads(self):
-        history = History("a b", "c b")
+    def it_counts_bytes_and_notices_a_gap_also_later(self):
+        history = History("a b", "c b", "c b d")
         assert file_bytes(history, plan_scans(history, history.metadata, 1, 2, "net")) == 2
-
-    def it_remembers_the_ends_so_that_a_gap_is_noticed_later(self):
-        history = History("a", "a b", "a b c")
         planned(history, 1, 3)
-        assert history.read_snapshots == {1, 3}
-
-    def it_refuses_a_snapshot_that_is_gone(self):
+        assert history.read_snapshots == {1, 2, 3}  # the ends
         with pytest.raises(HistoryGapError, match="snapshot 5"):
             planned(History("a"), 5, 1)
 

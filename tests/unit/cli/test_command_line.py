@@ -87,12 +87,6 @@ class DescribeAWrongCommandLine:
         code, _, printed = run(*wrong)
         assert (code, "unter2" in printed) == (2, False)
 
-    def it_replaces_the_report_of_the_last_run(self, run, tmp_path):
-        path = tmp_path / "report.json"
-        path.write_text('{"state": "ok"}')
-        run("sync", "--report-path", str(path))
-        assert json.loads(path.read_text())["state"] == "config"
-
     @pytest.mark.parametrize("job", JOBS)
     def it_refuses_a_report_path_that_cannot_be_written_before_any_work(self, run, broken, job):
         broken(AssertionError("a session was started"))
@@ -152,10 +146,12 @@ class DescribeAFailure:
         _, _, printed = run("sync", *GIVEN)
         assert ("RuntimeError: cannot open" in printed, "hunter2" in printed) == (True, False)
 
-    def it_replaces_the_report_that_the_file_names(self, run, broken, tmp_path):
+    def it_replaces_the_report_of_the_last_run_also_that_which_a_file_names(self, run, broken, tmp_path):
         broken(IcecdcError("Spark did not start"))
         report, file = tmp_path / "report.json", tmp_path / "indexes.yml"
         report.write_text('{"state": "ok"}')
+        run("sync", "--report-path", str(report))
+        assert json.loads(report.read_text())["state"] == "config"
         file.write_text(f"defaults: {{report_path: {report}}}\nindexes: {{t: {{table: lake.ns.t}}}}\n")
         run("sync", "--file", str(file))
         assert json.loads(report.read_text())["message"].startswith("Spark did not start")

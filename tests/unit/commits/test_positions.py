@@ -106,8 +106,7 @@ class DescribeTwoRunsOfOneProcess:
         first.write(replace(first.position, snapshot_id=9))
         first.release()
         assert stored(server)["snapshot_id"] == 9
-
-    def it_locks_nothing_after_a_write_that_failed(self, server, store):
+        # Nothing is locked after a write that failed.
         server.trouble = lambda method, path: error(400, "refused") if method == "PUT" and is_position(path) else None
         with pytest.raises(OpenSearchRequestError):
             store().lock("lake.ns.t", "uuid", "first")
@@ -115,30 +114,28 @@ class DescribeTwoRunsOfOneProcess:
         store().lock("lake.ns.t", "uuid", "second").release()
 
 
-class DescribeAnInterruptWhileTheLeaseBegins:
-    def it_ends_the_renewals(self, server, store, monkeypatch):
-        class Interrupted(threading.Thread):
-            def start(self):
-                super().start()
-                if self.name == "icecdc-lease":
-                    renewing.append(self)
-                    raise KeyboardInterrupt
+def it_ends_the_renewals_after_an_interrupt_while_the_lease_begins(server, store, monkeypatch):
+    class Interrupted(threading.Thread):
+        def start(self):
+            super().start()
+            if self.name == "icecdc-lease":
+                renewing.append(self)
+                raise KeyboardInterrupt
 
-        renewing = []
-        monkeypatch.setattr(threading, "Thread", Interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            store().lock("lake.ns.t", "uuid", "the-run")
-        (thread,) = renewing
-        thread.join(5)
-        assert not thread.is_alive()
+    renewing = []
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store().lock("lake.ns.t", "uuid", "the-run")
+    (thread,) = renewing
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 class DescribeTheLock:
-    def it_is_acquired_where_there_is_no_position_and_stored_with_the_holder(self, server, lock):
-        found = stored(server)
+    def it_is_stored_with_its_holder_and_refused_to_another_run(self, server, store, lock):
+        found, index = stored(server), server.indexes["positions"]
         assert (found["table"], found["snapshot_id"], found["owner"]["run_id"]) == ("lake.ns.t", None, "the-run")
-
-    def it_is_refused_while_another_run_has_it_and_names_that_run(self, store, lock):
+        assert (index.mappings["dynamic"], list(index.aliases)) == (False, ["positions--write"])
         with pytest.raises(TableLockedError, match=r"run the-run, process \d+ on .*Remedy: wait until it ends"):
             store().lock("lake.ns.t", "uuid", "the-next-run")
 
@@ -197,49 +194,36 @@ class DescribeTheLock:
 
 
 class DescribeABatch:
-    def it_is_stored_when_it_begins_and_the_epoch_with_it(self, server, lock):
+    def it_is_stored_with_its_progress_and_moves_the_position_and_the_log_when_it_is_committed(
+        self, server, store, lock
+    ):
         lock.begin(BATCH)
-        assert (stored(server)["batch"]["to_snapshot_id"], stored(server)["epoch"], lock.position.batch) == (
-            8,
-            4,
-            BATCH,
-        )
-
-    def it_moves_the_position_and_leaves_an_entry_in_the_log_when_it_is_committed(self, server, store, lock):
-        lock.begin(BATCH)
+        found = stored(server)
+        assert (found["batch"]["to_snapshot_id"], found["epoch"], lock.position.batch) == (8, 4, BATCH)
+        progress = {"index_uuid": "the-uuid", "index_digest": "the-digest"}, {"groups_done": 2, "rejected": 1}
+        for facts in (*progress, {"failure": "why"}):
+            lock.record(**facts)
+        batch = stored(server)["batch"]
+        names = ("index_uuid", "index_digest", "groups_done", "rejected", "failure")
+        assert [batch[name] for name in names] == ["the-uuid", "the-digest", 2, 1, "why"]
         lock.commit(replace(lock.position, snapshot_id=8), {"upserts": 3})
         (entry,) = store().log()
         position = store().read()
         assert (entry["epoch"], entry["upserts"], entry["snapshot_id"]) == (4, 3, 8)
         assert (position.snapshot_id, position.batch) == (8, None)
 
-    def it_stores_its_progress_its_index_and_why_it_failed(self, server, lock):
-        lock.begin(BATCH)
-        lock.record(index_uuid="the-uuid", index_digest="the-digest")
-        lock.record(groups_done=2, rejected=1)
-        lock.record(failure="why")
-        batch = stored(server)["batch"]
-        names = ("index_uuid", "index_digest", "groups_done", "rejected", "failure")
-        assert [batch[name] for name in names] == ["the-uuid", "the-digest", 2, 1, "why"]
+    def it_has_an_epoch_above_all_before_and_not_below_the_snapshot(self, lock):
+        for epoch, sequence_number, new_index, expected in (
+            *((3, 0, False, 4), (3, 9, False, 9), (3, 2, True, 4)),
+            (MAX_EPOCH + 5, 0, False, MAX_EPOCH + 6),
+        ):
+            lock.write(replace(lock.position, epoch=epoch))
+            assert lock.next_epoch(sequence_number, new_index) == expected
 
-    @pytest.mark.parametrize(
-        ("epoch", "sequence_number", "new_index", "expected"),
-        [(3, 0, False, 4), (3, 9, False, 9), (3, 2, True, 4), (MAX_EPOCH + 5, 0, False, MAX_EPOCH + 6)],
-    )
-    def it_has_an_epoch_above_all_before_and_not_below_the_snapshot(
-        self, lock, epoch, sequence_number, new_index, expected
-    ):
-        lock.write(replace(lock.position, epoch=epoch))
-        assert lock.next_epoch(sequence_number, new_index) == expected
-
-    def it_returns_to_the_epochs_of_the_log_when_it_creates_an_index(self, lock):
+    def it_returns_to_the_epochs_of_the_log_when_it_creates_an_index_also_without_position(self, server, store, lock):
         lock.begin(BATCH)
         lock.commit(replace(lock.position, snapshot_id=8, epoch=MAX_EPOCH + 5), {})
         assert lock.next_epoch(0, new_index=True) == 5
-
-    def it_goes_on_above_the_log_when_the_position_was_deleted(self, server, store, lock):
-        lock.begin(BATCH)
-        lock.commit(replace(lock.position, snapshot_id=8, physical_index="t--000003"), {})
         lock.release()
         del server.indexes["positions"].documents[POSITION]
         again = store().lock("lake.ns.t", "uuid", "the-run")
@@ -268,22 +252,14 @@ class DescribeAWrite:
             lock.write(lock.position)
 
     def it_creates_no_positions_index_by_accident(self, server, lock):
-        server.indexes.clear()
-        with pytest.raises(IndexNotFoundError, match="deleted under the run"):
-            lock.write(lock.position)
+        for deleted in (server.indexes["positions"].documents, server.indexes):
+            deleted.clear()
+            with pytest.raises(IndexNotFoundError, match="deleted under the run"):
+                lock.write(lock.position)
         assert server.indexes == {}
-
-    def it_fails_when_only_the_position_was_deleted(self, server, lock):
-        server.indexes["positions"].documents.clear()
-        with pytest.raises(IndexNotFoundError, match="deleted under the run"):
-            lock.write(lock.position)
 
 
 class DescribeThePositionsIndex:
-    def it_is_created_once_with_its_mapping_and_write_alias(self, server, store, lock):
-        found = server.indexes["positions"]
-        assert (found.mappings["dynamic"], list(found.aliases)) == (False, ["positions--write"])
-
     def it_gets_its_write_alias_again_when_it_was_restored_without_it(self, server, store, lock):
         lock.release()
         server.indexes["positions"].aliases.clear()

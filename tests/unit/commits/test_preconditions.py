@@ -60,27 +60,19 @@ REFUSED = {
     "begun batch expired": (BEGUN, source(snapshots=(2,)), GAP, HistoryGapError, "snapshot=1"),
     "emptied": (POSITION, source(head=None), GAP, HistoryGapError, "branch='main'"),
     "other filter": (POSITION, source(row_filter="id > 1"), SCHEMA, SchemaChangeError, "row_filter='id > 1'"),
-    "other identifiers": (
-        *(POSITION, source(identifier_columns=["name"])),
-        *(SCHEMA, SchemaChangeError, "identifier_columns=['name']"),
-    ),
+    "other identifiers": (*(POSITION, source(identifier_columns=["name"])),
+        *(SCHEMA, SchemaChangeError, "identifier_columns=['name']")),
     "a part that this release does not know": (SAMPLED, source(), SCHEMA, SchemaChangeError, "sample=0.1"),
     "dropped": (POSITION, source(fields=[ID]), SCHEMA, SchemaChangeError, "column 'name' was dropped"),
     "renamed": (POSITION, source(fields=[ID, TITLE]), SCHEMA, SchemaChangeError, "renamed to 'title'"),
-    "an identifier column renamed": (
-        *(POSITION, source(fields=[KEY, NAME], identifier_columns=["key"])),
-        *(SCHEMA, SchemaChangeError, "'id' was renamed to 'key'"),
-    ),
-    "an identifier column dropped": (
-        *(POSITION, source(fields=[NAME], identifier_columns=["name"])),
-        *(SCHEMA, SchemaChangeError, "identifier_columns=['name']]. Remedy: if this is the table of the index, run"),
-    ),
+    "an identifier column renamed": (*(POSITION, source(fields=[KEY, NAME], identifier_columns=["key"])),
+        *(SCHEMA, SchemaChangeError, "'id' was renamed to 'key'")),
+    "an identifier column dropped": (*(POSITION, source(fields=[NAME], identifier_columns=["name"])),
+        *(SCHEMA, SchemaChangeError, "identifier_columns=['name']]. Remedy: if this is the table of the index, run")),
     "other type": (POSITION, source(fields=[ID, NUMBER]), SCHEMA, SchemaChangeError, "changed from string to long"),
-    "the worst of several": (
-        *(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID])),
-        *(GAP, TableReplacedError, UUID),
-    ),
-}
+    "the worst of several": (*(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID])),
+        *(GAP, TableReplacedError, UUID)),
+}  # fmt: skip
 
 
 class DescribeCheckPreconditions:

@@ -16,16 +16,11 @@ class DescribeEmbed:
     @pytest.mark.parametrize(
         ("entry", "field"),
         [
-            ({"text": " "}, "vector"),
-            ({"function": "models.small"}, "vector"),
-            ({"function": "models small:embed"}, "vector"),
-            ({"dimension": 0}, "vector"),
-            ({"model": None}, "vector"),
-            ({"batch": 3}, "vector"),
-            ({}, "a.vector"),
-            ({}, " "),
+            ({"text": " "}, "vector"), ({"function": "models.small"}, "vector"),
+            ({"function": "models small:embed"}, "vector"), ({"dimension": 0}, "vector"), ({"model": None}, "vector"),
+            ({"batch": 3}, "vector"), ({}, "a.vector"), ({}, " "),
         ],
-    )
+    )  # fmt: skip
     def it_refuses_a_wrong_entry(self, entry, field):
         with pytest.raises(ConfigError, match="embed"):
             config(entry, field)

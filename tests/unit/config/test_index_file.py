@@ -108,16 +108,7 @@ class DescribeProblemsOfAFile:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            (
-                """
-                defauls: {}
-                defaults: {opensearch_ulr: "http://h", row_hash: md5}
-                indexes:
-                  films: {tabel: lake.shop.film}
-                  stores: [lake.shop.store]
-                """,
-                ["defauls", "indexes.stores"],
-            ),
+            ("defauls: {}\nindexes: {films: {tabel: lake.shop.film}, stores: [a]}", ["defauls", "indexes.stores"]),
             (
                 """
                 defaults: {row_hash: md5, opensearch_ulr: "http://h"}
@@ -207,16 +198,12 @@ class DescribeYaml:
     @pytest.mark.parametrize(
         ("line", "expected"),
         [
-            ("start_from: 2026-01-31T12:00:00Z", "2026-01-31T12:00:00+00:00"),
-            ("start_from: 4875243452", "4875243452"),
+            ("start_from: 2026-01-31T12:00:00Z", "2026-01-31T12:00:00+00:00"), ("start_from: 4875243452", "4875243452"),
             ('branch: "no"', "no"),
             ("settings: {a: true, b: ~, c: '5', d: [1, .5]}", {"a": True, "b": None, "c": "5", "d": [1, 0.5]}),
-            ("branch: 010", None),
-            ("branch: 1.10", None),
-            ("branch: no", None),
-            ("columns: [no]", None),
+            ("branch: 010", None), ("branch: 1.10", None), ("branch: no", None), ("columns: [no]", None),
         ],
-    )
+    )  # fmt: skip
     def it_refuses_what_yaml_makes_of_a_text_instead_of_changing_it(self, write, problems, line, expected):
         name = line.partition(":")[0]
         if expected is None:
@@ -249,29 +236,15 @@ class DescribeSubstitution:
         ],
     )
     def it_replaces_references_in_texts(self, write, text, expected):
-        path = write(
-            f"""
-            indexes:
-              films:
-                table: lake.shop.film
-                row_filter: "{text}"
-                select: ["{text}"]
-                mapping: {{a: {{b: ["{text}"]}}}}
-                spark_conf: {{a: "{text}"}}
-            """
-        )
-        actual = SyncConfig.load(path)
+        more = f'select: ["{text}"], mapping: {{a: {{b: ["{text}"]}}}}, spark_conf: {{a: "{text}"}}'
+        actual = SyncConfig.load(write(f'indexes: {{films: {{table: lake.ns.t, row_filter: "{text}", {more}}}}}'))
         found = [actual.row_filter, *actual.select, actual.mapping["a"]["b"][0], actual.spark_conf["a"]]
         assert found == [expected] * 4
 
     def it_puts_in_texts_that_stay_texts(self, write):
-        path = write(
-            f"""{ONE}    row_filter: ${{env:ICECDC_TEST_EVIL}}
-    spark_conf: '{{"a": "${{env:ICECDC_TEST_EVIL}}"}}'
-    columns: '["${{env:ICECDC_TEST_EVIL}}"]'
-"""
-        )
-        (actual,) = SyncConfig.load_all(path).values()
+        evil = "${env:ICECDC_TEST_EVIL}"
+        lines = f"row_filter: {evil}", f"""spark_conf: '{{"a": "{evil}"}}'""", f"""columns: '["{evil}"]'"""
+        (actual,) = SyncConfig.load_all(write(ONE + "".join(f"    {line}\n" for line in lines))).values()
         assert (actual.row_filter, dict(actual.spark_conf), actual.columns) == (
             self.EVIL,
             {"a": self.EVIL},

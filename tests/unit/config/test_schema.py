@@ -1,7 +1,6 @@
 """The JSON schema of the index file accepts what SyncConfig accepts, and refuses what it refuses by itself."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,14 +23,9 @@ BAD: list[tuple[str, Any]] = [
 
 OTHER = {
     **{"branch": "dev", "dry_run": "true", "max_polls": "7", "poll_interval_seconds": "2.5", "change_mode": "snapshot"},
-    **{
-        "columns": "a,b",
-        "settings": '{"a": 1}',
-        "spark_conf": '{"a": "b"}',
-        "target_lag": "5m",
-        "start_from": "latest",
-    },
-}
+    **{"columns": "a,b", "settings": '{"a": 1}', "spark_conf": '{"a": "b"}', "target_lag": "5m",
+        "start_from": "latest"},
+}  # fmt: skip
 
 
 def _file(name: str, value: Any) -> dict[str, Any]:
@@ -45,38 +39,32 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(index_file_schema())
 
 
-class DescribeTheSchema:
-    @pytest.mark.parametrize(("name", "value"), GOOD)
-    def it_accepts_what_a_configuration_accepts(self, validator, name, value):
+@pytest.mark.parametrize(("name", "value"), GOOD)
+def it_accepts_what_a_configuration_accepts(validator, name, value):
+    validator.validate(_file(name, value))
+    SyncConfig(**{"table": "lake.shop.film", name: value})
+
+
+@pytest.mark.parametrize(("name", "other"), OTHER.items())
+def it_accepts_values_texts_and_variables(validator, name, other):
+    made = SyncConfig(**{"table": "lake.shop.film", name: other}).model_dump(mode="json")[name]
+    for value in ("", other, made, "{ ${env:NAME}"):
         validator.validate(_file(name, value))
-        SyncConfig(**{"table": "lake.shop.film", name: value})
 
-    @pytest.mark.parametrize(("name", "other"), OTHER.items())
-    def it_accepts_values_texts_and_variables(self, validator, name, other):
-        given = {"table": "lake.shop.film", name: other}
-        values = ["", given[name], SyncConfig(**given).model_dump(mode="json")[name]]
-        for value in [*values, "{ ${env:NAME}"]:
-            validator.validate(_file(name, value))
 
-    @pytest.mark.parametrize(("name", "value"), BAD)
-    def it_refuses_what_a_configuration_refuses(self, validator, name, value):
-        assert not validator.is_valid(_file(name, value))
-        with pytest.raises(ConfigError):
-            SyncConfig(**{"table": "lake.shop.film", name: value})
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            {"indexes": {}},
-            {"indexes": {"a": {}}},
-            {"indexes": {"a": {"table": "a.b.c"}}, "default": {}},
-            {"indexes": {"a": {"table": "a.b.c"}}, "defaults": {"table": "a.b.c"}},
-            {"indexes": {"a": {"table": "a.b.c"}}, "defaults": {"row_hash": "md5"}},
-        ],
-    )
-    def it_refuses_what_the_file_cannot_have(self, validator, content, tmp_path: Path):
-        assert not validator.is_valid(content)
-        path = tmp_path / "indexes.yml"
-        path.write_text(json.dumps(content))
-        with pytest.raises(ConfigError):
-            SyncConfig.load_all(path)
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(_file(name, value) for name, value in BAD),
+        {"indexes": {}},
+        {"indexes": {"a": {}}},
+        *({"indexes": {"a": {"table": "a.b.c"}}, **more}
+          for more in ({"default": {}}, {"defaults": {"table": "a.b.c"}}, {"defaults": {"row_hash": "md5"}})),
+    ],
+)  # fmt: skip
+def it_refuses_what_a_configuration_or_a_file_cannot_have(validator, content, tmp_path):
+    assert not validator.is_valid(content)
+    path = tmp_path / "indexes.yml"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ConfigError):
+        SyncConfig.load_all(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 
+from icecdc_core import replay_dead_letters, validate_table
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.errors import ConfigError
@@ -31,27 +32,18 @@ class DescribeCoercion:
     @pytest.mark.parametrize(
         ("parameter", "given", "expected"),
         [
-            ("dry_run", "true", True),
-            ("dry_run", "", False),
-            ("dry_run", None, False),
-            ("opensearch_verify_certs", "0", False),
-            ("max_polls", "0", 0),
-            ("poll_interval_seconds", "2.5", 2.5),
-            ("bulk_bytes", " 2048 ", 2048),
-            ("change_mode", "SNAPSHOT", "snapshot"),
-            ("identifier_columns", "a, b", ["a", "b"]),
-            ("identifier_columns", ("a", "b"), ["a", "b"]),
-            ("identifier_columns", '["a,b","c"]', ["a,b", "c"]),
-            ("identifier_columns", "", []),
+            ("dry_run", "true", True), ("dry_run", "", False), ("dry_run", None, False),
+            ("opensearch_verify_certs", "0", False), ("max_polls", "0", 0), ("poll_interval_seconds", "2.5", 2.5),
+            ("bulk_bytes", " 2048 ", 2048), ("change_mode", "SNAPSHOT", "snapshot"),
+            ("identifier_columns", "a, b", ["a", "b"]), ("identifier_columns", ("a", "b"), ["a", "b"]),
+            ("identifier_columns", '["a,b","c"]', ["a,b", "c"]), ("identifier_columns", "", []),
             ("catalog_properties", '{"type":"rest","ssl":true,"n":3}', {"type": "rest", "ssl": "true", "n": "3"}),
             ("catalog_properties", "", {}),
             ("settings", {"a": (1, 2.5), "b": {1: None, "c": True}}, {"a": [1, 2.5], "b": {"1": None, "c": True}}),
-            ("opensearch_url", "https://h:9200/", "https://h:9200"),
-            ("start_from", 123, "123"),
-            ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"),
-            ("target_lag", "5m", 300.0),
+            ("opensearch_url", "https://h:9200/", "https://h:9200"), ("start_from", 123, "123"),
+            ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"), ("target_lag", "5m", 300.0),
         ],
-    )
+    )  # fmt: skip
     def it_accepts_what_a_job_can_pass(self, parameter, given, expected):
         assert getattr(config(**{parameter: given}), parameter) == expected
 
@@ -102,30 +94,14 @@ WRONG = [
     *(("index", f"a{character}b") for character in '\\/*?"<>| ,#:'),
     *(("positions_index", name) for name in ("*", "a,b", "a/../b", "<a-{now/d}>")),
     *(("opensearch_url", url) for url in ("localhost:9200", "ftp://h", "http://", "http://h:99999", "http://a b")),
-    ("dry_run", "maybe"),
-    ("bulk_bytes", "many"),
-    ("max_polls", "-1"),
-    ("retry_timeout_seconds", "nan"),
-    ("change_mode", "gross"),
-    ("branch", "a\nb"),
-    ("start_from", "yesterday"),
-    ("start_from", str(2**63)),
-    ("start_from", "0001-01-01T00:00:00+14:00"),
-    ("start_from", "9999-12-31T23:59:59-14:00"),
-    ("columns", "a,,b"),
-    ("columns", "a,b,a"),
-    ("columns", '["a"'),
-    ("columns", 3),
-    ("columns", [1]),
-    ("mapping", ["a"]),
-    ("settings", {"a": {"b": float("nan")}}),
-    ("settings", {"a": {1, 2}}),
-    ("settings", '{"a"'),
-    ("settings", numpy.array(["a", "b"])),
-    ("columns", numpy.array(["a", "b"])),
-    ("warehouse", "~nobodyx/w"),
-    ("log_path", "~nobodyx/log"),
-]
+    ("dry_run", "maybe"), ("bulk_bytes", "many"), ("max_polls", "-1"), ("retry_timeout_seconds", "nan"),
+    ("change_mode", "gross"), ("branch", "a\nb"), ("start_from", "yesterday"), ("start_from", str(2**63)),
+    ("start_from", "0001-01-01T00:00:00+14:00"), ("start_from", "9999-12-31T23:59:59-14:00"), ("columns", "a,,b"),
+    ("columns", "a,b,a"), ("columns", '["a"'), ("columns", 3), ("columns", [1]), ("mapping", ["a"]),
+    ("settings", {"a": {"b": float("nan")}}), ("settings", {"a": {1, 2}}), ("settings", '{"a"'),
+    ("settings", numpy.array(["a", "b"])), ("columns", numpy.array(["a", "b"])),
+    ("warehouse", "~nobodyx/w"), ("log_path", "~nobodyx/log"),
+]  # fmt: skip
 
 
 class DescribeProblems:
@@ -135,16 +111,13 @@ class DescribeProblems:
         assert (problem.partition(": ")[0], "Remedy: " in problem) == (parameter, True)
         assert f"[{parameter}=" in problem
 
-    @pytest.mark.parametrize(("name", "words"), [("tabel", "did you mean table"), ("zzz", "unknown parameter")])
-    def it_names_the_parameter_that_was_meant(self, name, words):
-        assert words in problems(**{name: "x"})[0]
-
     @pytest.mark.parametrize("value", ["{'a'", "[1]", "3", '{"a":{}}', '{"a":null}', {"a": []}, {1: "a"}, ["a"]])
     def it_refuses_malformed_properties_without_showing_them(self, value):
         (problem,) = problems(catalog_properties=value)
         assert (problem.partition(": ")[0], "not shown" in problem) == ("catalog_properties", True)
 
     def it_reports_all_of_them_at_once(self):
+        assert "did you mean table" in problems(tabel="x")[0]
         found = problems(table="t", index="A", max_polls="x", tabel="y", columns="a", identifier_columns="b")
         expected = ["table", "index", "max_polls", "tabel", "identifier_columns"]
         assert [problem.split(":")[0] for problem in found] == expected
@@ -159,16 +132,14 @@ class DescribeProblems:
             ({"columns": "a", "select": '["b"]'}, "select"),
             ({"opensearch_username": "u"}, "opensearch_password"),
             ({"opensearch_password": "env:P"}, "opensearch_username"),
-            (
-                {"opensearch_aws_region": "eu-1", "opensearch_username": "a", "opensearch_password": "env:A"},
-                "opensearch_aws_region",
-            ),
+            ({"opensearch_aws_region": "eu-1", "opensearch_username": "a", "opensearch_password": "env:A"},
+                "opensearch_aws_region"),
             ({"opensearch_client_key": "k"}, "opensearch_client_cert"),
             ({"index": "icecdc-positions"}, "index"),
             ({"settings": {"refresh_interval": "5s", "index.refresh_interval": "5s"}}, "settings"),
             ({"settings": {"search": {"idle.after": "1s"}, "index": {"search.idle": {"after": "1s"}}}}, "settings"),
         ],
-    )
+    )  # fmt: skip
     def it_reports_once_what_does_not_fit_together(self, parameters, wrong):
         assert [problem.partition(":")[0] for problem in problems(**parameters)] == [wrong]
 
@@ -219,16 +190,11 @@ class DescribeSecrets:
     @pytest.mark.parametrize(
         "properties",
         [
-            {"s3.secret-access-key": "hunter2"},
-            {"s3.access-key-id": "hunter2"},
-            {"jdbc.password": "hunter2"},
-            {"token": "hunter2"},
-            {"credential": "id:hunter2"},
-            {"adls.auth.shared-key.account.key": "hunter2"},
-            {"uri": "jdbc:postgresql://u:hunter2@h/db"},
-            {"uri": "jdbc:postgresql://h/db?user=u&password=hunter2"},
+            {"s3.secret-access-key": "hunter2"}, {"s3.access-key-id": "hunter2"}, {"jdbc.password": "hunter2"},
+            {"token": "hunter2"}, {"credential": "id:hunter2"}, {"adls.auth.shared-key.account.key": "hunter2"},
+            {"uri": "jdbc:postgresql://u:hunter2@h/db"}, {"uri": "jdbc:postgresql://h/db?user=u&password=hunter2"},
         ],
-    )
+    )  # fmt: skip
     def it_hides_plain_ones_of_the_catalog_wherever_a_config_is_shown(self, properties):
         actual = config(catalog_properties=properties, spark_conf=properties)
         shown = [repr(actual), str(actual), actual.model_dump(), actual.model_dump_json()]
@@ -255,16 +221,12 @@ class DescribeSecrets:
 
 
 class DescribeSyncConfig:
-    def it_is_frozen(self):
-        with pytest.raises(Exception, match="frozen"):
-            config().table = "lake.ns.u"
-
-    def it_is_checked_again_when_a_parameter_is_replaced(self):
-        with pytest.raises(ConfigError, match="identifier_columns"):
-            config(columns="a").replace(identifier_columns="b")
-
-    def it_writes_itself_as_json(self):
+    def it_is_frozen_checked_again_when_replaced_and_written_as_json(self):
         actual = config(columns="a")
+        with pytest.raises(Exception, match="frozen"):
+            actual.table = "lake.ns.u"
+        with pytest.raises(ConfigError, match="identifier_columns"):
+            actual.replace(identifier_columns="b")
         assert SyncConfig(**json.loads(actual.model_dump_json())) == actual
 
     def it_finds_the_data_folder(self, monkeypatch, tmp_path):
@@ -283,3 +245,11 @@ class DescribeSyncConfig:
     )
     def it_accepts_a_warehouse_as_path_or_url(self, given, expected):
         assert config(warehouse=given).warehouse_location == expected
+
+    @pytest.mark.parametrize(
+        ("job", "given", "words"),
+        [(replay_dead_letters, {}, "A replay writes"), (validate_table, {"repair": True}, "A repair writes")],
+    )
+    def it_cannot_be_a_dry_run_of_what_only_writes(self, job, given, words):
+        with pytest.raises(ConfigError, match=rf"{words}.*\[dry_run=True\].*Remedy: "):
+            job(None, config(dry_run=True, **given))

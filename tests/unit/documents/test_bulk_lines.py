@@ -26,11 +26,6 @@ def document(df):
     return df.select(document_json(df.schema)).first()[0]
 
 
-class DescribeEpochOf:
-    def it_finds_the_batch_of_a_version(self):
-        assert [epoch_of(version) for version in (delete_version(7), upsert_version(7))] == [7, 7]
-
-
 class DescribeDocumentJson:
     CASES = (
         ("true", "true"),
@@ -77,10 +72,8 @@ class DescribeDocumentJson:
         ("map(timestamp_ntz'2021-03-28 02:30:00', 2)", '{"2021-03-28T02:30:00.000000":2}'),
         ("map(cast(0 as decimal(20,10)), 2)", '{"0.0000000000":2}'),
         ("map(X'00FF', 2)", '{"AP8=":2}'),
-        (
-            "map(named_struct('a', 1.5BD), map(date'2026-01-31', X'01'))",
-            '{"{\\"a\\":\\"1.5\\"}":{"2026-01-31":"AQ=="}}',
-        ),
+        ("map(named_struct('a', 1.5BD), map(date'2026-01-31', X'01'))",
+            '{"{\\"a\\":\\"1.5\\"}":{"2026-01-31":"AQ=="}}'),
         ("cast(null as map<date, int>)", "null"),
         ("null", "null"),
         ("array(null)", "[null]"),
@@ -88,51 +81,34 @@ class DescribeDocumentJson:
         ("parse_json('7')", "7"),
         ("parse_json('null')", "null"),
         ("cast(null as variant)", "null"),
-        (
-            "to_variant_object(named_struct('at', timestamp_micros(123456), 'b', X'00FF', 'd', 1.50BD, "
-            "'f', double('NaN')))",
-            '{"at":"1970-01-01 00:00:00.123456+00:00","b":"AP8=","d":1.5,"f":"NaN"}',
-        ),
+        ("to_variant_object(named_struct('at', timestamp_micros(123456), 'b', X'00FF', 'd', 1.50BD, "
+            "'f', double('NaN')))", '{"at":"1970-01-01 00:00:00.123456+00:00","b":"AP8=","d":1.5,"f":"NaN"}'),
         ("named_struct('v', parse_json('[1]'), 'p', 1.5BD)", '{"v":[1],"p":"1.5"}'),
         ("array(parse_json('1'), null)", "[1,null]"),
         ("map('k', parse_json('{}'))", '{"k":{}}'),
-    )
+    )  # fmt: skip
 
     def it_writes_every_type(self, spark):
         df = row(spark, **{f"c{number}": case[0] for number, case in enumerate(self.CASES)})
         expected = ",".join(f'"c{number}":{case[1]}' for number, case in enumerate(self.CASES))
         assert document(df) == f"{{{expected}}}"
 
-    def it_has_the_column_order_and_odd_names_without_reserved_columns(self, spark):
-        df = row(
-            spark, **{"b": "1", "A": "2", "a.c": "3", "d`e": "4", 'f"g': "5", "_change_type": "6", "_row_position": "7"}
-        )
-        assert document(df) == '{"b":1,"A":2,"a.c":3,"d`e":4,"f\\"g":5}'
-
-    def it_replaces_bytes_that_are_not_utf8(self, spark):
-        df = row(spark, v="cast(X'61FF62' as string)")
-        assert document(df) == '{"v":"a\ufffdb"}'
+    def it_has_the_column_order_and_odd_names_without_reserved_columns_and_bytes_that_are_not_utf8(self, spark):
+        odd = {"b": "1", "A": "2", "a.c": "3", "d`e": "4", 'f"g': "cast(X'61FF62' as string)"}
+        df = row(spark, **odd, _change_type="6", _row_position="7")
+        assert document(df) == '{"b":1,"A":2,"a.c":3,"d`e":4,"f\\"g":"a\ufffdb"}'
 
 
 SINGLE = {
-    "7": "7",
-    "-9223372036854775808": "-9223372036854775808",
-    "'a|b\\\\c'": "a|b\\c",
-    "true": "true",
-    "cast(1.50 as decimal(5,2))": "1.50",
-    "cast(0 as decimal(20,10))": "0.0000000000",
-    "date'2026-01-31'": "2026-01-31",
+    "7": "7", "-9223372036854775808": "-9223372036854775808", "'a|b\\\\c'": "a|b\\c", "true": "true",
+    "cast(1.50 as decimal(5,2))": "1.50", "cast(0 as decimal(20,10))": "0.0000000000", "date'2026-01-31'": "2026-01-31",
     "timestamp_micros(1616889600123456)": "2021-03-28T00:00:00.123456Z",
-    "timestamp_ntz'2021-03-28 02:30:00'": "2021-03-28T02:30:00.000000",
-    "X'00FF'": "AP8=",
+    "timestamp_ntz'2021-03-28 02:30:00'": "2021-03-28T02:30:00.000000", "X'00FF'": "AP8=",
     # Ids that OpenSearch accepts.
-    "repeat('x', 512)": "x" * 512,
-    "repeat('é', 256)": "é" * 256,
-    "' '": " ",
-    "repeat('ab', 31)": "ab" * 31,
+    "repeat('x', 512)": "x" * 512, "repeat('é', 256)": "é" * 256, "' '": " ", "repeat('ab', 31)": "ab" * 31,
     "upper(sha2('', 256))": hashlib.sha256(b"").hexdigest().upper(),
     "sha2('', 256) || '0'": hashlib.sha256(b"").hexdigest() + "0",
-}
+}  # fmt: skip
 HASHED = {
     "repeat('x', 513)": b"x" * 513,
     "repeat('é', 257)": "é".encode() * 257,
@@ -155,14 +131,9 @@ class DescribeDocumentId:
         columns = {"x": "'x'", "p": "'x|y'", "s": "'x\\\\'", "e": "''", "one": "1", "day": "date'2026-01-31'"}
         df = row(spark, **columns, zeros="repeat('0', 31)", letters="repeat('a', 32)")
         expected = {
-            ("x", "one"): "x|1",
-            ("one", "x"): "1|x",
-            ("p", "one"): "x\\|y|1",
-            ("s", "one"): "x\\\\|1",
-            ("e", "one"): "|1",
-            ("x", "day"): "x|2026-01-31",
-            ("zeros", "letters"): f"{'0' * 31}|{'a' * 32}",
-        }
+            ("x", "one"): "x|1", ("one", "x"): "1|x", ("p", "one"): "x\\|y|1", ("s", "one"): "x\\\\|1",
+            ("e", "one"): "|1", ("x", "day"): "x|2026-01-31", ("zeros", "letters"): f"{'0' * 31}|{'a' * 32}",
+        }  # fmt: skip
         found = df.select(*(document_id(df.schema, names) for names in expected)).first()
         assert dict(zip(expected, found, strict=True)) == expected
 
@@ -209,14 +180,14 @@ class DescribeToActions:
         (action,) = to_actions(df, ["id"], 3).first()
         assert json.loads(action.split("\n")[1]) == {"id": 7, "_document_id": "x"}
 
-    @pytest.mark.parametrize("key", ['a"b', "a\\b", "a\nb", "a\u0001b", "a\tb", "é\U0001f600", "a\u2028b", "{}"])
-    def it_escapes_the_id(self, spark, key):
-        df = spark.createDataFrame([(key, "INSERT")], "k string, _change_type string")
-        (action,) = to_actions(df, ["k"], 1).first()
-        header, doc, end = action.split("\n")
-        assert (json.loads(header)["index"]["_id"], json.loads(doc)["k"], end) == (key, key, "")
+    def it_escapes_the_id(self, spark):
+        keys = ['a"b', "a\\b", "a\nb", "a\u0001b", "a\tb", "é\U0001f600", "a\u2028b", "{}"]
+        df = spark.createDataFrame([(key, "INSERT") for key in keys], "k string, _change_type string")
+        parts = [row["action"].split("\n") for row in to_actions(df, ["k"], 1).collect()]
+        found = [(json.loads(head)["index"]["_id"], json.loads(doc)["k"], end) for head, doc, end in parts]
+        assert found == [(key, key, "") for key in keys]
 
     def it_deletes_by_id_alone(self, spark):
-        ids = spark.createDataFrame([('a"b',)], "id string")
-        (action,) = delete_actions(ids, 3).first()
+        (action,) = delete_actions(spark.createDataFrame([('a"b',)], "id string"), 3).first()
         assert action == '{"delete":{"_id":"a\\"b","version":6,"version_type":"external"}}\n'
+        assert [epoch_of(version) for version in (delete_version(7), upsert_version(7))] == [7, 7]

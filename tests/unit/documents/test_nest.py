@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from icecdc_core.documents import affected_roots, assemble
@@ -24,14 +23,9 @@ ROWS = {
 }
 LANGUAGES = {"table": LANGUAGE, "alias": "l", "on": "l.language_id = f.language_id", "as": "object"}
 ACTORS = {
-    "table": ACTOR,
-    "alias": "a",
-    "through": {"table": CAST, "alias": "fa", "on": "fa.film_id = f.film_id"},
-    "on": "a.actor_id = fa.actor_id",
-    "as": "array",
-    "select": ["a.name"],
-    "order_by": "a.actor_id",
-}
+    "table": ACTOR, "alias": "a", "through": {"table": CAST, "alias": "fa", "on": "fa.film_id = f.film_id"},
+    "on": "a.actor_id = fa.actor_id", "as": "array", "select": ["a.name"], "order_by": "a.actor_id",
+}  # fmt: skip
 AGENT = {"table": ACTOR, "alias": "agent", "on": "agent.actor_id = a.agent", "select": ["agent.name"]}
 SPEC = {
     "table": FILM,
@@ -44,8 +38,8 @@ SPEC = {
 
 @pytest.fixture
 def frames(spark):
-    def build(**given):
-        rows = {**ROWS, **{f"lake.shop.{name}": values for name, values in given.items()}}
+    def build(given=ROWS):
+        rows = {**ROWS, **given}
         return {table: spark.createDataFrame(rows[table], schema) for table, schema in SCHEMAS.items()}
 
     return build
@@ -65,33 +59,39 @@ def documents(frame):
     return [json.loads(row[0]) for row in texts.collect()]
 
 
+# A table, images of its rows, other rows of tables before and after, and the roots that are affected.
+IMAGES = {
+    "link of the root": (FILM, [(1, "Alien", 1, "DELETE"), (1, "Alien", 2, "INSERT")], {}, {}, [1]),
+    "column that no document has": (FILM, [(1, "Alien", 1, "DELETE"), (1, "Aliens", 1, "INSERT")], {}, {}, []),
+    "new root": (FILM, [(4, "Dune", 2, "INSERT")], {}, {}, [4]),
+    "object": (LANGUAGE, [(1, "English", "DELETE"), (1, "Anglais", "INSERT")], {}, {}, [1]),
+    "object of no root": (LANGUAGE, [(2, "French", "DELETE")], {}, {}, []),
+    "object that was missing": (LANGUAGE, [(9, "Welsh", "INSERT")], {}, {}, [3]),
+    "moved link": (CAST, [(1, 11, "DELETE"), (2, 11, "INSERT")], {}, {}, [1, 2]),
+    "link to nothing": (CAST, [(None, 11, "DELETE")], {}, {}, []),
+    "two levels and two places": (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bob", None, "INSERT")], {}, {}, [1, 2]),
+    "carryover": (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bo", None, "INSERT")], {}, {}, []),
+    "DELETE: roots before": (ACTOR, [(10, "Ana", 11, "DELETE")], {}, {CAST: [(1, 11)]}, [1, 2]),
+    "INSERT: roots after": (ACTOR, [(12, "Cy", None, "INSERT")], {CAST: [(2, 12)]}, {CAST: [(3, 12)]}, [3]),
+}
+
+
 class DescribeAffectedRoots:
-    @pytest.mark.parametrize(
-        ("table", "images", "before", "after", "expected"),
-        [
-            (FILM, [(1, "Alien", 1, "DELETE"), (1, "Alien", 2, "INSERT")], {}, {}, [1]),
-            (FILM, [(1, "Alien", 1, "DELETE"), (1, "Aliens", 1, "INSERT")], {}, {}, []),
-            (FILM, [(4, "Dune", 2, "INSERT")], {}, {}, [4]),
-            (LANGUAGE, [(1, "English", "DELETE"), (1, "Anglais", "INSERT")], {}, {}, [1]),
-            (LANGUAGE, [(2, "French", "DELETE")], {}, {}, []),
-            (LANGUAGE, [(9, "Welsh", "INSERT")], {}, {}, [3]),
-            (CAST, [(1, 11, "DELETE"), (2, 11, "INSERT")], {}, {}, [1, 2]),
-            (CAST, [(None, 11, "DELETE")], {}, {}, []),
-            (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bob", None, "INSERT")], {}, {}, [1, 2]),
-            (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bo", None, "INSERT")], {}, {}, []),
-            (ACTOR, [(10, "Ana", 11, "DELETE")], {}, {"film_actor": [(1, 11)]}, [1, 2]),
-            (ACTOR, [(12, "Cy", None, "INSERT")], {"film_actor": [(2, 12)]}, {"film_actor": [(3, 12)]}, [3]),
-        ],
-        ids=[
-            *("link of the root", "column that no document has", "new root", "object", "object of no root"),
-            *("object that was missing", "moved link", "link to nothing", "two levels and two places", "carryover"),
-            *("DELETE: roots before", "INSERT: roots after"),
-        ],
-    )
-    def it_finds_the_roots_of_images(self, spark, frames, changes, table, images, before, after, expected):
-        found = affected_roots(SPEC, changes(table, *images), frames(**before), frames(**after))
-        wanted = spark.createDataFrame([(each,) for each in expected], "film_id INT")
-        assert_df_equality(found, wanted, ignore_row_order=True)
+    def it_finds_the_roots_of_images(self, spark, frames, changes):
+        # All at once: each case has ids of its own.
+        def shifted(rows, number):
+            return [tuple(each + 100 * number if isinstance(each, int) else each for each in row) for row in rows]
+
+        images, states = {table: [] for table in SCHEMAS}, [{table: [] for table in SCHEMAS} for _ in range(2)]
+        for number, (changed, rows, *others, _) in enumerate(IMAGES.values()):
+            images[changed] += shifted(rows, number)
+            for state, other in zip(states, others, strict=True):
+                for table in SCHEMAS:
+                    state[table] += shifted(other.get(table, ROWS[table]), number)
+        given = {table: frame for each, rows in images.items() for table, frame in changes(each, *rows).items()}
+        roots = [row.film_id for row in affected_roots(SPEC, given, *map(frames, states)).collect()]
+        found = {case: sorted(root % 100 for root in roots if root // 100 == n) for n, case in enumerate(IMAGES)}
+        assert found == {case: expected for case, (*_, expected) in IMAGES.items()}
 
     def it_finds_nothing_without_changes(self, frames):
         assert affected_roots(SPEC, {}, frames(), frames()).count() == 0
@@ -127,7 +127,7 @@ class DescribeAssembledDocuments:
     )
     def it_orders_arrays(self, frames, order_by, expected):
         spec = {**SPEC, "nest": {"actors": {**ACTORS, "order_by": order_by}}}
-        rows = frames(film_actor=[(1, 11), (1, 10), (1, 10)])
+        rows = frames({CAST: [(1, 11), (1, 10), (1, 10)]})
         actors = documents(assemble(spec, rows).where("film_id = 1"))[0]["actors"]
         assert [each["name"] for each in actors] == expected
 
@@ -143,7 +143,7 @@ class DescribeAssembledDocuments:
         assert documents(assemble(spec, frames()).where("film_id = 1"))[0]["language"]["name"] == "English"
 
     def it_ends_at_an_object_of_several_rows(self, frames):
-        rows = frames(language=[(1, "English"), (1, "Inglese")])
+        rows = frames({LANGUAGE: [(1, "English"), (1, "Inglese")]})
         with pytest.raises(Exception, match=r"several matches for 'language'.*English.*Inglese"):
             assemble(SPEC, rows).collect()
 

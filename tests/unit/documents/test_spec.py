@@ -15,31 +15,24 @@ SAME = [
 ]
 
 
-class DescribeTheDigest:
-    @pytest.mark.parametrize(
-        ("one", "other"),
-        [
-            ({"refresh_interval": "5s"}, {"index": {"refresh_interval": "5s"}}),
-            ({"number_of_shards": 3}, {"index.number_of_shards": "3"}),
-            ({"analysis": {"analyzer": {"a": {"type": "stop"}}}}, {"index.analysis.analyzer.a.type": "stop"}),
-        ],
-    )
-    def it_is_the_same_for_settings_in_another_form(self, one, other):
-        assert spec_digest({}, one) == spec_digest({}, other)
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(((one, {}), (other, {})) for one, other in SAME),
+        (({}, {"refresh_interval": "5s"}), ({}, {"index": {"refresh_interval": "5s"}})),
+        (({}, {"number_of_shards": 3}), ({}, {"index.number_of_shards": "3"})),
+        (({}, {"analysis": {"analyzer": {"a": {"type": "stop"}}}}), ({}, {"index.analysis.analyzer.a.type": "stop"})),
+    ],
+)
+def it_has_one_digest_for_all_forms_of_a_mapping_and_of_settings(one, other):
+    assert spec_digest(*one) == spec_digest(*other)
 
-    @pytest.mark.parametrize(("one", "other"), SAME)
-    def it_is_the_same_for_a_mapping_in_another_form(self, one, other):
-        assert spec_digest(one, {}) == spec_digest(other, {})
 
-    @pytest.mark.parametrize(
-        "other",
-        [{}, {"title": {"type": "text"}}, {"title": {"type": "text", "analyzer": "german"}}, {"a": {}, **TITLE}],
-    )
-    def it_differs_when_the_mapping_does(self, other):
+def it_has_another_digest_for_another_mapping_and_stores_nothing_where_nothing_was_chosen():
+    german = {"title": {"type": "text", "analyzer": "german"}}
+    for other in ({}, {"title": {"type": "text"}}, german, {"a": {}, **TITLE}):
         assert spec_digest(TITLE, {}) != spec_digest(other, {})
-
-    def it_is_not_stored_where_nothing_was_chosen(self):
-        assert stored_spec({}, {}) == {}
+    assert stored_spec({}, {}) == {}
 
 
 class DescribeSpecChanges:
@@ -51,29 +44,17 @@ class DescribeSpecChanges:
             (({}, {}), ({}, {"default_pipeline": "p"}), (), [("settings.default_pipeline", False)]),
             (({}, {}), ({}, {"number_of_shards": 3}), (), [("settings.number_of_shards", False)]),
             ((TITLE, {}), ({}, {}), (), [("mapping.title.analyzer", False), ("mapping.title.type", False)]),
-            (
-                (TITLE, {}),
-                ({"title": {**TITLE["title"], "fields": {"raw": {"type": "keyword"}}}}, {}),
-                (),
-                [("mapping.title.raw.type", False)],
-            ),
+            ((TITLE, {}), ({"title": {**TITLE["title"], "fields": {"raw": {"type": "keyword"}}}}, {}), (),
+                [("mapping.title.raw.type", False)]),
             ((TITLE, {}), ({**TITLE, "added": {"type": "keyword"}}, {}), ("added",), [("mapping.added.type", True)]),
-            (
-                ({}, {}),
-                ({"a": {"properties": {"meta": {"fields": {"raw": {"type": "keyword"}}}}}}, {}),
-                (),
-                [("mapping.a.meta.raw.type", False)],
-            ),
+            (({}, {}), ({"a": {"properties": {"meta": {"fields": {"raw": {"type": "keyword"}}}}}}, {}), (),
+                [("mapping.a.meta.raw.type", False)]),
             (({}, {}), ({"a.meta": {"copy_to": "all"}}, {}), (), [("mapping.a.meta.copy_to", False)]),
             (({}, {}), ({"a": {"meta": {"unit": "m"}}}, {}), (), [("mapping.a.meta.unit", True)]),
-            (
-                ({}, {}),
-                ({"a": {"fields": {"en": {"search_analyzer": "simple"}}}}, {}),
-                (),
-                [("mapping.a.en.search_analyzer", True)],
-            ),
+            (({}, {}), ({"a": {"fields": {"en": {"search_analyzer": "simple"}}}}, {}), (),
+                [("mapping.a.en.search_analyzer", True)]),
         ],
-    )
+    )  # fmt: skip
     def it_knows_which_leave_documents_right(self, was, now, new_columns, expected):
         changes = spec_changes(stored_spec(*was), stored_spec(*now), new_columns)
         assert [(change.partition(" was ")[0], in_place) for change, in_place in changes.items()] == expected
@@ -97,13 +78,10 @@ class DescribeSpecChanges:
             ({"title": {"type": "keyword"}}, {}, ['mapping.title.type was "keyword", is "text"']),
             ({}, {"title": {"index": False}}, ['mapping.title.index was not set, is "false"']),
             ({}, {"place": {"type": "nested"}}, ['mapping.place.type was not set, is "nested"']),
-            (
-                {"title": {"fields": {"keyword": {"type": "keyword"}}}},
-                {},
-                ['mapping.title.keyword.ignore_above was not set, is "8191"'],
-            ),
+            ({"title": {"fields": {"keyword": {"type": "keyword"}}}}, {},
+                ['mapping.title.keyword.ignore_above was not set, is "8191"']),
         ],
-    )
+    )  # fmt: skip
     def it_compares_with_what_is_generated(self, was, now, expected):
         assert list(spec_changes(stored_spec(was, {}), stored_spec(now, {}), schema=SCHEMA)) == expected
 
@@ -128,9 +106,8 @@ class DescribeSpecChanges:
         assert [change for change in changes if "shards" in change] == expected
 
 
-class DescribeDynamicSettings:
-    def it_sets_what_is_new_and_resets_what_is_gone(self):
-        was = stored_spec({}, {"refresh_interval": "5s", "knn": True})
-        now = stored_spec({}, {"max_result_window": 500, "knn": True, "query": {"default_field": ["a", "b"]}})
-        changed = {"refresh_interval": None, "max_result_window": "500", "query.default_field": ["a", "b"]}
-        assert dynamic_settings(was, now) == changed
+def it_sets_settings_that_are_new_and_resets_those_that_are_gone():
+    was = stored_spec({}, {"refresh_interval": "5s", "knn": True})
+    now = stored_spec({}, {"max_result_window": 500, "knn": True, "query": {"default_field": ["a", "b"]}})
+    changed = {"refresh_interval": None, "max_result_window": "500", "query.default_field": ["a", "b"]}
+    assert dynamic_settings(was, now) == changed

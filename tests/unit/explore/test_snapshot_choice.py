@@ -26,8 +26,9 @@ class DescribeTheDefault:
     def it_is_what_the_index_lacks_else_the_last_snapshot(self, position, expected):
         assert chosen(position=position) == expected
 
-    def it_is_everything_if_there_is_one_snapshot(self):
+    def it_is_everything_if_there_is_one_snapshot_and_nothing_for_an_empty_table(self):
         assert chosen(table=metadata(LINE[0], main=11), head=11) == (None, 11)
+        assert chosen(table=metadata(), head=None) == (None, None)
 
     def it_looks_past_compactions(self):
         table = metadata(*LINE, (15, 14, "replace", {}), (16, 15, "replace", {}), main=16)
@@ -37,24 +38,16 @@ class DescribeTheDefault:
         _, end, note = choose_snapshots(metadata(LINE[3], main=14), 14, 14, "", "")
         assert (end, "has expired" in note) == (None, True)
 
-    def it_is_nothing_for_an_empty_table(self):
-        assert choose_snapshots(metadata(), None, None, "", "")[:2] == (None, None)
-
 
 class DescribeAName:
     @pytest.mark.parametrize(
         ("given", "expected"),
         [
-            (("12", "13"), (12, 13)),
-            (("-3",), (11, 14)),
-            (("-1", "0"), (13, 14)),
-            (("audit",), (12, 14)),
-            (("earliest", "-1"), (None, 13)),
-            (("position", "current"), (13, 14)),
-            (("current", "audit"), (14, 12)),
+            (("12", "13"), (12, 13)), (("-3",), (11, 14)), (("-1", "0"), (13, 14)), (("audit",), (12, 14)),
+            (("earliest", "-1"), (None, 13)), (("position", "current"), (13, 14)), (("current", "audit"), (14, 12)),
             (("", "12"), (11, 12)),
         ],
-    )
+    )  # fmt: skip
     def it_is_an_id_a_branch_a_place_or_a_count(self, given, expected):
         assert chosen(*given, position=13) == expected
 
@@ -75,10 +68,8 @@ class DescribeAName:
         expected = (f"{name}={value!r}", "Remedy: use the id of a snapshot")
         assert [part for part in expected if part not in str(caught.value)] == []
 
-    def it_is_not_earliest_if_the_first_snapshots_expired(self):
+    def it_is_refused_if_the_first_snapshots_expired_or_there_are_none(self):
         with pytest.raises(ConfigError, match="has expired"):
             chosen("earliest", table=metadata(*LINE[2:], main=14))
-
-    def it_is_refused_for_an_empty_table(self):
         with pytest.raises(ConfigError, match="has no such snapshot"):
-            choose_snapshots(metadata(), None, None, "12", "")
+            chosen("12", table=metadata(), head=None)

@@ -1,12 +1,17 @@
-"""What a view hides, and what it says about the index and its table; made by hand."""
+"""What a view hides, a document's content, and a report of parts; made by hand."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import types as T
 
+from icecdc_core.errors import DuplicateIdentifierError
+from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.view import View
+from icecdc_core.explore.differences import Differences
+from icecdc_core.explore.documents import DocumentView, QueryResult, is_same
+from icecdc_core.explore.view import TimeLine, View
 
 CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
 DOCUMENT = {"id": 1, "email": "jane"}
@@ -45,3 +50,33 @@ class DescribeHiddenDocuments:
         config = made.config.replace(pipeline_fields=["meta.model"], mapping={"meta.model": {"type": "keyword"}})
         document = {**DOCUMENT, "meta": {"model": "m"}}
         assert replace(made, config=config).visible_fields(document) == {"id": 1, "meta": {"model": "m"}}
+
+
+SCHEMA = T.StructType().add("id", T.LongType()).add("place", T.StructType().add("city", T.StringType()))
+ROW = {"id": 1, "place": {"city": "Rome"}}
+
+
+@pytest.mark.parametrize(
+    ("indexed", "expected"),
+    [
+        (ROW, True), ({**ROW, "name": None}, True), ({**ROW, "meta": {"model": "m"}}, True),
+        ({**ROW, "meta.model": "m"}, True), ({"id": 1, "place": {"city": "Rome", "country": "IT"}}, True),
+        ({**ROW, "meta": {"model": "m", "other": 1}}, False), ({**ROW, "id": 2}, False),
+    ],
+)  # fmt: skip
+def it_leaves_out_what_an_ingest_pipeline_makes(indexed, expected):
+    assert is_same(indexed, ROW, ["meta.model", "place.country"], SCHEMA) is expected
+
+
+def it_reports_no_value_of_a_row_when_the_dry_run_fails(monkeypatch):
+    def fails(*_):
+        raise DuplicateIdentifierError("2 rows share jane", remedy="remove one")
+
+    monkeypatch.setattr(report, "sync_changes", fails)
+    config = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
+    source = SimpleNamespace(head=12, nested={})
+    view = SimpleNamespace(spark=None, config=config, source=source, position=None, position_snapshot_id=None)
+    found = report.dry_run_next_sync(view)
+    parts = TimeLine((), 0), found, Differences(), DocumentView(), QueryResult({})
+    next_sync = report.explore_report(view, *parts)["next_sync"]
+    assert ("jane" in str(found), next_sync["state"], "jane" in str(next_sync)) == (True, "data", False)

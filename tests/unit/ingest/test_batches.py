@@ -72,27 +72,25 @@ class DescribeTablesThatRecover:
         assert actual == TableEntry("t", "uuid", 8, 4, WRITTEN, rows=2, offsets={"a": {0: 6}}, snapshot_ms=100)
 
 
-class DescribeTablesThatFail:
-    def it_goes_on_with_the_others_whatever_one_raises(self):
-        made = batches({})
+def it_goes_on_with_other_tables_whatever_one_raises():
+    made = batches({})
 
-        def write(spark, name, records, batch):
-            if name == "t":
-                raise RecursionError("too deep")
-            return TableEntry(name, rows=1), 0
+    def write(spark, name, records, batch):
+        if name == "t":
+            raise RecursionError("too deep")
+        return TableEntry(name, rows=1), 0
 
-        made.writer = SimpleNamespace(write=write, offsets=made.writer.offsets)
-        entries, _ = made._write_each(dict.fromkeys("tu", TableRecords(SimpleNamespace(sparkSession=None))), BATCH)
-        assert [(entry.name, entry.state, entry.rows, entry.offsets) for entry in entries] == [
-            ("t", BEHIND, 0, {"a": {0: 4}}),
-            ("u", WRITTEN, 1, {}),
-        ]
-        assert entries[0].error.startswith("The table could not be written: RecursionError: too deep")
+    made.writer = SimpleNamespace(write=write, offsets=made.writer.offsets)
+    entries, _ = made._write_each(dict.fromkeys("tu", TableRecords(SimpleNamespace(sparkSession=None))), BATCH)
+    assert [(entry.name, entry.state, entry.rows, entry.offsets) for entry in entries] == [
+        ("t", BEHIND, 0, {"a": {0: 4}}),
+        ("u", WRITTEN, 1, {}),
+    ]
+    assert entries[0].error.startswith("The table could not be written: RecursionError: too deep")
 
 
-class DescribeTopicsThatComeAgain:
-    def it_refuses_one_that_was_made_again_while_the_stream_runs(self):
-        made = batches({})
-        made.topics, made.topic_ids = SimpleNamespace(ids=lambda names: dict.fromkeys(names, "new")), {"a": "old"}
-        with pytest.raises(TopicReplacedError, match="made again"):
-            made.process(SimpleNamespace(sparkSession=None), {}, {"a": {0: 6}})
+def it_refuses_a_topic_that_was_made_again_while_the_stream_runs():
+    made = batches({})
+    made.topics, made.topic_ids = SimpleNamespace(ids=lambda names: dict.fromkeys(names, "new")), {"a": "old"}
+    with pytest.raises(TopicReplacedError, match="made again"):
+        made.process(SimpleNamespace(sparkSession=None), {}, {"a": {0: 6}})

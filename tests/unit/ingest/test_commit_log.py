@@ -60,18 +60,12 @@ def it_does_not_blame_the_log_for_the_end_of_java(error, expected):
         commit_log.read(SimpleNamespace(table=table), "lake.ns.log", "j")
 
 
-def it_says_nothing_of_a_job_without_entries(read):
+def it_reads_the_last_batch_of_the_job_and_its_highest_offsets_in_whatever_order_entries_are(read):
     assert read(entry(3, 9, TableEntry("a"), job="k")) == LoggedJob()
-
-
-def it_reads_the_last_batch_of_the_job_and_no_other(read):
-    actual = read(entry(7, 99, job="k"), entry(2, 5), entry(3, 9), entry(1, 3))
+    # Two runs wrote the last batch.
+    last = entry(3, 9, second=1), entry(3, 7, second=2)
+    actual = read(entry(7, 99, job="k"), entry(2, 8, second=3), *last, entry(1, 3))
     assert actual == LoggedJob(True, 3, {"t": {0: 9}}, {"t": "id"}, {})
-
-
-def it_reads_the_highest_offsets_although_two_runs_wrote_their_entries_in_any_order(read):
-    actual = read(entry(3, 9, second=1), entry(3, 7, second=2), entry(2, 8, second=3))
-    assert (actual.batch, actual.offsets) == (3, {"t": {0: 9}})
 
 
 def it_reads_the_newest_id_of_each_topic_however_long_it_was_away(read):

@@ -1,5 +1,6 @@
 """How a run of the ingest goes from stream to stream, and which metrics it publishes."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -12,35 +13,31 @@ from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.start_offsets import StreamStart
 
 
-class DescribeLostRecords:
-    def run(self, monkeypatch, batches_before):
-        """A run whose streams lose records, each after it wrote a batch or before; one more ends well."""
-        config = IngestConfig(
-            job="j", bootstrap_servers="127.0.0.1:9", topics="t", table="lake.ns.t", on_lost_offsets="continue"
-        )
-        run, streams = IngestRun(None, config), iter(batches_before)
-        monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob(True))
-        monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}, {}))
-        entry = SimpleNamespace(offsets={}, valid_through=None)
-        made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={}, refills=set())  # noqa: E731
-        monkeypatch.setattr(run, "_new_batches", made)
+@pytest.mark.parametrize(
+    ("batches_before", "expected"),
+    [([True] * 20, nullcontext()), ([False] * 6, pytest.raises(LostOffsetsError))],
+    ids=["a batch between losses", "nothing between losses"],
+)
+def it_goes_on_after_lost_records_until_nothing_is_written_between_losses(monkeypatch, batches_before, expected):
+    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
+    run, streams = IngestRun(None, IngestConfig(**given, on_lost_offsets="continue")), iter(batches_before)
+    monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob(True))
+    monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}, {}))
+    entry = SimpleNamespace(offsets={}, valid_through=None)
+    made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={}, refills=set())  # noqa: E731
+    monkeypatch.setattr(run, "_new_batches", made)
 
-        def stream(start, batches, retry_at):
-            has_batch = next(streams, None)
-            if has_batch is None:
-                return
-            batches.last = entry if has_batch else None
-            raise LostOffsetsError("lost")
+    def stream(start, batches, retry_at):
+        """Lose records, after a batch was written or before; one more stream ends well."""
+        has_batch = next(streams, None)
+        if has_batch is None:
+            return
+        batches.last = entry if has_batch else None
+        raise LostOffsetsError("lost")
 
-        monkeypatch.setattr(run, "_stream", stream)
+    monkeypatch.setattr(run, "_stream", stream)
+    with expected:
         run._run_streams(None)
-
-    def it_goes_on_however_often_records_are_lost_between_batches(self, monkeypatch):
-        self.run(monkeypatch, [True] * 20)
-
-    def it_ends_when_nothing_is_written_between_losses(self, monkeypatch):
-        with pytest.raises(LostOffsetsError):
-            self.run(monkeypatch, [False] * 6)
 
 
 @pytest.mark.parametrize(("policy", "behind"), [("fail", ["t"]), ("continue", [])])
@@ -78,34 +75,17 @@ def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkey
 THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 
 
-@pytest.fixture
-def run(tmp_path):
-    def make(folder=str(tmp_path), clock=lambda: 0.0):
-        given = {"job": "raw", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.raw"}
-        made = IngestRun(None, IngestConfig(**given, trigger="continuous", metrics_folder=folder), clock)
-        made.written.counts |= {"records": 5, "rows_written": 4, "dead_letters": 1}
-        return made
-
-    return make
-
-
-def batches(complete_through=lambda: THROUGH):
-    return SimpleNamespace(complete_through=complete_through, behind={"t": None}, recovering={"t": {}})
-
-
-def published(tmp_path):
-    file = tmp_path / "icecdc-raw-ingest.prom"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
-
-
-class DescribeProgress:
-    def it_publishes_counts_and_the_time_that_the_tables_have_reached(self, run, tmp_path):
-        run()._publish_progress(batches())
-        assert published(tmp_path) == {
-            "icecdc_ingest_records": 5,
-            "icecdc_ingest_rows": 4,
-            "icecdc_ingest_dead_letters": 1,
-            "icecdc_ingest_tables_behind": 1,
-            "icecdc_ingest_complete_through_timestamp_seconds": THROUGH.timestamp(),
-        }
+def it_publishes_counts_and_the_time_that_the_tables_have_reached(tmp_path):
+    given = {"job": "raw", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.raw"}
+    run = IngestRun(None, IngestConfig(**given, trigger="continuous", metrics_folder=str(tmp_path)), lambda: 0.0)
+    run.written.counts |= {"records": 5, "rows_written": 4, "dead_letters": 1}
+    run._publish_progress(SimpleNamespace(complete_through=lambda: THROUGH, behind={"t": None}, recovering={"t": {}}))
+    lines = (tmp_path / "icecdc-raw-ingest.prom").read_text().splitlines()
+    found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+    assert found == {
+        "icecdc_ingest_records": 5,
+        "icecdc_ingest_rows": 4,
+        "icecdc_ingest_dead_letters": 1,
+        "icecdc_ingest_tables_behind": 1,
+        "icecdc_ingest_complete_through_timestamp_seconds": THROUGH.timestamp(),
+    }

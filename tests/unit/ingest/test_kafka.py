@@ -3,13 +3,7 @@
 import pytest
 from pyspark.errors import PySparkException
 
-from icecdc_core.errors import (
-    ConfigError,
-    DiskFullError,
-    IcecdcError,
-    KafkaError,
-    LostOffsetsError,
-)
+from icecdc_core.errors import ConfigError, DiskFullError, IcecdcError, KafkaError, LostOffsetsError
 from icecdc_core.ingest.kafka import StreamCallback, typed_failure, typed_stream_failure
 from icecdc_core.ingest.offsets import to_json
 
@@ -31,10 +25,7 @@ class DescribeStreamCallback:
         made = callback(lambda *given: batches.append(given))
         made.process_batch("first", 0)
         made.process_batch("second", 1)
-        assert batches == [
-            ("first", START, {"t": {0: 4, 1: 5}}),
-            ("second", {"t": {0: 4, 1: 5}}, {"t": {0: 4, 1: 9}}),
-        ]
+        assert batches == [("first", START, {"t": {0: 4, 1: 5}}), ("second", {"t": {0: 4, 1: 5}}, {"t": {0: 4, 1: 9}})]
 
     def it_lets_the_stream_end_between_two_batches_only(self, callback):
         during, answers = [], [True, False]
@@ -49,8 +40,7 @@ class DescribeStreamCallback:
         made.process_batch("first", 0)
         made.process_batch("second", 1)
         assert (batches, made.may_end()) == ([], True)
-
-    def it_may_end_before_the_first_batch(self, callback):
+        # It may also end before the first batch.
         assert [callback(None, lambda wanted=wanted: wanted).may_end() for wanted in (True, False)] == [True, False]
 
     @pytest.mark.parametrize("failure", [ValueError("wrong"), SystemExit("killed"), KeyboardInterrupt()])

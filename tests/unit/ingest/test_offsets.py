@@ -38,18 +38,14 @@ def it_says_whether_everything_is_covered(one, other, expected):
     assert offsets.covers(one, other) is expected
 
 
-def it_counts_what_is_between():
-    assert offsets.count({"t": {0: 2}}, A) == 10
-
-
 def it_is_the_same_text_for_the_same_offsets():
     actual = offsets.to_json({"t": {10: 1, 2: 3}, "a": {0: 0}})
     assert actual == '{"a":{"0":0},"t":{"2":3,"10":1}}'
     assert offsets.from_json(actual) == {"t": {10: 1, 2: 3}, "a": {0: 0}}
 
 
-def it_finds_partitions_whose_next_record_was_removed():
-    assert offsets.removed(A, {"t": {0: 6, 1: 7}}) == [("t", 0, 5, 6)]
+def it_counts_what_is_between_and_finds_partitions_whose_next_record_was_removed():
+    assert (offsets.count({"t": {0: 2}}, A), offsets.removed(A, {"t": {0: 6, 1: 7}})) == (10, [("t", 0, 5, 6)])
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,9 @@ def log(offsets, **behind):
 
 @pytest.mark.parametrize(
     ("starting_offsets", "expected"),
-    [
-        ("earliest", EARLIEST),
-        ("latest", LATEST),
-        ("2026-01-01T00:00:00Z", AT_A_MOMENT),
-        ('{"t":{"1":3}}', {"t": {0: 2, 1: 3}}),
-    ],
-)
+    [("earliest", EARLIEST), ("latest", LATEST), ("2026-01-01T00:00:00Z", AT_A_MOMENT),
+     ('{"t":{"1":3}}', {"t": {0: 2, 1: 3}})],
+)  # fmt: skip
 def it_starts_a_new_job_at_the_starting_offsets(starting_offsets, expected):
     assert start(starting_offsets=starting_offsets).start == expected
 
@@ -92,9 +88,6 @@ def it_starts_at_the_lowest_offsets_of_the_tables_if_the_log_was_removed():
     actual = start(recorded=[{"t": {0: 8, 1: 1}}, {"t": {0: 5, 1: 3}}, {}], starting_offsets="latest")
     assert actual.start == {"t": {0: 2, 1: 0}}
     assert start(recorded=[{"t": {0: 8, 1: 1}}, {"t": {0: 5, 1: 3}}]).start == {"t": {0: 5, 1: 1}}
-
-
-def it_is_at_the_end_if_nothing_is_left_of_all_partitions():
     assert [start(log(offsets)).is_at_end for offsets in (LATEST, {"t": {0: 9, 1: 3}})] == [True, False]
 
 
@@ -229,14 +222,10 @@ class DescribeOffsetsReader:
         config = SimpleNamespace(job="j", on_table_reset=policy)
         return OffsetsReader(config, {"n": entry} if entry else {}, at(2))
 
-    @pytest.mark.parametrize("entry", [None, logged(5)])
-    def it_returns_what_the_table_records(self, entry):
+    @pytest.mark.parametrize(("entry", "reached"), [(None, 9), (logged(5), 9), (logged(20), 20)])
+    def it_returns_what_the_table_records_or_the_log_if_that_is_higher(self, entry, reached):
         actual = self.reader("fail", entry).read_or_reset("n", Table(Snapshot(3, 2, 9)), at(7))
-        assert actual == TableEntry("n", "u", 3, 3, offsets=at(9), snapshot_ms=3000)
-
-    def it_returns_the_offsets_of_the_log_if_they_are_higher(self):
-        actual = self.reader("fail", logged(20)).read_or_reset("n", Table(Snapshot(3, 2, 9)), at(7))
-        assert actual == TableEntry("n", "u", 3, 3, offsets=at(20), snapshot_ms=3000)
+        assert actual == TableEntry("n", "u", 3, 3, offsets=at(reached), snapshot_ms=3000)
 
     def it_refuses_a_table_that_was_reset(self):
         for table, match in ((Table(Snapshot(2, 1, 5)), "rolled back"), (Table(uuid="new"), "made again")):
@@ -245,12 +234,8 @@ class DescribeOffsetsReader:
 
     def it_continues_with_new_records(self):
         reader = self.reader("continue", logged(9))
-        table = Table(Snapshot(2, 1, 5))
-        assert (
-            reader.read_or_reset("n", table, at(12))
-            == reader.read_or_reset("n", table, at(12))
-            == TableEntry("n", "u", 2, 2, offsets=at(12), snapshot_ms=2000)
-        )
+        found = [reader.read_or_reset("n", Table(Snapshot(2, 1, 5)), at(12)) for _ in range(2)]
+        assert found == [TableEntry("n", "u", 2, 2, offsets=at(12), snapshot_ms=2000)] * 2
         assert reader.last_entries["n"] == TableEntry("n", "u", offsets=at(12))
 
     @pytest.mark.parametrize(

@@ -104,12 +104,10 @@ WRITTEN = TableEntry("t", "u", 101, 7, rows=2, files=1, bytes=50, offsets=at(9),
 
 class DescribeWrites:
     @pytest.mark.parametrize("mode", ["append", "upsert"])
-    def it_stages_and_publishes_once_if_nobody_else_commits(self, write, mode):
+    def it_stages_and_publishes_once_if_the_table_lacks_the_batch(self, write, mode):
         assert write(mode) == (WRITTEN, 1, ["stage", "publish"])
-
-    def it_writes_nothing_into_a_table_that_has_the_batch(self, write):
-        expected = TableEntry("t", "u", 3, 3, offsets=at(9), snapshot_ms=3000)
-        assert write(table=Table(Snapshot(3, 2, 9))) == (expected, 0, [])
+        there = TableEntry("t", "u", 3, 3, offsets=at(9), snapshot_ms=3000)
+        assert write(mode, Table(Snapshot(3, 2, 9))) == (there, 0, [])
 
     def it_stages_an_append_again_without_writing_over_the_commits_of_others(self, write):
         entry, dead_letters, steps = write(staged=[other], publish=[None, other])

@@ -27,51 +27,35 @@ class DescribeAnExport:
     @pytest.mark.parametrize(
         ("files", "group_bytes", "expected"),
         [
-            ("a3 b3 c3", 1, ["a3", "b3", "c3"]),
-            ("a3 b3 c3", 3, ["a3", "b3", "c3"]),
-            ("a3 b3 c3", 4, ["a3 b3", "c3"]),
-            ("a3 b3 c3", 6, ["a3 b3", "c3"]),
-            ("a3 b3 c3", 7, ["a3 b3 c3"]),
-            ("a9 b1 c1", 2, ["a9", "b1 c1"]),
-            ("a1 b9 c1", 2, ["a1 b9", "c1"]),
-            ("a0 b0 c1", 1, ["a0 b0 c1"]),
-            ("c3 a3 b3", 6, ["a3 b3", "c3"]),
-            ("a3+x b3", 3, ["a3+x", "b3"]),
-            ("", 3, []),
+            ("a3 b3 c3", 1, ["a3", "b3", "c3"]), ("a3 b3 c3", 3, ["a3", "b3", "c3"]), ("a3 b3 c3", 4, ["a3 b3", "c3"]),
+            ("a3 b3 c3", 6, ["a3 b3", "c3"]), ("a3 b3 c3", 7, ["a3 b3 c3"]), ("a9 b1 c1", 2, ["a9", "b1 c1"]),
+            ("a1 b9 c1", 2, ["a1 b9", "c1"]), ("a0 b0 c1", 1, ["a0 b0 c1"]), ("c3 a3 b3", 6, ["a3 b3", "c3"]),
+            ("a3+x b3", 3, ["a3+x", "b3"]), ("", 3, []),
         ],
-    )
+    )  # fmt: skip
     def it_has_groups_in_order_of_location_that_are_full_at_the_size(self, files, group_bytes, expected):
         assert [shown(tasks) for tasks in groups(files, group_bytes)[0]] == expected
 
-    def it_has_one_group_when_the_last_row_of_an_identifier_counts(self):
+    def it_has_one_group_when_the_last_row_of_an_identifier_counts_and_none_without_a_snapshot(self):
         assert [shown(tasks) for tasks in groups("c3 a3 b3", 1, "last")[0]] == ["a3 b3 c3"]
-
-    def it_has_no_group_without_a_snapshot(self):
         assert groups("a3", 3, snapshot_id=None)[0] == []
 
 
-class DescribeTheDigest:
-    @pytest.mark.parametrize(
-        ("files", "group_bytes"),
-        [("b3 c3 a3", 6), ("a3 b3 c3", 4), ("a3+x b3 c3", 6)],
-        ids=["planned in another order", "another size with the same groups", "with delete files"],
-    )
-    def it_is_that_of_the_same_data_files_in_the_same_groups(self, files, group_bytes):
-        assert groups(files, group_bytes)[1] == groups("a3 b3 c3", 6)[1]
-
-    @pytest.mark.parametrize(
-        ("files", "group_bytes"),
-        [("a3 b3", 6), ("a3 b3 c3 d3", 6), ("a3 b3 d3", 6), ("a3 b3 c3", 3), ("", 6)],
-        ids=["one less", "one more", "another file", "other groups", "none"],
-    )
-    def it_is_another_for_other_files_or_groups(self, files, group_bytes):
-        assert groups(files, group_bytes)[1] != groups("a3 b3 c3", 6)[1]
+@pytest.mark.parametrize(
+    ("files", "group_bytes", "is_same"),
+    [
+        # Planned in another order, another size with the same groups, delete files.
+        *(("b3 c3 a3", 6, True), ("a3 b3 c3", 4, True), ("a3+x b3 c3", 6, True)),
+        # One less, one more, another file, other groups, none.
+        *(("a3 b3", 6, False), ("a3 b3 c3 d3", 6, False), ("a3 b3 d3", 6, False)),
+        *(("a3 b3 c3", 3, False), ("", 6, False)),
+    ],
+)
+def it_has_the_digest_of_its_data_files_and_groups(files, group_bytes, is_same):
+    assert (groups(files, group_bytes)[1] == groups("a3 b3 c3", 6)[1]) is is_same
 
 
-class DescribeAnExportWithoutIdentifierColumns:
-    def it_is_refused_when_files_have_no_row_ids(self):
-        with pytest.raises(IdentifierColumnsError, match="have no row id yet"):
-            groups("a3", 3, identifier_columns=())
-
-    def it_needs_no_row_ids_in_an_empty_table(self):
-        assert groups("", 3, identifier_columns=())[0] == []
+def it_refuses_an_export_without_identifier_columns_when_files_have_no_row_ids():
+    with pytest.raises(IdentifierColumnsError, match="have no row id yet"):
+        groups("a3", 3, identifier_columns=())
+    assert groups("", 3, identifier_columns=())[0] == []

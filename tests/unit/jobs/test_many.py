@@ -26,12 +26,10 @@ class DescribeOneSession:
         [
             ({"warehouse": "/a"}, {"warehouse": "/a/"}),
             ({"spark_conf": {"spark.x": "1"}}, {"spark_conf": {"spark.x": "1"}}),
-            (
-                {"catalog_properties": {"uri": "http://a"}},
-                {"table": "pond.ns.t", "catalog_properties": {"uri": "http://b"}},
-            ),
+            ({"catalog_properties": {"uri": "http://a"}}, {"table": "pond.ns.t",
+                "catalog_properties": {"uri": "http://b"}}),
         ],
-    )
+    )  # fmt: skip
     def it_serves_indexes_that_agree(self, one, other):
         given = {"a": SyncConfig(**{"table": "lake.ns.t", **one}), "b": SyncConfig(**{"table": "lake.ns.t", **other})}
         require_one_session(given)
@@ -41,11 +39,7 @@ class DescribeOneSession:
         [
             ({"warehouse": "/a"}, {"warehouse": "/b"}, "catalog_properties"),
             ({"warehouse": "/a"}, {}, "catalog_properties"),
-            (
-                {"catalog_properties": {"uri": "env:A"}},
-                {"catalog_properties": {"uri": "env:B"}},
-                "catalog_properties",
-            ),
+            ({"catalog_properties": {"uri": "env:A"}}, {"catalog_properties": {"uri": "env:B"}}, "catalog_properties"),
             ({"spark_conf": {"spark.x": "1"}}, {}, "spark_conf"),
             ({"spark_conf": {"spark.x": "1"}}, {"spark_conf": {"spark.x": "2"}}, "spark_conf"),
         ],
@@ -101,10 +95,6 @@ class DescribePolling:
         assert [summary.states["a"] for summary in summaries].count("locked") >= 1
         assert len(summaries) == 8
 
-    def it_reports_the_failure_of_the_last_poll(self, run):
-        found, _ = run(None, None, None, TableLockedError("another run"))
-        assert (found.states, found.indexes["a"]["message"]) == ({"a": "locked", "b": "ok"}, "another run.")
-
     def it_tells_of_a_failure_once_also_if_it_is_asked_to_stop_meanwhile(self, run):
         told = []
         found, _ = run(
@@ -114,9 +104,11 @@ class DescribePolling:
         )
         assert (told, found.states["a"]) == ([("a", "locked")], "locked")
 
-    def it_ends_the_loop_of_an_index_that_no_retry_helps(self, run):
+    def it_ends_the_loop_of_an_index_that_no_retry_helps_and_reports_the_failure_of_the_last_poll(self, run):
         found, _ = run(None, SchemaChangeError("changed"), None)
         assert (found.states, found.indexes["b"].snapshots) == ({"a": "reexport", "b": "ok"}, 4)
+        found, _ = run(None, None, None, TableLockedError("another run"))
+        assert (found.states, found.indexes["a"]["message"]) == ({"a": "locked", "b": "ok"}, "another run.")
 
     def it_says_to_run_again_when_the_java_process_has_ended(self, run, monkeypatch):
         def refuse(*given):

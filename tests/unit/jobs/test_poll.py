@@ -28,36 +28,20 @@ def _reports() -> Callable[..., RunReport]:
 
     def sync(spark: object, config: SyncConfig) -> RunReport:
         number = next(snapshots)
-        return RunReport(
-            kind="sync",
-            table=config.table,
-            index=config.index,
-            from_snapshot_id=number - 1,
-            to_snapshot_id=number,
-            strategy="appends",
-            upserts=10,
-            snapshots=1,
-            seconds=0.5,
-            stage_seconds={"write": 0.25},
-        )
+        counts = {"upserts": 10, "snapshots": 1, "seconds": 0.5, "stage_seconds": {"write": 0.25}}
+        return RunReport("sync", config.table, config.index, number - 1, number, strategy="appends", **counts)
 
     return sync
 
 
-class DescribePolls:
-    @pytest.mark.parametrize(
-        ("interval", "max_polls", "expected"), [(0, 1, 1), (0, 5, 1), (0, 0, 1), (2, 1, 1), (2, 3, 3)]
-    )
-    def it_polls_as_often_as_asked(self, interval, max_polls, expected):
-        config = _config(poll_interval_seconds=interval, max_polls=max_polls)
-        actual = follow_changes(None, config, sync=_reports(), sleep=lambda _: None)
-        assert actual.snapshots == expected
-
-    def it_waits_between_polls_but_not_after_the_last(self):
-        slept: list[float] = []
-        config = _config(poll_interval_seconds=2.5, max_polls=3)
-        follow_changes(None, config, sync=_reports(), sleep=slept.append)
-        assert slept == [2.5, 2.5]
+@pytest.mark.parametrize(
+    ("interval", "max_polls", "polls"), [(0, 1, 1), (0, 5, 1), (0, 0, 1), (2.5, 1, 1), (2.5, 3, 3)]
+)
+def it_polls_as_often_as_asked_and_waits_between_polls_but_not_after_the_last(interval, max_polls, polls):
+    slept: list[float] = []
+    config = _config(poll_interval_seconds=interval, max_polls=max_polls)
+    actual = follow_changes(None, config, sync=_reports(), sleep=slept.append)
+    assert (actual.snapshots, slept) == (polls, [2.5] * (polls - 1))
 
 
 class DescribeAPollThatFails:
@@ -118,12 +102,7 @@ class DescribeAPollThatFails:
     def it_is_what_a_run_that_is_stopped_after_it_ends_with(self):
         config = _config(poll_interval_seconds=1, max_polls=0)
         with stop_on_sigterm() as stop, pytest.raises(OpenSearchUnreachableError):
-            follow_changes(
-                None,
-                config,
-                sync=self._sync(2),
-                sleep=lambda pause: setattr(stop, "requested", pause == 2),
-            )
+            follow_changes(None, config, sync=self._sync(2), sleep=lambda pause: setattr(stop, "requested", pause == 2))
 
 
 class FakeTime:
@@ -147,11 +126,6 @@ class FakeTime:
 
 
 class DescribeTargetLag:
-    @pytest.mark.parametrize(("given", "is_noted"), [({}, True), ({"max_polls": 1}, False), ({"max_polls": 2}, False)])
-    def it_says_that_a_single_sync_does_not_keep_it_unless_that_was_asked_for(self, given, is_noted):
-        report = FakeTime(*[(0.2, None)] * 2).follow(target_lag="10s", **given)
-        assert ["set max_polls" in note for note in report.notes] == [True] * is_noted
-
     def it_still_says_whether_the_target_was_kept_when_it_is_stopped_before_a_poll(self):
         fake = FakeTime((2, 60.0), (9, 13.0), (1, 4.0))
 
@@ -176,23 +150,10 @@ class DescribeTargetLag:
         assert actual == expected
         assert {"job", "table", "index", "run_id", "target_lag_seconds", "seconds"} <= entries[0].keys()
 
-    def it_publishes_how_long_the_target_was_kept(self, tmp_path: Path):
-        FakeTime((1, None), (1, 4.0), (8, 13.0)).follow(target_lag="10s", max_polls=3, metrics_folder=str(tmp_path))
-        lines = (tmp_path / "icecdc-t-sync.prom").read_text().splitlines()
-        found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
-        assert found == {
-            "icecdc_target_lag_seconds": 10,
-            "icecdc_lag_achieved_seconds": 13,
-            "icecdc_target_lag_kept_seconds": pytest.approx(4 + 1 + 7.75 + 8 - 3),
-            "icecdc_target_lag_missed_seconds": 3,
-        }
-
 
 class DescribeCombine:
     def it_adds_counts_and_times_and_spans_the_range(self):
-        nothing = RunReport(
-            kind="sync", table="lake.ns.t", index="t", from_snapshot_id=3, to_snapshot_id=3, strategy="none"
-        )
+        nothing = RunReport("sync", "lake.ns.t", "t", 3, 3, strategy="none")
         sync = _reports()
         actual = reduce(combine, [*(sync(None, _config()) for _ in range(3)), nothing])
         names = ("from_snapshot_id", "to_snapshot_id", "upserts", "snapshots", "seconds", "stage_seconds", "strategy")
@@ -205,18 +166,17 @@ class DescribeCombine:
         assert (len(actual.steps), len(actual.rejected_samples)) == (100, 100)
 
 
-class DescribeFollowChanges:
-    def it_writes_the_report_after_every_poll(self, tmp_path: Path, capsys):
-        path = tmp_path / "report.json"
-        seen: list[int] = []
+def it_writes_the_report_after_every_poll(tmp_path: Path, capsys):
+    path = tmp_path / "report.json"
+    seen: list[int] = []
 
-        def read(_: float) -> None:
-            seen.append(json.loads(path.read_text())["upserts"])
+    def read(_: float) -> None:
+        seen.append(json.loads(path.read_text())["upserts"])
 
-        config = _config(poll_interval_seconds=1, max_polls=3, report_path=str(path))
-        actual = follow_changes(None, config, sync=_reports(), sleep=read)
-        assert (seen, actual.upserts) == ([10, 20], 30)
-        assert capsys.readouterr().out.count("1 snapshots, 10 upserts") == 3
+    config = _config(poll_interval_seconds=1, max_polls=3, report_path=str(path))
+    actual = follow_changes(None, config, sync=_reports(), sleep=read)
+    assert (seen, actual.upserts) == ([10, 20], 30)
+    assert capsys.readouterr().out.count("1 snapshots, 10 upserts") == 3
 
 
 def _signalled() -> None:

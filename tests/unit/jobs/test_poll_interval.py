@@ -44,10 +44,8 @@ class DescribeThePause:
         assert interval_after((0, 1, 9.0), (2, 1000, 999.0), target=target).pause == pytest.approx(expected)
 
     @pytest.mark.parametrize(("longest", "expected"), [(0.0, 7.3), (3.0, 3.0), (0.05, 0.05), (9.0, 7.3)])
-    def it_is_at_most_the_poll_interval(self, longest, expected):
+    def it_is_at_most_the_poll_interval_and_equal_to_it_without_a_target(self, longest, expected):
         assert interval_after((0, 2, 60.0), (8, 8.2, None), longest=longest).pause == pytest.approx(expected)
-
-    def it_is_the_poll_interval_without_a_target(self):
         assert interval_after((0, 600, 9000.0), target=0.0, longest=2.5).pause == 2.5
 
 
@@ -72,10 +70,8 @@ class DescribeTheLag:
         interval = interval_after(*polls[:-1])
         assert interval.poll_ended(*polls[-1]) == expected
 
-    def it_is_not_judged_without_a_target(self):
+    def it_adds_up_how_long_the_target_was_kept_and_missed_if_there_is_one(self):
         assert interval_after((0, 1, None), target=0.0).poll_ended(100, 101, 50.0) == (50.0, None, False)
-
-    def it_adds_up_how_long_the_target_was_kept_and_missed(self):
         interval = interval_after((0, 100, 9000.0), (104, 105, 3.0), (124, 125, 18.0), (126, 127, 12.5))
         # 27 s after the first poll; commits waited 8 s beyond the target, and no more than the last 2 s.
         assert (interval.seconds_kept, interval.seconds_missed) == (17 + 2, 8 + 0)
@@ -92,10 +88,3 @@ class DescribeTheWorstCase:
             lags.append(lag or 0.0)
             committed, now = began + 0.001, ended + interval.pause
         assert (interval.seconds_missed, max(lags) <= target, max(lags) > target * 0.7) == (0.0, True, True)
-
-    def it_polls_an_idle_table_as_seldom_as_the_target_allows(self):
-        now, interval, polls = 0.0, PollInterval(60.0), 0
-        while now < 3600:
-            interval.poll_ended(now, now + 0.2, None)
-            now, polls = now + 0.2 + interval.pause, polls + 1
-        assert polls == 120

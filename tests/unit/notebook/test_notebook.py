@@ -87,9 +87,10 @@ class DescribeReadParametersUnderPapermill:
 
 
 class DescribeReadParametersOnDatabricks:
-    def it_reads_what_the_job_passed(self):
-        dbutils = Dbutils(table="main.ns.t", opensearch_url="https://search:9200", dry_run="true", max_polls="3")
-        actual = read_parameters(_namespace(CELL, dbutils=dbutils))
+    def it_reads_what_the_job_passed_and_ignores_names_that_it_passes_to_others(self):
+        given = {"table": "main.ns.t", "opensearch_url": "https://search:9200", "dry_run": "true", "max_polls": "3"}
+        others = {"env": "prod", "run_date": "2026-11-23", "warehouse_id": "w", "timeout_seconds": "9", "topics": "t"}
+        actual = read_parameters(_namespace(CELL, dbutils=Dbutils(**given, **others)))
         assert (actual.table, actual.dry_run, actual.max_polls) == ("main.ns.t", True, 3)
 
     @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
@@ -104,11 +105,6 @@ class DescribeReadParametersOnDatabricks:
     def it_uses_a_passed_parameter_that_has_no_line_in_the_cell(self, widgets):
         dbutils = Dbutils(widgets, table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
         assert read_parameters(_namespace(CELL, dbutils=dbutils)).bulk_connections == 4
-
-    def it_ignores_names_that_a_job_passes_to_others(self):
-        given = {"env": "prod", "run_date": "2026-11-23", "warehouse_id": "w", "timeout_seconds": "9", "topics": "t"}
-        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **given)
-        assert read_parameters(_namespace(CELL, dbutils=dbutils)).table == "a.b.c"
 
     @pytest.mark.parametrize(
         "name", ["tables", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config", "indx", "brnch"]
@@ -188,12 +184,12 @@ class DescribeListIndexes:
         assert json.loads(str(caught.value)) == ["films", "orders"]
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films", "orders"]'}
 
-    @pytest.mark.parametrize("passed", [{"index": "films"}, {"index_file": ""}])
-    def it_refuses_a_list_that_it_cannot_give(self, index_file, passed):
-        dbutils = Dbutils(**{"index_file": index_file, "list_only": "true", **passed})
-        with pytest.raises(ConfigError, match=r"list_only: needs index_file and no index"):
-            list_indexes(_namespace(CELL, dbutils=dbutils))
-        assert dbutils.jobs.taskValues.texts == {}
+    def it_refuses_a_list_that_it_cannot_give(self, index_file):
+        for passed in ({"index": "films"}, {"index_file": ""}):
+            dbutils = Dbutils(**{"index_file": index_file, "list_only": "true", **passed})
+            with pytest.raises(ConfigError, match=r"list_only: needs index_file and no index"):
+                list_indexes(_namespace(CELL, dbutils=dbutils))
+            assert dbutils.jobs.taskValues.texts == {}
 
     @pytest.mark.parametrize("passed", [{"table": "a.b.c"}, {"index_file": "missing.yml", "index": "films"}])
     def it_does_nothing_for_one_index(self, passed):
@@ -244,23 +240,16 @@ class DescribeOpenServices:
         assert (used, expected in capsys.readouterr().out) == (expected, True)
 
 
-class DescribeWidgetText:
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            ("dry_run", True),
-            ("lease_seconds", 0.5),
-            ("max_polls", 7),
-            ("columns", ["a", "b,c"]),
-            ("columns", []),
-            ("spark_conf", {"type": "rest"}),
-            ("row_filter", "plain"),
-            ("row_filter", None),
-        ],
-    )
-    def it_survives_the_way_through_a_widget(self, name, value):
-        actual = SyncConfig(table="a.b.c", **{name: widget_text(value)})
-        assert getattr(actual, name) == getattr(SyncConfig(table="a.b.c", **{name: value}), name)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dry_run", True), ("lease_seconds", 0.5), ("max_polls", 7), ("columns", ["a", "b,c"]), ("columns", []),
+        ("spark_conf", {"type": "rest"}), ("row_filter", "plain"), ("row_filter", None),
+    ],
+)  # fmt: skip
+def it_keeps_a_value_on_the_way_through_a_widget(name, value):
+    actual = SyncConfig(table="a.b.c", **{name: widget_text(value)})
+    assert getattr(actual, name) == getattr(SyncConfig(table="a.b.c", **{name: value}), name)
 
 
 class DescribeFinish:
@@ -270,9 +259,7 @@ class DescribeFinish:
         assert json.loads(capsys.readouterr().out) == json.loads(path.read_text()) == REPORT.to_dict()
         finish({"ready": True}, SyncConfig(table="lake.ns.t"), {})
         assert json.loads(capsys.readouterr().out) == {"ready": True}
-
-    def it_hands_the_report_to_the_job_and_ends_the_notebook(self):
-        with pytest.raises(NotebookExit) as caught:
+        with pytest.raises(NotebookExit) as caught:  # and hands it to the job
             finish(REPORT, SyncConfig(table="lake.ns.t"), {"dbutils": Dbutils()})
         assert json.loads(str(caught.value)) == REPORT.to_dict()
 

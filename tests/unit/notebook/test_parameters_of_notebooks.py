@@ -28,16 +28,11 @@ NEEDED: dict[type[ParameterModel], dict[str, str]] = {
 OF_ALL = {"catalog_properties": '{"type": "rest", "uri": "https://catalog"}', "report_path": "/tmp/other"}
 # Texts that are not the default, as a job passes them: one of each type.
 OTHER: dict[type[ParameterModel], dict[str, str]] = {
-    SyncConfig: {
-        "dry_run": "true",
-        "identifier_columns": "a,b",
-        "max_polls": "7",
-        "settings": '{"a": 1}',
-        "target_lag": "5m",
-    },
+    SyncConfig: {"dry_run": "true", "identifier_columns": "a,b", "max_polls": "7", "settings": '{"a": 1}',
+        "target_lag": "5m"},
     ExploreConfig: {"from_snapshot": "-3", "sample_rows": "5", "query": "name:x", "row_filter": "id > 3"},
     IngestConfig: {"auto_create": "true", "max_records_per_batch": "7", "partition_by": "days(ts)", "format": "dms"},
-}
+}  # fmt: skip
 
 
 def read(node: Any, kind: type[ParameterModel], **more: Any) -> Any:

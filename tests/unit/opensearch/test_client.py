@@ -37,50 +37,38 @@ from tests.tiny_opensearch import error, tiny_opensearch
 JSON = "application/json; charset=UTF-8"
 
 
-class DescribeRequireUsable:
-    @pytest.mark.parametrize(
-        ("method", "path", "answer"),
-        [
-            ("GET", "/", {"version": {"number": "2.19.1"}}),
-            ("HEAD", "/films", True),
-            ("GET", "/films", {"films--000001": {"aliases": {}}}),
-            ("GET", "/_alias/films", {"films--000001": {"aliases": {}}}),
-            ("DELETE", "/films--000001", {"acknowledged": True}),
-            ("POST", "/_aliases", {"acknowledged": True}),
-            ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1, "_source": {}}),
-            ("PUT", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
-            ("POST", "/films/_search", {"hits": {"hits": []}}),
-            ("POST", "/_search", '{"hits":{"hits":[]}}'),
-            ("POST", "/films/_search/point_in_time", {"pit_id": "x"}),
-            ("DELETE", "/_search/point_in_time", {"pits": []}),
-            ("GET", "/_cluster/health", {"status": "green"}),
-        ],
-    )
-    def it_accepts_answers_of_opensearch(self, method, path, answer):
-        require_usable(method, path, answer)
+ANSWERS = [
+    ("GET", "/", {"version": {"number": "2.19.1"}}),
+    ("HEAD", "/films", True),
+    ("GET", "/films", {"films--000001": {"aliases": {}}}),
+    ("GET", "/_alias/films", {"films--000001": {"aliases": {}}}),
+    ("DELETE", "/films--000001", {"acknowledged": True}),
+    ("POST", "/_aliases", {"acknowledged": True}),
+    ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1, "_source": {}}),
+    ("PUT", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
+    ("POST", "/films/_search", {"hits": {"hits": []}}),
+    ("POST", "/_search", '{"hits":{"hits":[]}}'),
+    ("POST", "/films/_search/point_in_time", {"pit_id": "x"}),
+    ("DELETE", "/_search/point_in_time", {"pits": []}),
+    ("GET", "/_cluster/health", {"status": "green"}),
+]
+NO_ANSWERS = [
+    ("GET", "/", {}), ("GET", "/", ""), ("GET", "/films", {"message": "ok"}), ("PUT", "/films", {}),
+    ("POST", "/_aliases", {"message": "ok"}), ("GET", "/positions/_doc/position:films", {"message": "ok"}),
+    ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
+    ("PUT", "/positions/_doc/position:films", {"_seq_no": None, "_primary_term": 1}), ("POST", "/films/_refresh", {}),
+    ("POST", "/films/_search", {"hits": None}), ("POST", "/films/_search", {"hits": {"total": 3}}),
+    ("POST", "/films/_search/point_in_time", {"hits": {"hits": []}}),
+    ("GET", "/films/_search_shards", {"hits": {"hits": []}}), ("GET", "/films/_count", {}),
+]  # fmt: skip
 
-    @pytest.mark.parametrize(
-        ("method", "path", "answer"),
-        [
-            ("GET", "/", {}),
-            ("GET", "/", ""),
-            ("GET", "/films", {"message": "ok"}),
-            ("PUT", "/films", {}),
-            ("POST", "/_aliases", {"message": "ok"}),
-            ("GET", "/positions/_doc/position:films", {"message": "ok"}),
-            ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
-            ("PUT", "/positions/_doc/position:films", {"_seq_no": None, "_primary_term": 1}),
-            ("POST", "/films/_refresh", {}),
-            ("POST", "/films/_search", {"hits": None}),
-            ("POST", "/films/_search", {"hits": {"total": 3}}),
-            ("POST", "/films/_search/point_in_time", {"hits": {"hits": []}}),
-            ("GET", "/films/_search_shards", {"hits": {"hits": []}}),
-            ("GET", "/films/_count", {}),
-        ],
-    )
-    def it_refuses_what_opensearch_never_answers(self, method, path, answer):
+
+def it_accepts_answers_of_opensearch_and_refuses_what_it_never_answers():
+    for given in ANSWERS:
+        require_usable(*given)
+    for given in NO_ANSWERS:
         with pytest.raises(UnusableAnswerError):
-            require_usable(method, path, answer)
+            require_usable(*given)
 
 
 class DescribeAnswerReader:
@@ -88,51 +76,38 @@ class DescribeAnswerReader:
     def it_reads_json_with_any_declared_character_set(self, text):
         assert AnswerReader(True).loads(text, JSON) == json.loads(text)
 
+    def it_leaves_the_answer_of_a_search_as_it_is_where_nothing_is_parsed(self):
+        assert AnswerReader(False).loads('{"hits":{"hits":[]}}', JSON) == '{"hits":{"hits":[]}}'
+
     @pytest.mark.parametrize("parses", [True, False])
     @pytest.mark.parametrize(
         ("text", "kind"),
-        [
-            ("<html>", "text/html"),
-            ("<html>", JSON),
-            ('{"a": ', JSON),
-            ("", JSON),
-            ("garbage", None),
-            ("[" * 200_000, JSON),
-        ],
-    )
+        [("<html>", "text/html"), ("<html>", JSON), ('{"a": ', JSON), ("", JSON), ("garbage", None),
+         ("[" * 200_000, JSON)],
+    )  # fmt: skip
     def it_refuses_everything_else(self, text, kind, parses):
         with pytest.raises(UnusableAnswerError):
             AnswerReader(parses).loads(text, kind)
-
-    def it_leaves_the_answer_of_a_search_as_it_is_where_nothing_is_parsed(self):
-        assert AnswerReader(False).loads('{"hits":{"hits":[]}}', JSON) == '{"hits":{"hits":[]}}'
 
 
 class DescribeAnswerConnection:
     @pytest.mark.parametrize(
         ("status", "text", "kind", "expected"),
         [
-            (404, '{"found":false}', JSON, NotFoundError),
-            (404, "", JSON, NotFoundError),
-            (404, "<html>", "text/html", UnusableAnswerError),
-            (404, "null", JSON, UnusableAnswerError),
-            (409, "<html>", "text/html", UnusableAnswerError),
-            (503, "<html>", "text/html", TransportError),
-            (503, "[]", JSON, TransportError),
-            (502, "{cut", JSON, TransportError),
+            (404, '{"found":false}', JSON, NotFoundError), (404, "", JSON, NotFoundError),
+            (404, "<html>", "text/html", UnusableAnswerError), (404, "null", JSON, UnusableAnswerError),
+            (409, "<html>", "text/html", UnusableAnswerError), (503, "<html>", "text/html", TransportError),
+            (503, "[]", JSON, TransportError), (502, "{cut", JSON, TransportError),
             (404, "[" * 200_000, JSON, UnusableAnswerError),
         ],
-    )
+    )  # fmt: skip
     def it_accepts_404_and_409_only_from_opensearch(self, status, text, kind, expected):
         with pytest.raises(TransportError) as caught:
             AnswerConnection()._raise_error(status, text, kind)
         assert type(caught.value) is expected
-
-    def it_is_retried_and_ends_with_the_state_retry(self):
-        with pytest.raises(UnusableAnswerError) as caught:
-            AnswerConnection()._raise_error(404, "<html>", "text/html")
-        failure = typed_error(caught.value, "http://127.0.0.1:9200", "reading the position")
-        assert (is_transient(caught.value), state_of(failure)) == (True, "retry")
+        if expected is UnusableAnswerError:
+            failure = typed_error(caught.value, "http://127.0.0.1:9200", "reading the position")
+            assert (is_transient(caught.value), state_of(failure)) == (True, "retry")
 
 
 @pytest.fixture
@@ -166,27 +141,26 @@ def it_trusts_the_file_of_the_system(monkeypatch, tmp_path):
     assert trusted == paths.cafile
 
 
-class DescribeIsTransient:
-    @pytest.mark.parametrize(
-        ("failure", "transient"),
-        [
-            *((TransportError(status, "busy", {}), True) for status in (429, 502, 503, 504)),
-            *((TransportError(status, "broken", {}), False) for status in (413, 500, 501)),
-            (ConnectionError("N/A", "reset", None), True),
-            (ConnectionTimeout("TIMEOUT", "slow", None), True),
-            (unusable_answer_error("the answer is empty"), True),
-            (unusable_answer_error("a page", "<html>", 404), True),
-            (SSLError("N/A", "untrusted", None), False),
-            (NotFoundError(404, "missing", {}), False),
-            (ConflictError(409, "conflict", {}), False),
-            (RequestError(400, "wrong", {}), False),
-            (AuthorizationException(403, "forbidden", {}), False),
-            (ValueError("not of the client"), False),
-        ],
-        ids=repr,
-    )
-    def it_is_true_for_failures_that_may_pass(self, failure, transient):
-        assert is_transient(failure) is transient
+@pytest.mark.parametrize(
+    ("failure", "transient"),
+    [
+        *((TransportError(status, "busy", {}), True) for status in (429, 502, 503, 504)),
+        *((TransportError(status, "broken", {}), False) for status in (413, 500, 501)),
+        (ConnectionError("N/A", "reset", None), True),
+        (ConnectionTimeout("TIMEOUT", "slow", None), True),
+        (unusable_answer_error("the answer is empty"), True),
+        (unusable_answer_error("a page", "<html>", 404), True),
+        (SSLError("N/A", "untrusted", None), False),
+        (NotFoundError(404, "missing", {}), False),
+        (ConflictError(409, "conflict", {}), False),
+        (RequestError(400, "wrong", {}), False),
+        (AuthorizationException(403, "forbidden", {}), False),
+        (ValueError("not of the client"), False),
+    ],
+    ids=repr,
+)
+def it_is_transient_if_a_failure_may_pass(failure, transient):
+    assert is_transient(failure) is transient
 
 
 class DescribeBackoff:
@@ -218,12 +192,6 @@ class DescribeRetryingTransport:
         assert (left, [each["request"] for each in fields]) == ([], ["GET /t"] * 3)
         assert [each["status"] for each in fields] == [503, "N/A", 429]
 
-    def it_does_not_retry_a_refusal(self, server, client):
-        left = failing(server, error(403, "refused"), error(503, "never asked for"))
-        with pytest.raises(TransportError, match="refused"):
-            client.indices.get(index="t")
-        assert len(left) == 1
-
     def it_gives_up_after_its_time_with_the_last_failure(self, server):
         client = Connection(server.url).client(retry_seconds=0.5)
         left = failing(server, *[error(503, "busy")] * 50)
@@ -233,7 +201,11 @@ class DescribeRetryingTransport:
         client.close()
         assert (0.5 <= time.monotonic() - begun < 5, 40 < len(left) < 49) == (True, True)
 
-    def it_does_not_retry_where_retries_are_off(self, server, client):
+    def it_retries_neither_a_refusal_nor_where_retries_are_off(self, server, client):
+        left = failing(server, error(403, "refused"), error(503, "never asked for"))
+        with pytest.raises(TransportError, match="refused"):
+            client.indices.get(index="t")
+        assert len(left) == 1
         left = failing(server, *[error(503, "busy")] * 2)
         with without_retries(client), pytest.raises(TransportError):
             client.indices.get(index="t")

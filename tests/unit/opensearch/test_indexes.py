@@ -74,24 +74,19 @@ def published(client, config):
 
 class DescribeCreatePhysical:
     @pytest.mark.parametrize(("loading", "replicas", "refresh"), [(True, "0", "-1"), (False, "2", None)])
-    def it_creates_an_index_with_explicit_mapping_and_write_alias(
+    def it_creates_an_index_with_explicit_mapping_and_write_alias_unless_another_run_did(
         self, server, client, config, loading, replicas, refresh
     ):
-        create_physical(client, config, ONE, SCHEMA, "the-run", loading)
+        first = create_physical(client, config, ONE, SCHEMA, "the-run", loading)
         found = server.indexes[ONE]
         assert (list(found.aliases), found.mappings["dynamic"]) == (["t--000001--write"], "strict")
         assert (found.settings["number_of_replicas"], found.settings.get("refresh_interval")) == (replicas, refresh)
         meta = {"table": "lake.ns.t", "index": "t", "run": "the-run", "spec": spec_digest({}, {})}
         assert found.mappings["_meta"]["icecdc"] == meta
-
-    def it_accepts_an_index_that_the_same_run_created_when_the_answer_was_lost(self, client, config):
-        first = create_physical(client, config, ONE, SCHEMA, "the-run")
-        assert create_physical(client, config, ONE, SCHEMA, "the-run") == first
-
-    def it_refuses_an_index_that_another_run_created(self, client, config):
-        create_physical(client, config, ONE, SCHEMA, "another-run")
+        # The answer was lost.
+        assert create_physical(client, config, ONE, SCHEMA, "the-run", loading) == first
         with pytest.raises(IndexConflictError, match="Another program has just created"):
-            create_physical(client, config, ONE, SCHEMA, "the-run")
+            create_physical(client, config, ONE, SCHEMA, "another-run", loading)
 
     def it_refuses_and_deletes_an_index_whose_template_disables_source(self, server, client, config, monkeypatch):
         create = client.indices.create
@@ -155,19 +150,13 @@ class DescribePublish:
         publish_index(client, config, "t--000003", seen)
         with pytest.raises(FencedError, match="Another run has moved the alias 't'"):
             publish_index(client, config, TWO, seen)
-        assert indexes_behind(client, config.index).keys() == {"t--000003"}
-
-    def it_leaves_the_alias_alone_when_readers_saw_nothing_before_this_run_stalled(
-        self, server, client, config, published
-    ):
-        create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish_index(client, config, TWO)
+        # Readers saw nothing before this run stalled.
         with (
             mock.patch("icecdc_core.opensearch.indexes.indexes_behind", return_value={}),
             pytest.raises(FencedError, match="Another run has moved the alias 't'"),
         ):
             publish_index(client, config, ONE)
-        assert indexes_behind(client, config.index).keys() == {TWO}
+        assert indexes_behind(client, config.index).keys() == {"t--000003"}
 
 
 def it_passes_a_refusal_on_that_is_not_about_the_parameters(server, client, config):
@@ -176,17 +165,16 @@ def it_passes_a_refusal_on_that_is_not_about_the_parameters(server, client, conf
         create_physical(client, config.replace(settings={"codec": "zstd"}), ONE, SCHEMA, "the-run")
 
 
-class DescribeRequirePipelines:
-    @pytest.mark.parametrize(
-        ("answer", "refused"), [((200, {"p": {}}), False), (error(403, "denied"), False), (error(404, "gone"), True)]
-    )
-    def it_refuses_only_those_that_the_server_does_not_have(self, server, client, config, answer, refused):
-        server.trouble = lambda method, path: answer if path.endswith("/p") else error(500, "not asked")
-        require_pipelines(client, config.replace(settings={"final_pipeline": "_none"}))
-        given = config.replace(settings={"default_pipeline": "p"})
-        expected = pytest.raises(ConfigError, match=r"no ingest pipeline 'p'.*PUT /_ingest/pipeline/p")
-        with expected if refused else nullcontext():
-            require_pipelines(client, given)
+@pytest.mark.parametrize(
+    ("answer", "refused"), [((200, {"p": {}}), False), (error(403, "denied"), False), (error(404, "gone"), True)]
+)
+def it_refuses_only_pipelines_that_the_server_does_not_have(server, client, config, answer, refused):
+    server.trouble = lambda method, path: answer if path.endswith("/p") else error(500, "not asked")
+    require_pipelines(client, config.replace(settings={"final_pipeline": "_none"}))
+    given = config.replace(settings={"default_pipeline": "p"})
+    expected = pytest.raises(ConfigError, match=r"no ingest pipeline 'p'.*PUT /_ingest/pipeline/p")
+    with expected if refused else nullcontext():
+        require_pipelines(client, given)
 
 
 class DescribeDeletion:
@@ -243,26 +231,23 @@ class DescribeRequireReadableIndex:
         publish_index(client, config, TWO)
         require_readable_index(client, replace(OF_ONE, batch=Batch("export", 2, None, 9, TWO)))
 
-    @pytest.mark.parametrize(
-        ("aliases", "error", "message"),
-        [
+    def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published):
+        for aliases, kind, message in (
             ({}, IndexNotFoundError, r"alias 't' must show readers 't--000001'.*nothing.*POST /_aliases"),
             ({"t--000001--write": {}}, IndexNotFoundError, "shows nothing"),
             ({"t": {}}, IndexNotFoundError, r"'t--000001' behind 't' is gone"),
             ({"t": {"filter": {}}, "t--000001--write": {}}, IndexConflictError, "only a part"),
-        ],
-    )
-    def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published, aliases, error, message):
-        server.indexes[ONE].aliases = aliases
-        with pytest.raises(error, match=message):
-            require_readable_index(client, OF_ONE)
+        ):
+            server.indexes[ONE].aliases = aliases
+            with pytest.raises(kind, match=message):
+                require_readable_index(client, OF_ONE)
 
-    @pytest.mark.parametrize(("name", "seen"), [("others", r"shows \['others'\]"), ("t", r"shows \['t'\]")])
-    def it_refuses_another_index_in_front_of_the_readers(self, server, client, published, name, seen):
+    def it_refuses_another_index_in_front_of_the_readers(self, server, client, published):
         del server.indexes[ONE].aliases["t"]
-        server.indexes[name] = Index(aliases={"t": {}})
-        with pytest.raises(IndexConflictError, match=seen):
-            require_readable_index(client, OF_ONE)
+        for name in ("others", "t"):
+            server.indexes = {ONE: server.indexes[ONE], name: Index(aliases={"t": {}})}
+            with pytest.raises(IndexConflictError, match=rf"shows \['{name}'\]"):
+                require_readable_index(client, OF_ONE)
 
     def it_refuses_one_of_several_indexes_that_is_hidden_or_gone(self, server, client, config, published):
         suffixed = f"{ONE}-a"

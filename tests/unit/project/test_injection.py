@@ -20,19 +20,18 @@ def accepted(**parameters):
         return None
 
 
-class DescribeIndexNames:
-    @settings(max_examples=100, deadline=None)
-    @given(NAMES)
-    @example("a%2f_all")
-    @example("a/_all")
-    @example("*")
-    def it_names_one_index_and_no_other_path(self, name):
-        config = accepted(index=name)
-        if config is None:
-            return
-        segments = bulk_path(f"{config.index}--000001--write").split("/")
-        whole = unquote(segments[1]) == f"{config.index}--000001--write"
-        assert (len(segments), segments[2], whole, set("*,?#") & set(segments[1])) == (3, "_bulk", True, set())
+@settings(max_examples=100, deadline=None)
+@given(NAMES)
+@example("a%2f_all")
+@example("a/_all")
+@example("*")
+def it_lets_an_index_name_mean_one_index_and_no_other_path(name):
+    config = accepted(index=name)
+    if config is None:
+        return
+    segments = bulk_path(f"{config.index}--000001--write").split("/")
+    whole = unquote(segments[1]) == f"{config.index}--000001--write"
+    assert (len(segments), segments[2], whole, set("*,?#") & set(segments[1])) == (3, "_bulk", True, set())
 
 
 class DescribeTableNames:

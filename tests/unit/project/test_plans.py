@@ -1,7 +1,6 @@
 """What Spark is going to do: all changes of a range cross the network once."""
 
 import pytest
-from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.shuffle import shuffle_by_identifiers
@@ -10,21 +9,10 @@ from icecdc_core.updates import merge_updates
 
 def changes(spark):
     """Changes that lie in several partitions, in no order that Spark knows of."""
-    number = F.col("id")
-    return (
-        spark.range(0, 40, 1, 4)
-        .select(
-            F.hash("id").alias("flight"),
-            F.concat(F.lit("carrier "), number % 3).alias("carrier"),
-            (number * 1.5).alias("delay"),
-            F.timestamp_seconds(number).alias("time_hour"),
-            number.cast("decimal(10,2)").alias("price"),
-            F.when(number % 2 == 0, F.lit("INSERT")).otherwise(F.lit("DELETE")).alias("_change_type"),
-            F.lit(0).alias("_change_ordinal"),
-            number.alias("_commit_snapshot_id"),
-        )
-        .repartition(3)
-    )
+    own = "hash(id) AS flight", "concat('carrier ', id % 3) AS carrier", "timestamp_seconds(id) AS time_hour"
+    kind = "if(id % 2 = 0, 'INSERT', 'DELETE') AS _change_type"
+    others = "cast(id AS decimal(10,2)) AS price", kind, "0 AS _change_ordinal", "id AS _commit_snapshot_id"
+    return spark.range(0, 40, 1, 4).selectExpr(*own, *others).repartition(3)
 
 
 def plan(frame):

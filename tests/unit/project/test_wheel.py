@@ -15,11 +15,7 @@ PACKAGE = ROOT / "icecdc_core"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # The packages by the name that Python imports, where it is another one.
-DISTRIBUTIONS = {
-    "opensearchpy": "opensearch-py",
-    "opentelemetry": "opentelemetry-api",
-    "yaml": "pyyaml",
-}
+DISTRIBUTIONS = {"opensearchpy": "opensearch-py", "opentelemetry": "opentelemetry-api", "yaml": "pyyaml"}
 # Parts of another package, and what only Databricks has.
 PARTS = {"pydantic_core": "pydantic", "dbutils": "pyspark"}
 

@@ -16,7 +16,6 @@ from tests.metric_samples import text_of
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
 RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
-TESTS = yaml.safe_load((FOLDER / "alerts_test.yml").read_text())["tests"]
 LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
 LAG = {"target_lag": 10.0, "lag_achieved": 2.5, "target_lag_kept": 60.0, "target_lag_missed": 1.5}
 
@@ -54,10 +53,3 @@ def it_uses_metrics_and_labels_that_runs_leave(title, expression):
     unknown = [name for name, _ in used if name not in METRICS]
     labels = [(name, label) for name, matchers in used for label, _, _ in matchers if label not in METRICS[name]]
     assert (bool(used), unknown, labels) == (True, [], [])
-
-
-def it_tests_of_each_alert_that_it_fires_and_that_it_does_not():
-    checks = [check for test in TESTS for check in test["alert_rule_test"]]
-    fires = {check["alertname"] for check in checks if check.get("exp_alerts")}
-    silent = {check["alertname"] for check in checks if not check.get("exp_alerts")}
-    assert fires == silent == {rule["alert"] for rule in RULES}

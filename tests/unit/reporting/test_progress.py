@@ -45,15 +45,6 @@ def _lines(capsys) -> list[str]:
 
 @pytest.mark.usefixtures("in_notebook")
 class DescribeAShownBar:
-    def it_says_how_many_documents_are_done_at_what_rate_and_how_long_the_rest_takes(self, capsys):
-        with progress(336_776, "Exporting flights") as bar:
-            time.sleep(0.02)
-            bar.update(168_388)
-        last = _lines(capsys)[-1]
-        assert re.fullmatch(
-            r"Exporting flights: 50%, 168,388 of 336,776 documents \[[\d,]+/s, \d:\d\d:\d\d left\]", last
-        )
-
     def it_follows_a_counter_while_the_caller_waits(self, capsys):
         counter = [700]  # what was written before does not count
         with progress(100, "Syncing") as bar, bar.watching(lambda: counter[0]):

@@ -49,18 +49,17 @@ class DescribeStart:
             start_position(NEW, source, config(start_point=point, branch="main"))
 
 
-class DescribeRange:
-    @pytest.mark.parametrize(
-        ("batch", "policy", "expected"),
-        [
-            (None, "fail", BatchPlan(9)),
-            (SYNC, "fail", BatchPlan(8, replayed=SYNC)),
-            (SYNC, "last", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
-            (replace(SYNC, schema="{ }"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
-            (replace(SYNC, selection={"spec": "older"}), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
-            (replace(SYNC, failure="rejected"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
-        ],
-        ids=["nothing begun", "begun", "another policy", "another schema", "another spec", "failed"],
-    )
-    def it_repeats_a_begun_batch_exactly_or_covers_it_by_a_step(self, batch, policy, expected):
-        assert next_range(replace(THERE, batch=batch), SOURCE, config(on_duplicate_identifier=policy)) == expected
+@pytest.mark.parametrize(
+    ("batch", "policy", "expected"),
+    [
+        (None, "fail", BatchPlan(9)),
+        (SYNC, "fail", BatchPlan(8, replayed=SYNC)),
+        (SYNC, "last", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+        (replace(SYNC, schema="{ }"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+        (replace(SYNC, selection={"spec": "older"}), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+        (replace(SYNC, failure="rejected"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+    ],
+    ids=["nothing begun", "begun", "another policy", "another schema", "another spec", "failed"],
+)
+def it_repeats_a_begun_batch_exactly_or_covers_it_by_a_step(batch, policy, expected):
+    assert next_range(replace(THERE, batch=batch), SOURCE, config(on_duplicate_identifier=policy)) == expected

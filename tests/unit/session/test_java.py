@@ -73,20 +73,19 @@ class DescribeFindJava:
         assert caught.value.message == f"No suitable Java for Spark: need Java 17 to 22, {found}"
 
 
-class DescribeTheOutputOfAJvm:
-    @pytest.mark.parametrize(("fails", "shown", "left"), [(False, False, 0), (True, True, 1)])
-    def it_is_in_a_file_that_goes_unless_an_error_ends_the_process(self, tmp_path, fails, shown, left):
-        code = (
-            "import os; from icecdc_core.session.java import jvm_output_to_file\n"
-            "with jvm_output_to_file():\n"
-            "    os.write(2, b'what Java says: password=' b'hunt' b'er2\\n')\n"
-            f"    assert not {fails}"
-        )
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-        logs = list(tmp_path.glob("icecdc-spark-*/spark.log"))
-        texts = [path.read_text() for path in logs]
-        assert ("what Java says: password=***" in ended.stderr, "hunter2" in ended.stderr) == (shown, False)
-        assert texts == ["what Java says: password=hunter2\n"] * left
-        modes = {stat.S_IMODE(path.stat().st_mode) for log in logs for path in (log, log.parent)}
-        assert modes == ({0o600, 0o700} if left else set())
+@pytest.mark.parametrize(("fails", "shown", "left"), [(False, False, 0), (True, True, 1)])
+def it_keeps_the_output_of_a_jvm_in_a_file_that_goes_unless_an_error_ends_the_process(tmp_path, fails, shown, left):
+    code = (
+        "import os; from icecdc_core.session.java import jvm_output_to_file\n"
+        "with jvm_output_to_file():\n"
+        "    os.write(2, b'what Java says: password=' b'hunt' b'er2\\n')\n"
+        f"    assert not {fails}"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    logs = list(tmp_path.glob("icecdc-spark-*/spark.log"))
+    texts = [path.read_text() for path in logs]
+    assert ("what Java says: password=***" in ended.stderr, "hunter2" in ended.stderr) == (shown, False)
+    assert texts == ["what Java says: password=hunter2\n"] * left
+    modes = {stat.S_IMODE(path.stat().st_mode) for log in logs for path in (log, log.parent)}
+    assert modes == ({0o600, 0o700} if left else set())

@@ -22,27 +22,19 @@ class DescribeCauses:
             Cause("RuntimeIOException", "Failed to open", ICEBERG),
             Cause("FileNotFoundException", "File a.parquet does not exist", HADOOP),
         ]
-
-    def it_finds_none_in_a_text_without_frames(self):
-        assert causes(PySparkException("java.io.EOFException: the end")) == []
-
-    def it_puts_the_innermost_one_first_in_the_whole_text(self):
-        assert root_cause(PySparkException(TEXT)).splitlines()[0] == (
-            "java.io.FileNotFoundException: File a.parquet does not exist"
-        )
+        first, *_ = root_cause(PySparkException(TEXT)).splitlines()
+        assert first == "java.io.FileNotFoundException: File a.parquet does not exist"
+        assert causes(PySparkException("java.io.EOFException: the end")) == []  # without frames
 
 
-class DescribeFailureMessage:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("\nfirst\nsecond", "first"),
-            ("", ""),
-            (
-                "PythonException: Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: too big\n",
-                "ValueError: too big",
-            ),
-        ],
-    )
-    def it_is_one_line_that_says_most(self, text, expected):
-        assert failure_message(text) == expected
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\nfirst\nsecond", "first"),
+        ("", ""),
+        ("PythonException: Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: too big\n",
+            "ValueError: too big"),
+    ],
+)  # fmt: skip
+def it_makes_one_line_that_says_most_of_a_failure(text, expected):
+    assert failure_message(text) == expected

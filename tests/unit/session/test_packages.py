@@ -29,24 +29,23 @@ class DescribeIcebergPackages:
             iceberg_packages(pyspark)
 
 
-class DescribeBundles:
-    @pytest.mark.parametrize(
-        ("properties", "bundles"),
-        [
-            ({"type": "jdbc", "warehouse": "/data/s3/gs"}, []),
-            ({"type": "rest", "uri": "https://s3.example/glue"}, []),
-            ({"type": "glue"}, ["iceberg-aws-bundle"]),
-            ({"type": "jdbc", "warehouse": "s3://bucket/lake"}, ["iceberg-aws-bundle"]),
-            ({"type": "rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}, ["iceberg-aws-bundle"]),
-            ({"type": "rest", "rest.sigv4-enabled": "true"}, ["iceberg-aws-bundle"]),
-            ({"type": "rest", "warehouse": "arn:aws:s3tables:eu-west-1:1:bucket/b"}, ["iceberg-aws-bundle"]),
-            ({"catalog-impl": "org.apache.iceberg.aws.dynamodb.DynamoDbCatalog"}, ["iceberg-aws-bundle"]),
-            ({"type": "hive", "warehouse": "gs://bucket/lake"}, ["iceberg-gcp-bundle"]),
-            ({"type": "rest", "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO"}, ["iceberg-gcp-bundle"]),
-            ({"type": "jdbc", "warehouse": "abfss://c@a.dfs.core.windows.net/x"}, ["iceberg-azure-bundle"]),
-            ({"type": "rest", "adls.sas-token.a": "x"}, ["iceberg-azure-bundle"]),
-        ],
-        ids=str,
-    )
-    def it_is_known_by_the_properties_what_a_store_needs(self, properties, bundles):
-        assert needed_bundles(properties) == bundles
+@pytest.mark.parametrize(
+    ("properties", "bundles"),
+    [
+        ({"type": "jdbc", "warehouse": "/data/s3/gs"}, []),
+        ({"type": "rest", "uri": "https://s3.example/glue"}, []),
+        ({"type": "glue"}, ["iceberg-aws-bundle"]),
+        ({"type": "jdbc", "warehouse": "s3://bucket/lake"}, ["iceberg-aws-bundle"]),
+        ({"type": "rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}, ["iceberg-aws-bundle"]),
+        ({"type": "rest", "rest.sigv4-enabled": "true"}, ["iceberg-aws-bundle"]),
+        ({"type": "rest", "warehouse": "arn:aws:s3tables:eu-west-1:1:bucket/b"}, ["iceberg-aws-bundle"]),
+        ({"catalog-impl": "org.apache.iceberg.aws.dynamodb.DynamoDbCatalog"}, ["iceberg-aws-bundle"]),
+        ({"type": "hive", "warehouse": "gs://bucket/lake"}, ["iceberg-gcp-bundle"]),
+        ({"type": "rest", "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO"}, ["iceberg-gcp-bundle"]),
+        ({"type": "jdbc", "warehouse": "abfss://c@a.dfs.core.windows.net/x"}, ["iceberg-azure-bundle"]),
+        ({"type": "rest", "adls.sas-token.a": "x"}, ["iceberg-azure-bundle"]),
+    ],
+    ids=str,
+)
+def it_knows_by_the_properties_which_bundles_a_store_needs(properties, bundles):
+    assert needed_bundles(properties) == bundles

@@ -43,18 +43,15 @@ class DescribeTunedForManyGroups:
         assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
 
 
-class DescribeShufflePartitionsFor:
-    def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth(self, spark):
-        usual = int(spark.conf.get("spark.sql.shuffle.partitions"))
-        with shuffle_partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
-            inside = spark.conf.get(INITIAL, None)
-            plan = spark.range(1000).repartition("id")._jdf.queryExecution().executedPlan().toString()
-        assert (inside, spark.conf.get(INITIAL, None)) == (str(usual + 3), None)
-        assert re.search(rf"hashpartitioning\(id#\w+, {usual + 3}\)", plan)
-
-    def it_leaves_small_ones_alone(self, spark):
-        with shuffle_partitions_for(spark, 1000):
-            assert spark.conf.get(INITIAL, None) is None
+def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth_and_leaves_small_ones_alone(spark):
+    usual = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    with shuffle_partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
+        inside = spark.conf.get(INITIAL, None)
+        plan = spark.range(1000).repartition("id")._jdf.queryExecution().executedPlan().toString()
+    assert (inside, spark.conf.get(INITIAL, None)) == (str(usual + 3), None)
+    assert re.search(rf"hashpartitioning\(id#\w+, {usual + 3}\)", plan)
+    with shuffle_partitions_for(spark, 1000):
+        assert spark.conf.get(INITIAL, None) is None
 
 
 def it_keeps_what_fits_in_memory_and_all_else_on_disk_in_small_batches(spark):

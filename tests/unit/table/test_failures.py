@@ -144,43 +144,38 @@ class DescribeAFailureOfSpark:
         assert caught.value is error
 
 
-class DescribeACatalog:
-    @pytest.mark.parametrize(
-        ("kind", "text", "expected"),
-        [
-            ("org.apache.iceberg.exceptions.ForbiddenException", "Forbidden: not in the role", CatalogAuthError),
-            (
-                "org.apache.iceberg.exceptions.NotAuthorizedException",
-                "Not authorized: invalid_client",
-                CatalogAuthError,
-            ),
-            ("software.amazon.awssdk.core.exception.SdkClientException", NO_CREDENTIALS, CatalogAuthError),
-            ("software.amazon.awssdk.services.glue.model.GlueException", "(Status Code: 500)", CatalogError),
-            ("org.apache.iceberg.exceptions.NoSuchTableException", "Table does not exist", TableNotFoundError),
-        ],
-    )
-    def it_asks_for_access_only_if_it_was_refused(self, kind, text, expected):
-        error = PySparkException("failed")
-        error._origin = JavaException([("org.apache.spark.SparkException", "no", SPARK), (kind, text, ICEBERG)])
-        session = SimpleNamespace(conf=SimpleNamespace(getAll={}))
-        found = catalog_error(error, session, TABLE)
-        assert (type(found), text in str(found)) == (expected, expected is not TableNotFoundError)
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("org.apache.iceberg.exceptions.ForbiddenException", "Forbidden: not in the role", CatalogAuthError),
+        ("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: invalid_client",
+            CatalogAuthError),
+        ("software.amazon.awssdk.core.exception.SdkClientException", NO_CREDENTIALS, CatalogAuthError),
+        ("software.amazon.awssdk.services.glue.model.GlueException", "(Status Code: 500)", CatalogError),
+        ("org.apache.iceberg.exceptions.NoSuchTableException", "Table does not exist", TableNotFoundError),
+    ],
+)  # fmt: skip
+def it_asks_for_access_to_a_catalog_only_if_it_was_refused(kind, text, expected):
+    error = PySparkException("failed")
+    error._origin = JavaException([("org.apache.spark.SparkException", "no", SPARK), (kind, text, ICEBERG)])
+    session = SimpleNamespace(conf=SimpleNamespace(getAll={}))
+    found = catalog_error(error, session, TABLE)
+    assert (type(found), text in str(found)) == (expected, expected is not TableNotFoundError)
 
 
-class DescribeATableOfIcecdcsOwn:
-    @pytest.mark.parametrize(
-        ("chain", "expected"),
-        [
-            ([("org.apache.iceberg.exceptions.ForbiddenException", "no", ICEBERG)], ConfigError),
-            ([OPENED, ("java.net.ConnectException", "Connection refused", HADOOP)], CatalogError),
-            ([], SparkJobError),
-        ],
-    )
-    def it_is_named_wrongly_or_cannot_be_used_now(self, chain, expected):
-        error = PySparkException("failed") if chain else Py4JNetworkError("gone")
-        error._origin = JavaException(chain) if chain else None
-        with pytest.raises(expected), usable_table("The table of vectors", "embed_table", "lake.ns.v"):
-            raise error
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ([("org.apache.iceberg.exceptions.ForbiddenException", "no", ICEBERG)], ConfigError),
+        ([OPENED, ("java.net.ConnectException", "Connection refused", HADOOP)], CatalogError),
+        ([], SparkJobError),
+    ],
+)
+def it_says_whether_a_table_of_its_own_is_named_wrongly_or_cannot_be_used_now(chain, expected):
+    error = PySparkException("failed") if chain else Py4JNetworkError("gone")
+    error._origin = JavaException(chain) if chain else None
+    with pytest.raises(expected), usable_table("The table of vectors", "embed_table", "lake.ns.v"):
+        raise error
 
 
 class DescribeAValueThatASelectMasks:

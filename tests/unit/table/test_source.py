@@ -12,11 +12,10 @@ from icecdc_core.table.select import Projection, UsedColumns
 from icecdc_core.table.source import Selection, Source
 
 
-class DescribeThePositionOfARow:
-    def it_fits_into_an_id_however_long_the_path_of_the_file_is(self, spark):
-        rows = spark.sql("SELECT 1 AS a, repeat('x', 600) AS _file, explode(array(1L, 2L)) AS _pos")
-        found = {row[1] for row in Selection(("a",), with_row_position=True).select(rows).collect()}
-        assert [len(each) for each in found] == [64, 64]
+def it_fits_the_position_of_a_row_into_an_id_however_long_the_path_of_the_file_is(spark):
+    rows = spark.sql("SELECT 1 AS a, repeat('x', 600) AS _file, explode(array(1L, 2L)) AS _pos")
+    found = {row[1] for row in Selection(("a",), with_row_position=True).select(rows).collect()}
+    assert [len(each) for each in found] == [64, 64]
 
 
 def of_schema(was, now):

@@ -10,44 +10,43 @@ from icecdc_core.ingest.table import IDENTIFIER, ORDER, last_row_of_each, merge_
 SCHEMA = f"{IDENTIFIER}0 long, topic string, partition int, offset long, timestamp timestamp, op string, {ORDER} long"
 
 
-def record(number, partition, offset, second, op=None, order=None):
-    return (number, "t", partition, offset, second, op, order)
+def record(partition, offset, second, op=None, order=None):
+    return (partition, offset, second, op, order)
 
 
-def last(spark, *records):
-    schema = SCHEMA.replace("timestamp timestamp", "timestamp long")
-    rows = spark.createDataFrame(list(records), schema).withColumn("timestamp", F.timestamp_seconds("timestamp"))
-    return sorted((row[0], row.partition, row.offset) for row in last_row_of_each(rows).collect())
+# Records of an identifier, and the one that is the last.
+LAST = [
+    # One partition: the offset decides, whatever the clocks said.
+    ([record(0, 1, 9), record(0, 2, 5)], (0, 2)),
+    # Several: each one's last, and of those the youngest.
+    ([record(0, 1, 9), record(0, 2, 5), record(1, 8, 7)], (1, 8)),
+    ([record(0, 1, 3), record(1, 1, 3)], (1, 1)),
+    # An ordering column beats both; without a value a record is the oldest.
+    ([record(0, 1, 1, order=5), record(0, 2, 2, order=4), record(1, 3, 3)], (0, 1)),
+    ([record(0, 1, 1, order=5), record(0, 2, 2, order=5)], (0, 2)),
+    # A delete without ordering value is newer than all before it, in its partition and by the timestamp in others.
+    ([record(0, 1, 1, order=9), record(0, 2, 2, order=5), record(0, 3, 3, "delete")], (0, 3)),
+    ([record(0, 1, 1, order=5), record(0, 2, 2, "delete"), record(1, 9, 9, order=4)], (0, 2)),
+    ([record(0, 1, 1, order=5), record(0, 2, 2, "delete"), record(1, 9, 9, order=6)], (1, 9)),
+    ([record(0, 1, 1, order=5), record(0, 2, 2, "delete"), record(1, 9, 0, order=6)], (0, 2)),
+    # What comes after it is newer, unless its ordering value is lower than one from before the delete.
+    ([record(0, 1, 1, "delete"), record(0, 2, 2, order=5)], (0, 2)),
+    ([record(0, 1, 1, "delete"), record(1, 7, 2, order=5)], (1, 7)),
+    ([record(0, 1, 1, order=9), record(0, 2, 2, "delete"), record(0, 3, 3, order=5)], (0, 2)),
+    ([record(0, 2, 2, "delete")], (0, 2)),
+    # Without an ordering column it is like any other record.
+    ([record(0, 2, 2, "delete", 0), record(0, 3, 3, None, 0)], (0, 3)),
+    ([record(0, 2, 2, None, 0), record(0, 3, 3, "delete", 0)], (0, 3)),
+]
 
 
-@pytest.mark.parametrize(
-    ("records", "expected"),
-    [
-        # One partition: the offset decides, whatever the clocks said.
-        ([record(1, 0, 1, 9), record(1, 0, 2, 5)], [(1, 0, 2)]),
-        # Several: each one's last, and of those the youngest.
-        ([record(1, 0, 1, 9), record(1, 0, 2, 5), record(1, 1, 8, 7)], [(1, 1, 8)]),
-        ([record(1, 0, 1, 3), record(1, 1, 1, 3)], [(1, 1, 1)]),
-        # An ordering column beats both; without a value a record is the oldest.
-        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, order=4), record(1, 1, 3, 3)], [(1, 0, 1)]),
-        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, order=5)], [(1, 0, 2)]),
-        # A delete without ordering value is newer than all before it, in its partition and by the timestamp in others.
-        ([record(1, 0, 1, 1, order=9), record(1, 0, 2, 2, order=5), record(1, 0, 3, 3, "delete")], [(1, 0, 3)]),
-        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 9, order=4)], [(1, 0, 2)]),
-        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 9, order=6)], [(1, 1, 9)]),
-        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 0, order=6)], [(1, 0, 2)]),
-        # What comes after it is newer, unless its ordering value is lower than one from before the delete.
-        ([record(1, 0, 1, 1, "delete"), record(1, 0, 2, 2, order=5)], [(1, 0, 2)]),
-        ([record(1, 0, 1, 1, "delete"), record(1, 1, 7, 2, order=5)], [(1, 1, 7)]),
-        ([record(1, 0, 1, 1, order=9), record(1, 0, 2, 2, "delete"), record(1, 0, 3, 3, order=5)], [(1, 0, 2)]),
-        ([record(1, 0, 2, 2, "delete"), record(2, 0, 3, 3)], [(1, 0, 2), (2, 0, 3)]),
-        # Without an ordering column it is like any other record.
-        ([record(1, 0, 2, 2, "delete", 0), record(1, 0, 3, 3, None, 0)], [(1, 0, 3)]),
-        ([record(1, 0, 2, 2, None, 0), record(1, 0, 3, 3, "delete", 0)], [(1, 0, 3)]),
-    ],
-)
-def it_keeps_the_last_of_each_key(spark, records, expected):
-    assert last(spark, *records) == expected
+def it_keeps_the_last_of_each_key(spark):
+    rows = [(number, "t", *each) for number, (records, _) in enumerate(LAST) for each in records]
+    source = spark.createDataFrame(rows, SCHEMA.replace("timestamp timestamp", "timestamp long"))
+    found = last_row_of_each(source.withColumn("timestamp", F.timestamp_seconds("timestamp"))).collect()
+    assert sorted((row[0], row.partition, row.offset) for row in found) == [
+        (number, *last) for number, (_, last) in enumerate(LAST)
+    ]
 
 
 EVENTS = [("upsert", None), ("upsert", 1), ("upsert", 2), ("upsert", 3), ("delete", None), ("delete", 2)]
@@ -85,16 +84,17 @@ def has_late_upsert_after_delete(history):
     )
 
 
-@pytest.mark.parametrize(("longest", "partitions"), [pytest.param(4, 1, marks=pytest.mark.long), (3, 1), (3, 2)])
-def it_makes_the_same_table_of_a_history_however_it_is_cut_into_batches(spark, sql, name, longest, partitions):
-    every = list(enumerate(histories(longest)))
-    for _, (history, batches) in every:
+@pytest.mark.parametrize("longest", [pytest.param(4, marks=pytest.mark.long), 3])
+def it_makes_the_same_table_of_a_history_however_it_is_cut_into_batches(spark, sql, name, longest):
+    # Each in one partition and in two.
+    every = list(enumerate((*case, partitions) for case in histories(longest) for partitions in (1, 2)))
+    for _, (history, batches, _) in every:
         if not has_late_upsert_after_delete(history):
             assert row_after(history, batches) == row_after(history, [0] * len(history))
     sql("CREATE TABLE {t} (id BIGINT, place INT, ts BIGINT) USING iceberg")
     records = [
         (number, "t", place % partitions, place, place, op, order, order, place, batches[place])
-        for number, (history, batches) in every
+        for number, (history, batches, partitions) in every
         for place, (op, order) in enumerate(history)
     ]
     schema = SCHEMA.replace("timestamp timestamp", "timestamp long") + ", ts long, place int, batch int"
@@ -104,5 +104,5 @@ def it_makes_the_same_table_of_a_history_however_it_is_cut_into_batches(spark, s
         merge_rows(last_row_of_each(rows.where(F.col("batch") == batch)), f"lake.ns.{name}", columns, ["id"], "ts", {})
     found = {row.id: row.place for row in sql("SELECT * FROM {t}").collect()}
     rows.unpersist()
-    expected = {number: row_after(*case) for number, case in every}
+    expected = {number: row_after(*case[:2]) for number, case in every}
     assert found == {number: row for number, row in expected.items() if row is not None}

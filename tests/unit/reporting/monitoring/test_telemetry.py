@@ -79,23 +79,21 @@ class DescribeATrace:
         assert (task.name, root.parent) == ("task", task.id)
 
 
-class DescribeMetrics:
-    def it_sets_those_that_prometheus_gets(self, telemetry):
-        metrics = RunMetrics(FACTS, 100.0)
-        publish_run_metrics(metrics, CONFIG.replace(dry_run=True))
-        assert gauges_of(telemetry) == {}
-        publish_run_metrics(metrics, CONFIG)
-        expected = {
-            (family.name, frozenset(sample.labels.items())): sample.value
-            for family in metrics.collect()
-            for sample in family.samples
-        }
-        assert (gauges_of(telemetry), len(expected) > 10) == (expected, True)
+def it_sets_the_metrics_that_prometheus_gets(telemetry):
+    metrics = RunMetrics(FACTS, 100.0)
+    publish_run_metrics(metrics, CONFIG.replace(dry_run=True))
+    assert gauges_of(telemetry) == {}
+    publish_run_metrics(metrics, CONFIG)
+    expected = {
+        (family.name, frozenset(sample.labels.items())): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+    }
+    assert (gauges_of(telemetry), len(expected) > 10) == (expected, True)
 
 
-class DescribeWithoutConfiguration:
-    def it_imports_nothing(self):
-        code = """
+def it_imports_nothing_without_configuration():
+    code = """
 import sys
 import icecdc_core, icecdc_core.jobs.sync, icecdc_core.ingest
 from tests.monitoring_receivers import without_spark
@@ -104,5 +102,5 @@ without_spark(type("Patch", (), {"setattr": staticmethod(setattr)}))
 run()
 print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
 """
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert result.stdout == "[]\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

@@ -56,19 +56,14 @@ class DescribePlanEvolution:
     def it_names_what_has_to_change(self, current, seen, expected):
         assert changes(current, seen) == expected
 
-    def it_changes_nothing_unless_asked(self):
+    def it_changes_nothing_unless_asked_for_a_guess_or_of_identifier_columns(self):
         assert changes("id int", "id bigint, name string", evolve_schema=False) == []
-
-    def it_leaves_identifier_columns_required(self):
         assert changes("id int not null", "id int", identifier_columns=["ID"]) == []
+        assert plan_evolution(ddl("id int not null"), Seen(ddl("id bigint")), settings(evolve_schema=True)) == []
 
     @pytest.mark.parametrize(
         ("case", "expected"),
-        [
-            ("sensitive", ["add Note string"]),
-            ("insensitive", ["add Note string"]),
-            ("lower", ["add note string"]),
-        ],
+        [("sensitive", ["add Note string"]), ("insensitive", ["add Note string"]), ("lower", ["add note string"])],
     )
     def it_tells_names_apart_by_the_case_rule(self, case, expected):
         assert changes("orderid int", "orderId int, Note string, note string", column_case=case) == expected
@@ -85,53 +80,36 @@ class DescribePlanEvolution:
         expected = ["add s._file int", "add l.element.y int", "add m.value.y int", "add new int", "add n struct<z:int>"]
         assert [str(change) for change in found] == expected
 
-    def it_does_not_widen_for_a_guess(self):
-        assert plan_evolution(ddl("id int not null"), Seen(ddl("id bigint")), settings(evolve_schema=True)) == []
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ("int", "bigint", "bigint"), ("smallint", "int", "int"), ("bigint", "double", "double"),
+        ("float", "double", "double"), ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
+        ("decimal(38,0)", "decimal(10,2)", "string"), ("int", "decimal(4,2)", "decimal(12,2)"),
+        ("string", "bigint", "string"), ("date", "timestamp", "string"),
+        ("array<int>", "array<bigint>", "array<bigint>"),
+        ("map<string,int>", "map<string,bigint>", "map<string,bigint>"),
+        ("struct<a:int>", "struct<b:int,a:bigint>", "struct<a:bigint,b:int>"),
+    ],
+)  # fmt: skip
+def it_merges_types_to_one_that_holds_both(left, right, expected):
+    kinds = [ddl(f"x {text}")["x"].dataType for text in (left, right)]
+    assert merge_types(*kinds).simpleString() == expected
 
 
-class DescribeMergeTypes:
-    @pytest.mark.parametrize(
-        ("left", "right", "expected"),
-        [
-            ("int", "bigint", "bigint"),
-            ("smallint", "int", "int"),
-            ("bigint", "double", "double"),
-            ("float", "double", "double"),
-            ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
-            ("decimal(38,0)", "decimal(10,2)", "string"),
-            ("int", "decimal(4,2)", "decimal(12,2)"),
-            ("string", "bigint", "string"),
-            ("date", "timestamp", "string"),
-            ("array<int>", "array<bigint>", "array<bigint>"),
-            ("map<string,int>", "map<string,bigint>", "map<string,bigint>"),
-            ("struct<a:int>", "struct<b:int,a:bigint>", "struct<a:bigint,b:int>"),
-        ],
-    )
-    def it_finds_the_type_that_holds_both(self, left, right, expected):
-        kinds = [ddl(f"x {text}")["x"].dataType for text in (left, right)]
-        assert merge_types(*kinds).simpleString() == expected
-
-
-class DescribeTables:
-    @staticmethod
-    def records(spark, config, value):
-        return decode_records(records(spark, [(None, value)]), config)
-
-    @staticmethod
-    def config(name, **overrides):
-        given = {"job": "j", "bootstrap_servers": "127.0.0.1:1", "topics": "t", "table": f"lake.ns.{name}"}
-        return IngestConfig(**given, evolve_schema=True, **overrides)
-
-    def it_names_columns_of_a_new_table_by_the_case_rule(self, spark, name):
-        config = self.config(name, auto_create=True, column_case="lower", identifier_columns=["id"], mode="upsert")
-        try:
-            records = self.records(spark, config, '{"ID": 1, "Place": {"Lat": 1.5}}')
-            open_or_create_table(spark, config.table, records, config)
-            columns = spark.table(config.table).schema
-        finally:
-            spark.sql(f"DROP TABLE IF EXISTS {config.table}")
-        found = columns.simpleString(), [column.nullable for column in columns]
-        assert found == ("struct<id:bigint,place:struct<lat:double>>", [False, True])
+def it_names_columns_of_a_new_table_by_the_case_rule(spark, name):
+    given = {"job": "j", "bootstrap_servers": "127.0.0.1:1", "topics": "t", "table": f"lake.ns.{name}"}
+    given |= {"auto_create": True, "column_case": "lower", "identifier_columns": ["id"], "mode": "upsert"}
+    config = IngestConfig(**given, evolve_schema=True)
+    decoded = decode_records(records(spark, [(None, '{"ID": 1, "Place": {"Lat": 1.5}}')]), config)
+    try:
+        open_or_create_table(spark, config.table, decoded, config)
+        columns = spark.table(config.table).schema
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {config.table}")
+    found = columns.simpleString(), [column.nullable for column in columns]
+    assert found == ("struct<id:bigint,place:struct<lat:double>>", [False, True])
 
 
 class DescribeEvolve:

@@ -1,7 +1,8 @@
-"""Row lineage shows which rows two states of a table do not share, without comparing values."""
+"""Row lineage and delete files show which rows two states do not share, without comparing values."""
 
 import pytest
 
+from icecdc_core.changes.row_changes import changed_by_deletes
 from icecdc_core.changes.row_lineage import (
     changed_by_lineage,
     count_unchanged,
@@ -66,3 +67,17 @@ class DescribeRowIds:
 
     def it_counts_none_of_none(self, spark):
         assert count_unchanged(unchanged_row_ids({0: (spark.createDataFrame([], SCHEMA), BOTH)})) == 0
+
+
+@pytest.mark.parametrize("delete_count", [FEW, MANY], ids=["broadcast", "shuffled"])
+def it_gives_the_rows_that_are_deleted_in_one_state_only(spark, delete_count):
+    schema = "name string, _file string, _pos long, _deleted boolean"
+    older = [("live", "f", 0, False), ("deleted", "f", 1, False), ("back", "f", 2, True), ("gone", "f", 3, True)]
+    newer = [("live", "f", 0, False), ("deleted", "f", 1, True), ("back", "f", 2, False), ("gone", "f", 3, True)]
+    # The same positions of another file are other rows.
+    older.append(("other", "g", 1, True))
+    newer.append(("other", "g", 1, True))
+    removed, restored = changed_by_deletes(
+        spark.createDataFrame(older, schema), spark.createDataFrame(newer, schema), delete_count
+    )
+    assert (names(removed), names(restored)) == (["deleted"], ["back"])
