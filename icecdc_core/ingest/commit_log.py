@@ -208,15 +208,24 @@ def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
 
 def _summary(entries: DataFrame) -> LoggedJob:
     """Add up entries of one job. Two runs at once may write theirs in any order; all of them are true."""
-    rows = entries.select("batch", "offsets", "topic_ids", "tables").orderBy("batch", "committed_at").collect()
+    columns = ("batch", "run_id", "offsets", "topic_ids", "tables")
+    rows = entries.select(*columns).orderBy("batch", "committed_at").collect()
     topic_ids: dict[str, str] = {}
     tables: dict[str, TableEntry] = {}
+    read: dict[str, Offsets] = {}
+    last: dict[tuple[str, str], TableEntry] = {}
     for row in rows:
         topic_ids |= json.loads(row["topic_ids"])
+        run = row["run_id"]
+        read[run] = offsets.furthest(read.get(run, {}), offsets.from_json(row["offsets"]))
         for table in row["tables"]:
-            known = {**table.asDict(), "offsets": offsets.from_json(table["offsets"])}
-            tables[table["name"]] = TableEntry(**known)
-    if not rows:
-        return LoggedJob()
-    read_offsets = offsets.furthest({}, *(offsets.from_json(row["offsets"]) for row in rows))
-    return LoggedJob(True, int(rows[-1]["batch"]), read_offsets, topic_ids, tables)
+            entry = TableEntry(**{**table.asDict(), "offsets": offsets.from_json(table["offsets"])})
+            tables[entry.name] = last[entry.name, run] = entry
+    # A run reads on without the tables that it left behind, whatever another one writes into them meanwhile.
+    for (name, run), entry in last.items():
+        needed = {topic: parts for topic, parts in read[run].items() if topic in entry.offsets}
+        has = tables[name].offsets
+        if entry.state == BEHIND != tables[name].state and not offsets.covers(has, needed):
+            tables[name] = replace(entry, offsets=offsets.furthest(entry.offsets, has))
+    number = int(rows[-1]["batch"]) if rows else -1
+    return LoggedJob(bool(rows), number, offsets.furthest({}, *read.values()), topic_ids, tables)

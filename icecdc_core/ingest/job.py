@@ -1,6 +1,7 @@
 """One run of the ingest: find the start, stream batch after batch into the tables, compact, report."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,7 +38,7 @@ from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
 from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics
-from icecdc_core.session.jvm import has_ended
+from icecdc_core.session.jvm import has_ended, java_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
 from icecdc_core.table.catalogs import load_table
 
@@ -80,12 +81,7 @@ class IngestRun(JobRun[IngestConfig]):
             # Whatever was raised: without Java every error is one of its ends, and most do not say so.
             if not has_ended(self.spark):
                 raise
-            raise SparkJobError(
-                f"Spark's Java process ended during the ingest ({type(error).__name__})",
-                subject="spark_conf",
-                remedy="run again in a new process, no record is lost or written twice; if it ends again, give it more "
-                "memory (spark.driver.memory through spark_conf)",
-            ) from error
+            raise java_ended(SparkJobError, error) from error
 
     def _run(self) -> IngestReport:
         check_expressions(self.spark, self.config)
@@ -119,10 +115,9 @@ class IngestRun(JobRun[IngestConfig]):
                 self._log_start(stream_start, logged)
                 logged = replace(logged, tables={**logged.tables, **stream_start.given_up})
             batches = self._new_batches(topics, stream_start, logged)
-            retry_at = self._clock() + pause
             try:
                 with self.stage("batches"):
-                    self._stream(stream_start, batches, retry_at)
+                    self._stream(stream_start, batches, pause)
             except LostOffsetsError:
                 losses_in_a_row = 1 if batches.last else losses_in_a_row + 1
                 if self.config.on_lost_offsets == "fail" or losses_in_a_row > _MOST_LOSSES_IN_A_ROW:
@@ -146,8 +141,11 @@ class IngestRun(JobRun[IngestConfig]):
             else:
                 pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else self._first_pause
 
-    def _stream(self, stream_start: StreamStart, batches: Batches, retry_at: float) -> None:
+    def _stream(self, stream_start: StreamStart, batches: Batches, pause: float) -> None:
         available_now = self.config.trigger == "available_now"
+        complete = {topic: parts for topic, parts in batches.complete.items() if topic in stream_start.topics}
+        # The pause counts from where new records begin: a broken table must not keep the others from these.
+        retry_at = self._clock() + pause if offsets.covers(stream_start.start, complete) else math.inf
 
         def should_end() -> bool:
             # A scheduled run reads on for the other tables; the next run retries those that are behind.
@@ -157,10 +155,13 @@ class IngestRun(JobRun[IngestConfig]):
             return self.stop.requested or self._time_is_over() or bool(retry)
 
         def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
+            nonlocal retry_at
             with self.batch(batches.number) as written:
                 entry = batches.process(records, start, end)
                 self.written.add(entry)
                 written |= Totals(entry).counts
+            if retry_at == math.inf and offsets.covers(end, complete):
+                retry_at = self._clock() + pause
 
         if stream_start.is_at_end and available_now:
             return

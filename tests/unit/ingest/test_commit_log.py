@@ -24,11 +24,12 @@ from icecdc_core.ingest.offsets import to_json
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at
 
 
-def entry(batch, offset, *tables, job="j", second=0, topic_ids=None):
+def entry(batch, offset, *tables, job="j", run="r", second=0, topic_ids=None):
     """A row of the log; offsets are those of one partition."""
     return {
         "job": job,
         "batch": batch,
+        "run_id": run,
         "kind": "batch",
         "committed_at": f"2026-01-01T00:00:{second:02}Z",
         "offsets": to_json({"t": {0: offset}}),
@@ -82,6 +83,19 @@ def it_reads_the_last_entry_of_each_table_however_old(read):
     actual = read(*entries, *(entry(number, 9) for number in range(2, 30)))
     assert actual.tables == {"a": a[2], "b": b}
     assert actual.behind == {"b": {"t": {0: 4}}}
+
+
+def it_knows_what_one_of_two_runs_left_behind_until_the_table_has_all_that_it_read(read):
+    def written(batch, offset, run):
+        return entry(batch, offset, TableEntry("a", offsets={"t": {0: offset}}), run=run)
+
+    left = entry(3, 300, TableEntry("a", state=BEHIND, offsets={"t": {0: 200}}), run="x")
+    assert read(left, written(4, 250, "y")).behind == {"a": {"t": {0: 250}}}
+    assert read(left, written(4, 350, "y")).behind == {}
+    # The run reads on without the table.
+    entries = [left, written(4, 350, "y"), entry(5, 500, run="x")]
+    assert read(*entries).behind == {"a": {"t": {0: 350}}}
+    assert read(*entries, written(6, 500, "z")).behind == {}
 
 
 class DescribeTableOffsets:

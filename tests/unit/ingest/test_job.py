@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.errors import LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
-from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
+from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob, TableEntry
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.start_offsets import StreamStart
 
@@ -27,7 +27,7 @@ def it_goes_on_after_lost_records_until_nothing_is_written_between_losses(monkey
     made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={}, refills=set())  # noqa: E731
     monkeypatch.setattr(run, "_new_batches", made)
 
-    def stream(start, batches, retry_at):
+    def stream(start, batches, pause):
         """Lose records, after a batch was written or before; one more stream ends well."""
         has_batch = next(streams, None)
         if has_batch is None:
@@ -70,6 +70,28 @@ def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkey
         batches = run._new_batches(SimpleNamespace(earliest=lambda names: {}), StreamStart([], {}, {}), LoggedJob())
         made.append((batches.config.identifier_columns, batches.writer.config.identifier_columns))
     assert made == [(["id"], ["id"]), ([], [])]
+
+
+@pytest.mark.parametrize(("start", "ends"), [(0, [False, False, False, True]), (6, [False, False, True, True])])
+def it_retries_a_table_only_after_the_others_had_time_with_new_records(monkeypatch, start, ends):
+    clock = [0.0]
+    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
+    run = IngestRun(None, IngestConfig(**given, trigger="continuous"), lambda: clock[0])
+    entry = LogEntry("j", 0, "r", "batch", {})
+    batches = SimpleNamespace(number=0, behind={"a": None}, complete={"t": {0: 6}}, process=lambda *given: entry)
+    actual = []
+
+    def stream(spark, config, topics, begin, process, should_end):
+        for end in (3, 6, 7):
+            actual.append(should_end())
+            clock[0] += 10
+            process(None, {}, {"t": {0: end}})
+        clock[0] += 10
+        actual.append(should_end())
+
+    monkeypatch.setattr(job, "run_stream", stream)
+    run._stream(StreamStart(["t"], {"t": {0: start}}, {"t": {0: 9}}), batches, 15.0)
+    assert actual == ends
 
 
 THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
