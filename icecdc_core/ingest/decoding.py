@@ -14,6 +14,7 @@ from icecdc_core.ingest.formats.change_events import (
     decode_dms,
     delete_by_key,
     delete_by_typed_key,
+    unavailable_problem,
 )
 from icecdc_core.ingest.formats.decode_results import (
     LONE_SURROGATE,
@@ -22,6 +23,7 @@ from icecdc_core.ingest.formats.decode_results import (
     evaluate_once,
     expand_results,
     has_lone_surrogate,
+    has_long_number,
     has_too_big_number,
     json_field,
     parse_operation,
@@ -87,7 +89,8 @@ def _with_operation(decoded: DataFrame, op_field: str) -> DataFrame:
     if not op_field:
         return decoded
     op, unknown = parse_operation(json_field(F.col("payload"), op_field), f"the operation (field {op_field})")
-    problem = F.coalesce("problem", F.when(F.col("op").isNull(), unknown))
+    lost = F.when(op == "upsert", unavailable_problem(F.col("payload")))  # plain records may be Debezium's
+    problem = F.coalesce("problem", F.when(F.col("op").isNull(), F.coalesce(unknown, lost)))
     return decoded.withColumns({"op": F.coalesce("op", op), "problem": problem})
 
 
@@ -100,6 +103,9 @@ def _with_lost_values(decoded: Column, text: Column, tombstone: Column) -> Colum
     problem = F.when(has_lone_surrogate(F.when(is_parsed, text).otherwise(payload)), F.lit(LONE_SURROGATE)).when(
         is_parsed & infinite, F.lit("a number in it is too big for double")
     )
+    # Without a schema, such a number is a double in the payload, unless that is the record itself.
+    is_variant = is_parsed & decoded["payload_type"].isNull() & (payload != text)
+    problem = problem.when(is_variant & has_long_number(text), F.lit("a number in it has more digits than a double"))
     is_usable = decoded["problem"].isNotNull() | problem.isNull()
     return F.when(is_usable, decoded).otherwise(decode_result(problem=problem))
 
@@ -156,6 +162,9 @@ def _decode_avro(
     if result is None:
         result = decode_result(problem=f"schema {number} does not describe {what}")
     result = F.when(tombstone, delete_by_typed_key(row, logical_type, settings)).otherwise(result)
+    # As JSON, each byte that is no character is U+FFFD.
+    is_wrong = F.contains(result["payload"], F.lit("\ufffd")) & ~F.is_valid_utf8(row.cast("string"))
+    result = F.when(is_wrong, decode_result(problem="a text in it is not valid UTF-8")).otherwise(result)
     unreadable = decode_result(problem=f"the bytes do not fit schema {number}")
     return F.when(row.isNull(), unreadable).otherwise(result)
 

@@ -65,7 +65,12 @@ def look_at(
     tests = list(_widening_tests(reader, wrapped_record(parsed))) if widen else []
     found = plain.agg(*(F.max(is_wider) for _, _, is_wider in tests)).first() if tests else None
     widened = {path: kind for (path, kind, _), is_wider in zip(tests, found or (), strict=True) if is_wider}
-    return Seen(_guess(plain), written, widened)
+    guessed = _guess(plain)
+    if settings.format == "json_schema":  # which says nothing of further fields
+        declared = {each.name for schema in written for each in schema}
+        others = _guess(decoded.where(F.col("problem").isNull()))
+        guessed = T.StructType([each for each in others if each.name not in declared])
+    return Seen(guessed, written, widened)
 
 
 def find_spellings(texts: DataFrame, schema: T.StructType) -> dict[str, Path]:

@@ -5,7 +5,9 @@ DMS has a nested form with `data` and `metadata` (its Kafka target), and a flat 
 
 import json
 from contextlib import suppress
-from functools import partial
+from datetime import date
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
@@ -29,8 +31,17 @@ from icecdc_core.ingest.formats.decode_results import (
 )
 from icecdc_core.ingest.formats.logical_types import DECIMAL, FLOAT, LogicalType, column_type, payload_json
 
-UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""What Debezium writes for a large PostgreSQL value that did not change; in bytes, the same text in Base64."""
+_UNAVAILABLE = "__debezium_unavailable_value"
+# What Debezium writes for a large PostgreSQL value that did not change: the text, its Base64 for bytes, an object as
+# text (hstore), the bytes as numbers or as days, and the UUID of the text.
+_PLACEHOLDERS = (
+    f'"{_UNAVAILABLE}"',
+    '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',
+    rf'"{{\"{_UNAVAILABLE}\":\"{_UNAVAILABLE}\"}}"',
+    json.dumps([*_UNAVAILABLE.encode()], separators=(",", ":")),
+    json.dumps([str(date.fromordinal(719_163 + each)) for each in _UNAVAILABLE.encode()], separators=(",", ":")),
+    '["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]',
+)
 
 _JSON_DOCUMENT = "io.debezium.data.Json"
 _PAYLOAD = ',"payload":'
@@ -65,6 +76,12 @@ def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: Ing
     return _decode_change(event["op"], before, after, settings, column_type(row).json())
 
 
+def unavailable_problem(row: Column) -> Column:
+    """Why a row must not overwrite the one in the table; null if it may."""
+    found = reduce(or_, map(row.contains, _PLACEHOLDERS))
+    return F.when(found, F.lit(f"a value is {_UNAVAILABLE}: unchanged, and not in the source's log"))
+
+
 def _decode_change(
     op: Column, before: Column, after: Column, settings: IngestConfig, payload_type: str | None = None
 ) -> Column:
@@ -75,7 +92,6 @@ def _decode_change(
     def decode(rows: Column) -> Column:
         op, before, after = rows["op"], rows["before"], rows["after"]
         row_op, unknown = parse_operation(op, "the operation of the change event (op)")
-        unavailable = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
         deletes = row_op == "delete"
         problem = (
             F.when(op == "m", F.lit(None).cast("string"))
@@ -83,7 +99,7 @@ def _decode_change(
             .when(unknown.isNotNull(), unknown)
             .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before to name the row"))
             .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
-            .when(~deletes & unavailable, F.lit(f"a value is {UNAVAILABLE[0]}: unchanged, and not in the source's log"))
+            .when(~deletes, unavailable_problem(after))
         )
         row = F.when(deletes, before).otherwise(after)
         row_op = F.when(op == "m", F.lit(IGNORED)).otherwise(row_op)

@@ -6,7 +6,7 @@ from typing import cast
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
-from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX
+from icecdc_core.columns import OWN_PREFIX
 
 MALFORMED = f"{OWN_PREFIX}bad"
 """The field of a `from_json` schema that gets the whole text if the text does not fit the schema."""
@@ -24,9 +24,6 @@ JSON_READ_OPTIONS = {
     "maxNestingDepth": "102",  # with the two of `wrap_object`
 }
 
-PAYLOAD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "true"}
-"""How `to_json` writes payloads. A null field is left out, which means the same."""
-
 SECRET = f"{OWN_PREFIX}{secrets.token_hex(8)}"
 """A name that no record can know, so that no record can forge what stands under it."""
 
@@ -37,6 +34,9 @@ LONE_SURROGATE = "a text in it has half of a surrogate pair, which is no charact
 
 # An escape with a surrogate behind an even number of backslashes; a pair of them is a character.
 _ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+
+# More digits than the shortest text of a double has, with an exponent, or more than a decimal has.
+_LONG_NUMBER = r"[1-9](?:[.]?[0-9]){17}(?:[0-9.]*+[eE]|(?:[.]?[0-9]){21})"
 
 
 def wrap_object(text: Column) -> Column:
@@ -71,11 +71,19 @@ def has_lone_surrogate(text: Column) -> Column:
     return F.coalesce(has_escape & without_pairs.rlike(_ESCAPE + "[89a-fA-F]"), F.lit(False))
 
 
+def _without_strings(text: Column) -> Column:
+    # Without escapes a string ends at the next quote. No pattern has a group that repeats: Java would recurse.
+    return F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*+"', "")
+
+
+def has_long_number(text: Column) -> Column:
+    """Whether a JSON text has a number, outside its strings, that a variant rounds to a double."""
+    return F.coalesce(text.rlike(_LONG_NUMBER) & _without_strings(text).rlike(_LONG_NUMBER), F.lit(False))
+
+
 def has_too_big_number(text: Column, kind: T.DataType) -> Column:
     """Whether a JSON text has a number, outside its strings, that a float or double stores as infinity."""
-    # Without escapes a string ends at the next quote. No pattern has a group that repeats: Java would recurse.
-    without_strings = F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*+"', "")
-    numbers = F.regexp_extract_all(without_strings, F.lit(r"[0-9][0-9.eE+-]*+"), 0)
+    numbers = F.regexp_extract_all(_without_strings(text), F.lit(r"[0-9][0-9.eE+-]*+"), 0)
     return F.exists(numbers, lambda number: F.coalesce(number.try_cast(kind) == F.lit(float("inf")), F.lit(False)))
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, functions as F, types as T
 
-from icecdc_core.ingest.formats.decode_results import PAYLOAD_OPTIONS, unusable
+from icecdc_core.columns import JSON_OPTIONS
+from icecdc_core.ingest.formats.decode_results import unusable
 
 _DATES = {"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"}
 _LOCAL = {"io.debezium.time.Timestamp": 1, "io.debezium.time.MicroTimestamp": 0, "io.debezium.time.NanoTimestamp": -1}
@@ -63,7 +64,7 @@ def payload_json(column: Column, logical_type: LogicalType) -> Column:
     """Return a value as the JSON text that `parse_rows` reads as the `column_type`."""
     # A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times. A value that
     # cannot be converted makes its record unusable, whatever the type of the column.
-    return F.to_json(_to_payload(column, logical_type), PAYLOAD_OPTIONS)
+    return F.to_json(_to_payload(column, logical_type), JSON_OPTIONS)
 
 
 def _to_payload(column: Column, logical_type: LogicalType) -> Column:
@@ -165,6 +166,6 @@ def _decimal_text(data: Column, given: Column, scale: Column) -> Column:
 
     digits = F.aggregate(positions, zero, next_byte)
     fits = F.octet_length(data).between(1, _DECIMAL_BYTES)
-    text = F.concat(digits.cast("string"), F.lit("E"), (-scale).cast("string"))
+    text = F.concat(digits.cast("string"), F.lit("E"), F.try_subtract(F.lit(0), scale).cast("string"))
     wrong = unusable("is no Base64 text of a decimal of at most 38 digits", given)
     return F.when(given.isNotNull(), F.coalesce(F.when(fits, text), wrong))

@@ -73,7 +73,8 @@ CASES = [
     ("bytes", "", {}, "AAE=", "AAE="), ("bytes", "", {}, "!", LETTER), ("bytes", "", {}, "AAEC\nAQ==", "AAECAQ=="),
 ]  # fmt: skip
 VARIABLE = [({"scale": 1, "value": unscaled(105)}, "105E-1"), ({"scale": 1, "value": "1.50"}, LETTER),
-            ({"scale": 0, "value": unscaled(2**127 - 1, 16)}, LETTER)]  # fmt: skip
+            ({"scale": 0, "value": unscaled(2**127 - 1, 16)}, LETTER),
+            ({"scale": -(2**31), "value": unscaled(1)}, LETTER)]  # fmt: skip
 CONNECT_VARIABLE = {
     "type": "struct",
     "name": "io.debezium.data.VariableScaleDecimal",
@@ -238,11 +239,13 @@ class DescribeRecords:
             return f'{{"op":"c","before":null,"after":{row}}}'
 
         texts = [change('{"f":1e999}'), change('{"v":"\\ud83d"}'), change('{"id":1}') + change('{"id":2}'),
-                 change('{"f":"Infinity"}')]  # fmt: skip
+                 change('{"d":1.234567890123456789E-7}'), change(f'{{"v":"\\"","d":{"1" * 39}}}'),
+                 change('{"d":1.23456789012345678}'), change('{"f":-1.2345678901234567e-7}'),
+                 change('{"v":"1.234567890123456789E-7"}'), change('{"f":"Infinity"}')]  # fmt: skip
         chosen = settings(format=format_)
         rows = parsed(decode_records(records(spark, [(None, t) for t in texts]), chosen),
-                      T.StructType.fromDDL("id int, v string, f double"), chosen)  # fmt: skip
-        assert [row.is_valid for row in rows.orderBy("offset").collect()] == [False, False, False, True]
+                      T.StructType.fromDDL("id int, v string, f double, d decimal(38,25)"), chosen)  # fmt: skip
+        assert [row.is_valid for row in rows.orderBy("offset").collect()] == [False] * 5 + [True] * 4
 
 
 class DescribeTables:
@@ -265,6 +268,11 @@ class DescribeTables:
         times = [datetime(year, 1, 1) for year in (2024, 2025)]
         expected = [(1, None, "it's", 7, times[0]), (2, *[None] * 4), (3, None, "x", 8, times[1])]
         assert [tuple(row.row) for row in parsed(decoded, schema, chosen).orderBy("offset").collect()] == expected
+        fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"]}]
+        known = {1: RegisteredSchema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}))}
+        chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", metadata_columns=[])
+        decoded = decode_records(records(spark, [(None, framed(1, zigzag(4) + NULL))]), chosen, known)
+        assert tuple(parsed(decoded, schema, chosen).first().row) == (4, None, None, 7, times[0])
 
     def it_keeps_the_identifier_fields_of_the_table_required(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT NOT NULL, x INT NOT NULL) USING iceberg")

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, functions as F, types as T
 from icecdc_core.errors import SchemaRegistryError
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
+from icecdc_core.ingest.destinations import plan_evolution
 from icecdc_core.ingest.formats import schemas
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
-from icecdc_core.ingest.inference import infer_schema
+from icecdc_core.ingest.inference import infer_schema, look_at
 from tests.kafka_records import parsed, records, settings
 from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag
 
@@ -248,6 +249,9 @@ class DescribeAvro:
             (bytearray(b'{"id":1}'), f"{starts}7B22696422"),
             (bytearray(b"\0\0"), f"{starts}0000"),
             (bytearray(b""), starts),
+            (framed(order, avro_order(1, note=b"\xffa")), "a text in it is not valid UTF-8"),
+            (framed(order, avro_order(1, note="\ufffd")),
+             {"id": 1, "amount": Decimal("19.99"), "at": at, "day": day, "note": "\ufffd"}),
             (framed(order, b"\x02\xff"), f"the bytes do not fit schema {order}"),
             (framed(of_json, b"{}"), f"schema {of_json} is JSON, not AVRO"),
         ]  # fmt: skip
@@ -360,6 +364,19 @@ class DescribeJsonSchema:
         neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
         assert actual == [("delete", ("1.10",), None), ("delete", ("1.10",), None), ("delete", None, neither)]
 
+    def it_sees_fields_that_the_schema_does_not_declare(self, spark):
+        schema = {"properties": {"id": {"type": "integer"}, "day": {"type": "string", "format": "date"}}}
+        known = {1: RegisteredSchema("JSON", json.dumps(schema))}
+        values = [b'{"id":1,"day":"2024-02-29"}', b'{"id":2,"extra":5}', b'{"id":3,"extra":null}']
+        chosen = settings(format="json_schema", schema_registry_url="http://127.0.0.1:9", unknown_fields="reject")
+        decoded = decode_records(records(spark, [(None, framed(1, value)) for value in values]), chosen, known)
+        columns = T.StructType.fromDDL("id bigint, day date")
+        problems = [row.problem for row in parsed(decoded, columns, chosen).orderBy("offset").collect()]
+        assert problems == [None, "field extra: '5' has no column", None]
+        chosen.evolve_schema = True
+        changes = plan_evolution(T.StructType.fromDDL("id bigint"), look_at(decoded, columns, chosen), chosen)
+        assert sorted(map(str, changes)) == ["add day date", "add extra bigint"]
+
 
 def envelope(op, before=None, after=None, **more):
     return {"before": before, "after": after, "op": op, "source": {"table": "t"}, "ts_ms": 1, **more}
@@ -426,7 +443,9 @@ class DescribeDebeziumJson:
         assert found == [(*case[2:], None) for case in cases]
 
     def it_explains_records_that_describe_no_row(self, decode):
-        unavailable = "__debezium_unavailable_value"
+        toast = "__debezium_unavailable_value"
+        array, hash_ = [*toast.encode()], ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]
+        unavailable = [toast, base64.b64encode(toast.encode()).decode(), compact({toast: toast}), array, hash_]
         lost = "a value is __debezium_unavailable_value: unchanged, and not in the source's log"
         cases = [
             (envelope("t"), "the source table was truncated; delete its rows here by hand if they should go"),
@@ -436,14 +455,16 @@ class DescribeDebeziumJson:
              "the operation of the change event (op) is 'z', which is not an operation"),
             ({"ts_ms": 1}, "the operation of the change event (op) is missing"),
             ("[1]", "not one JSON object: '[1]'"),
-            (envelope("u", None, {"id": 1, "body": unavailable}), lost),
-            (envelope("u", None, {"id": 1, "body": base64.b64encode(unavailable.encode()).decode()}), lost),
-            (envelope("u", {"body": unavailable}, {"body": "x"}), None),
+            *((envelope("u", None, {"id": 1, "body": value}), lost) for value in unavailable),
+            (with_schema(envelope("u", None, {"id": 1, "list": array})), lost),
+            (envelope("u", {"body": toast}, {"body": f"x {toast}"}), None),
         ]  # fmt: skip
         unfit = with_schema(envelope("c", None, {"id": "x"}))
         *actual, last = (row[2] for row in decode("debezium_json", [(None, each) for each, _ in [*cases, (unfit, "")]]))
         assert actual == [problem for _, problem in cases]
         assert last.startswith("the record does not fit its own schema part: '{")
+        unwrapped = [(None, compact({"op": op, "x": value})) for value in unavailable for op in "ud"]
+        assert [row[2] for row in decode("json", unwrapped, op_field="op")] == [lost, None] * 5
 
     def it_uses_the_types_of_the_schema_part(self, spark, rows):
         source = [(None, with_schema(envelope("c", None, {"id": 1, "day": 0, "us": -1, "list": [0, 1]})))]
