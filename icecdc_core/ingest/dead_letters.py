@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from icecdc_core.errors import ConcurrentIngestError
+from icecdc_core.errors import ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.publish import MovedError, append, publish, stage
 from icecdc_core.secrets import LONGEST
 from icecdc_core.session.jvm import persisted
-from icecdc_core.table.catalogs import create_table_once, load_table
+from icecdc_core.table.catalogs import create_table_once, load_table, usable_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,7 @@ SCHEMA = (
 )
 _KEY = ("topic", "partition", "offset", "table")
 _ATTEMPTS = 20
+_REMEDY = "check that this user may create, read and write it, or name another; the next run reads the records again"
 
 
 class DeadLetters:
@@ -48,8 +49,8 @@ class DeadLetters:
             F.lit(self._run_id).alias("run_id"),
             F.current_timestamp().alias("kept_at"),
         )
-        with self._lock:
-            create_table_once(spark, name, SCHEMA)
+        with self._lock, usable_table("The dead letter table", "dead_letter_table", name, IngestWriteError, _REMEDY):
+            create_table_once(spark, name, SCHEMA, {"write.metadata.delete-after-commit.enabled": "true"})
             with persisted(rows) as rows:
                 for _ in range(_ATTEMPTS):
                     with suppress(MovedError):

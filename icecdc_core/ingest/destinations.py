@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name
-from icecdc_core.errors import CatalogError, IdentifierColumnsError, SchemaChangeError, TableNotFoundError
+from icecdc_core.errors import IdentifierColumnsError, SchemaChangeError, TableNotFoundError
 from icecdc_core.ingest.config import IngestConfig, parse_transform
 from icecdc_core.ingest.inference import (
     ColumnNames,
@@ -30,7 +30,7 @@ from icecdc_core.ingest.publish import WAP_ENABLED, raise_if_moved, table_versio
 from icecdc_core.ingest.readers import DEFAULT, TIMES, WRITTEN_AS, Path
 from icecdc_core.ingest.rows import IS_VALID, ROW
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.table.catalogs import describe_failure, load_table
+from icecdc_core.table.catalogs import catalog_error, describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
 
 METADATA_PREFIX = "_kafka_"
@@ -99,12 +99,7 @@ def create_table(
         builder.create()
     except Py4JJavaError as error:
         if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
-            raise CatalogError(
-                f"The table could not be created: {describe_failure(error)[:500]}",
-                subject="auto_create",
-                value=name,
-                remedy="check permissions, partition_by and table_properties, or create the table by hand",
-            ) from error
+            raise catalog_error(error, spark, name) from error
 
 
 def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
@@ -118,13 +113,7 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
             return
         except (PySparkException, Py4JJavaError) as error:
             if is_last:
-                raise CatalogError(
-                    f"The namespace could not be created: {describe_failure(error)[:500]}",
-                    subject="namespace",
-                    value=name,
-                    remedy="check that the catalog can be reached, and the permissions of this user, or create it by "
-                    "hand",
-                ) from error
+                raise catalog_error(error, spark, name) from error
 
 
 def _iceberg_schema(spark: SparkSession, seen: T.StructType, columns: T.StructType, config: IngestConfig) -> Any:

@@ -4,7 +4,6 @@ import re
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -232,16 +231,13 @@ class Topics:
 
 @contextmanager
 def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
-    begin = time.monotonic()
     try:
         yield
     except Py4JError as error:
-        raise typed_error(error, bootstrap_servers, time.monotonic() - begin) from error
+        raise typed_error(error, bootstrap_servers) from error
 
 
-def typed_error(
-    error: PySparkException | Py4JError, bootstrap_servers: str, seconds: float | None = None
-) -> KafkaError:
+def typed_error(error: PySparkException | Py4JError, bootstrap_servers: str) -> KafkaError:
     chain = causes(error)
     last = f"{chain[-1].kind}: {chain[-1].text}" if chain else str(error)
     reason = mask_secrets(last.strip().partition("\n")[0])[:500]
@@ -252,9 +248,8 @@ def typed_error(
             remedy="check security.protocol and sasl.* in kafka_options, and that this user may read the topics",
         )
     if any(cause.kind in _UNREACHABLE or _NO_SUCH_HOST in cause.text for cause in chain):
-        waited = f" within {seconds:.0f} seconds" if seconds else ""
         return KafkaUnreachableError(
-            f"No broker answers{waited}: {reason}",
+            f"No broker answers: {reason}",
             subject="bootstrap_servers",
             value=bootstrap_servers,
             remedy="check address, network and security.protocol; nothing was lost, run again",
@@ -265,6 +260,7 @@ def typed_error(
 _LOST = "OffsetOutOfRangeException"
 # Spark's own message. Other failures of its Kafka source have the same class.
 _LOST_TEXT = re.compile("data may have been lost|failOnDataLoss")
+_ADDED_TEXT = re.compile("you must specify all TopicPartitions|KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
 # By text: many exceptions of Kafka have no stack trace, so only the text has their package.
 _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
@@ -288,8 +284,13 @@ def typed_failure(error: Exception, table: str) -> IcecdcError:
 
 def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
     """Return the typed error for a failure of the stream itself; None for an unknown one."""
-    known = _known_failure(error)
-    return known or (typed_error(error, bootstrap_servers) if _KAFKA.search(root_cause(error)) else None)
+    if (known := _known_failure(error)) is not None:
+        return known
+    text = root_cause(error)
+    if _ADDED_TEXT.search(text):
+        added = "A topic or partition was added just before the stream started"
+        return KafkaError(added, subject="topics", remedy="run again; no record is lost or written twice")
+    return typed_error(error, bootstrap_servers) if _KAFKA.search(text) else None
 
 
 def _known_failure(error: Exception) -> IcecdcError | None:

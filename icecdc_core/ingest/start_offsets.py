@@ -6,6 +6,8 @@ from datetime import datetime
 from functools import reduce
 from typing import Any, Literal
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icecdc_core.columns import quoted
@@ -23,7 +25,7 @@ from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, ancest
 from icecdc_core.ingest.config import IngestConfig, parse_offsets, quoted_table
 from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.offsets import Offsets
-from icecdc_core.table.catalogs import load_table
+from icecdc_core.table.catalogs import catalog_error, load_table
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,10 @@ def _replaced_error(message: str, value: str, first: str = "") -> TopicReplacedE
 def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -> list[str]:
     if config.route_by in ("table", "regex"):
         return [quoted_table(table) for table in config.routes or [config.table]]
-    listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
+    try:
+        listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
+    except (PySparkException, Py4JError) as error:
+        raise catalog_error(error, spark, config.quoted_namespace) from error
     existing = (f"{config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
     return sorted({*logged.tables, *existing} - config.own_tables)
 

@@ -33,6 +33,7 @@ from icecdc_core.ingest.readers import ColumnMatching, StructReader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.logs import event
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm import create_java_helper, iceberg_class
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.catalogs import load_table
@@ -64,14 +65,7 @@ _NO_COLUMNS = "the table does not exist, and the record has no value from which 
 _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 
-Staged = tuple[StagedSnapshot, int]
-"""A staged snapshot, and how many dead letters were written for it."""
-
 StageWrite = Callable[[Callable[[dict[str, str]], None]], StagedSnapshot]
-
-
-ATTEMPTS = 10
-"""How many times a write is done before its table is left behind."""
 
 
 @dataclass
@@ -81,7 +75,7 @@ class Writer:
     config: IngestConfig
     dead_letters: DeadLetters
     offsets: OffsetsReader
-    attempts: int = ATTEMPTS
+    attempts: int = 10  # before the table is left behind
 
     def write(self, spark: SparkSession, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks; returns its entry and the number of dead letters."""
@@ -151,7 +145,8 @@ class Writer:
         records: TableRecords,
         batch: MicroBatch,
         is_new: bool,
-    ) -> Staged:
+    ) -> tuple[StagedSnapshot, int]:
+        """Stage a write; returns the snapshot, and how many dead letters were written for it."""
         unread = offsets.unread(recorded.offsets, batch.start, batch.end)
         decoded = records.decoded if unread is None else records.decoded.where(unread)
         seen = None
@@ -180,7 +175,9 @@ class Writer:
             return self._upsert(rows, reader, records.in_one_task, name, keys, stage_write)
         return self._append(rows, reader, name, stage_write)
 
-    def _append(self, rows: DataFrame, reader: StructReader | None, name: str, stage_write: StageWrite) -> Staged:
+    def _append(
+        self, rows: DataFrame, reader: StructReader | None, name: str, stage_write: StageWrite
+    ) -> tuple[StagedSnapshot, int]:
         """Append the rows that fit, all if there is no reader; the other records and deletes are dead letters."""
         unfit = None if reader is None else RowCount(rows, F.expr(f"NOT {APPENDED}"))
         metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
@@ -209,7 +206,7 @@ class Writer:
         name: str,
         identifier_columns: list[str],
         stage_write: StageWrite,
-    ) -> Staged:
+    ) -> tuple[StagedSnapshot, int]:
         columns = {column: F.col(ROW)[column] for column in reader.kind.names}
         columns |= {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
         ordering = self.config.ordering_column
@@ -260,7 +257,7 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
             action = actions.get(spark._jsparkSession).rewriteDataFiles(load_table(spark, name))
             result = action.option("min-input-files", str(min_files)).execute()
         except Exception as error:
-            event(f"the table was not compacted: {str(error)[:500]}", logging.WARNING, table=name)
+            event(f"the table was not compacted: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
             continue
         if int(result.rewrittenDataFilesCount()):
             compacted.append(name)

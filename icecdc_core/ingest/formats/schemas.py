@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http.client import HTTPException
 from itertools import count
 from typing import Any
 from urllib.error import HTTPError
@@ -223,7 +224,7 @@ class SchemaRegistry:
         )
         try:
             return attempts(self._request, path)
-        except (OSError, ValueError) as error:  # an HTTPError is an OSError
+        except (OSError, ValueError, HTTPException) as error:  # an HTTPError is an OSError
             what = "rejects the request" if isinstance(error, HTTPError) else "cannot be read"
             raise SchemaRegistryError(
                 f"The schema registry {what}: {error}",

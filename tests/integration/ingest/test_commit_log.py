@@ -1,12 +1,16 @@
 """The commit log, which all jobs of a namespace share: commits of other jobs, and failures."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import functions as F
 
 from icecdc_core.errors import IngestWriteError
 from icecdc_core.ingest import commit_log
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, TableEntry
+from icecdc_core.ingest.dead_letters import DeadLetters
+from tests.kafka_records import records
 
 
 def entry(job, batch):
@@ -38,6 +42,14 @@ def it_reports_a_log_that_cannot_be_used(spark, name):
         with pytest.raises(IngestWriteError, match=r"The commit log cannot be used: \S") as caught:
             use()
         assert caught.value.subject == "commit_log_table"
+
+
+def it_reports_a_dead_letter_table_that_cannot_be_used(spark):
+    rows = records(spark, [(None, "{}")]).withColumns({"headers": F.lit(None), "problem": F.lit("x")})
+    config = SimpleNamespace(job="j", quoted_dead_letters="nowhere.ns.letters")
+    with pytest.raises(IngestWriteError, match="The dead letter table cannot be used: ") as caught:
+        DeadLetters(config, "r").write(rows)
+    assert caught.value.subject == "dead_letter_table"
 
 
 def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql, name):

@@ -77,10 +77,17 @@ def it_recognizes_records_that_were_removed_while_a_batch_read_them(text, expect
     assert isinstance(typed_failure(PySparkException(text), "t"), LostOffsetsError) == expected
 
 
-@pytest.mark.parametrize("package", ["org.apache.kafka", "kafkashaded.org.apache.kafka"])
-def it_types_a_failure_of_kafka_by_its_package(package):
-    error = PySparkException(f"{package}.common.errors.CorruptRecordException: wrong checksum")
-    assert type(typed_stream_failure(error, "127.0.0.1:9")) is KafkaError
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org.apache.kafka.common.errors.CorruptRecordException: wrong checksum",
+        "kafkashaded.org.apache.kafka.common.errors.CorruptRecordException: wrong checksum",
+        "assertion failed: If startingOffsets contains specific offsets, you must specify all TopicPartitions.",
+        "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets don't match",
+    ],
+)
+def it_types_a_failure_of_kafka_and_a_partition_that_was_just_added(text):
+    assert type(typed_stream_failure(PySparkException(text), "127.0.0.1:9")) is KafkaError
 
 
 def it_keeps_typed_errors_knows_those_of_the_machine_and_leaves_others():

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from icecdc_core.errors import (
+    CatalogAuthError,
     CatalogError,
     ConfigError,
     LostOffsetsError,
@@ -15,12 +17,32 @@ from icecdc_core.errors import (
 )
 from icecdc_core.ingest import IngestConfig, start_offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LoggedJob, TableEntry, find_recorded
+from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.offsets import from_json, to_json
-from icecdc_core.ingest.start_offsets import OffsetsReader, RefillError, find_start, table_state
+from icecdc_core.ingest.start_offsets import OffsetsReader, RefillError, find_start, known_tables, table_state
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at, logged
 
 EARLIEST, LATEST = {"t": {0: 2, 1: 0}}, {"t": {0: 9, 1: 4}}
 AT_A_MOMENT = {"t": {0: 7, 1: 3}}
+
+
+@pytest.mark.parametrize(("text", "kind"), [("no", CatalogError), ("ForbiddenException: no", CatalogAuthError)])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda spark, config: known_tables(spark, config, LoggedJob()),
+        lambda spark, config: create_namespace(spark, config.namespace_parts),
+    ],
+    ids=["list", "create"],
+)
+def it_types_what_a_catalog_refuses(text, kind, ask):
+    def refuse(query):
+        raise PySparkException(text)
+
+    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "namespace": "lake.ns"}
+    with pytest.raises(CatalogError) as caught:
+        ask(SimpleNamespace(sql=refuse, conf=SimpleNamespace(getAll={})), IngestConfig(**given, route_by="topic"))
+    assert type(caught.value) is kind
 
 
 class Brokers:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import IncompleteRead
 
 import pytest
 
@@ -54,6 +55,14 @@ class DescribeSchemaRegistry:
         with registry_server(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
             SchemaRegistry(url, "me:secret", sleep=lambda _: None).schema(7)
         assert "secret" not in str(caught.value)
+
+    def it_raises_for_an_answer_that_is_cut_off(self, monkeypatch):
+        def cut_off(*given):
+            raise IncompleteRead(b"{")
+
+        monkeypatch.setattr(SchemaRegistry, "_request", cut_off)
+        with pytest.raises(SchemaRegistryError):
+            SchemaRegistry("http://127.0.0.1:9", sleep=lambda _: None).schema(7)
 
     def it_says_which_schema_does_not_exist(self):
         schema = {"schema": '"A"', "references": [{"name": "A", "subject": "a/b", "version": 1}]}
