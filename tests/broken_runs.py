@@ -1,5 +1,6 @@
 """Positions as a run leaves them that ends at an unlucky moment."""
 
+from icecdc_core.commits.lock import active_runs
 from icecdc_core.commits.store import PositionStore
 
 
@@ -13,6 +14,13 @@ def forget_commit(opensearch, config, report):
     position["batch"] = {**{name: log[name] for name in names}, "schema": position["schema"]}
     position["snapshot_id"] = report.from_snapshot_id
     opensearch.index(index=config.positions_index, id=identity, body=position)
+
+
+def end_lease(opensearch, config):
+    """Let the run of this process that has the lock, if there is one, look dead to others."""
+    found = opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_source"]
+    if found["owner"]:
+        active_runs.discard(found["owner"]["run_id"])
 
 
 def move_elsewhere(opensearch, config):

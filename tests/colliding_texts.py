@@ -6,12 +6,7 @@ _FILLER = b"a text like any other, and as good as it is, with much in it...."
 
 
 def colliding_texts(seed: int) -> tuple[str, str]:
-    """Return two texts of the same hash.
-
-    From 32 bytes on, the hash keeps four accumulators, each over every fourth lane of eight bytes. A lane enters as
-    ``rotate(accumulator + lane * P2, 31) * P1``, so whatever another first lane does to an accumulator, the right
-    second lane undoes. Both lanes are to be printable, which takes some thousand tries.
-    """
+    """Return two texts of the same hash: whatever another first lane does to an accumulator, a second lane undoes."""
     start = (seed + _P1 + _P2) & _MASK
     first, second = _FILLER[:8], _FILLER[32:40]
     after = _round(start, first)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from icecdc_core import export_table
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
@@ -186,12 +187,28 @@ def _config(opensearch_url: str, warehouse: Path, name: str, /, **overrides: Any
 
 
 @pytest.fixture
-def sql(spark: SparkSession, name: str) -> Iterator[Callable[[str], Any]]:
-    def run(statement: str) -> Any:
-        return spark.sql(statement.replace("{t}", f"lake.ns.{name}"))
+def sql(spark: SparkSession, name: str) -> Iterator[Callable[..., Any]]:
+    """Run statements about this test's table, ``{t}``; returns what the last one gives."""
+
+    def run(*statements: str) -> Any:
+        return [spark.sql(statement.replace("{t}", f"lake.ns.{name}")) for statement in statements][-1]
 
     yield run
     spark.sql(f"DROP TABLE IF EXISTS lake.ns.{name}")
+
+
+@pytest.fixture
+def new_index(spark: SparkSession, sql: Callable[..., Any], make_config: Callable[..., SyncConfig]) -> Any:
+    """Run the statements that make this test's table, and export it; returns its parameters, which keywords set."""
+
+    def run(*statements: str, **overrides: Any) -> SyncConfig:
+        for statement in statements:
+            sql(statement)
+        config = make_config(**overrides)
+        export_table(spark, config)
+        return config
+
+    return run
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Java flags, Spark settings, a folder in memory and Hadoop's local files, so that tests are quick.
 
-No rule of the package depends on them. Most of a test's time is Java that starts and compiles. ``JAVA_OPTIONS`` reach
-every Java that a test starts, through the environment: Spark, also in victims, notebooks and the command line,
-OpenSearch, Kafka and the catalogs' servers.
+Most of a test's time is Java that starts and compiles. ``JAVA_OPTIONS`` reach every Java through the environment.
 """
 
 import atexit
@@ -65,11 +63,7 @@ def set_java_options() -> None:
 
 
 def remember_java_names() -> None:
-    """Look up each Java name once in this process.
-
-    PySpark asks for the same names again and again, and Java searches some 300 jars for each part of a name. That is a
-    tenth of the CPU time of a run.
-    """
+    """Look up each Java name once in this process: Java searches 300 jars for it, a tenth of a run's CPU time."""
     for view in (JVMView, JavaPackage):
 
         def remembered(self: Any, name: str, look_up: Callable[..., Any] = view.__getattr__) -> Any:
@@ -80,10 +74,7 @@ def remember_java_names() -> None:
 
 
 def use_memory_for_files() -> None:
-    """Put temporary files (tables, indexes, topics, shuffles) into memory, where there is room and TMPDIR is not set.
-
-    OpenSearch, Kafka and the embedded catalog wait for the disk with every write. The folder goes with this process.
-    """
+    """Put temporary files into memory, where there is room and TMPDIR is not set: services wait for a disk."""
     if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ENOUGH:
         return
     folder = tempfile.mkdtemp(prefix="icecdc-tests-", dir=MEMORY)
@@ -93,11 +84,7 @@ def use_memory_for_files() -> None:
 
 
 def use_quick_local_files() -> None:
-    """Have every Spark that this process starts set the permissions of local files without a process for each.
-
-    Hadoop runs ``chmod`` for each file, its checksum and each folder. That is a third of the CPU time of a small
-    ``INSERT``. A ``SPARK_CONF_DIR`` that somebody set is kept; Java without a compiler is fine, only slower.
-    """
+    """Have Spark set the permissions of local files itself: Hadoop's ``chmod`` is a third of a small ``INSERT``."""
     javac = find_spark_java().path / "bin" / "javac"
     if "SPARK_CONF_DIR" in os.environ or not javac.exists():
         return
@@ -116,10 +103,7 @@ def small_spark(cores: int = 1) -> dict[str, str]:
 
 
 def resolved_jars() -> dict[str, str]:
-    """Return the settings with which another process has the jars of this one's session, and looks up no packages.
-
-    Empty when this process has no session, or one with jars from elsewhere: the other process then resolves its own.
-    """
+    """Return the settings with which another process has the jars of this one's session, if it has one."""
     session = SparkSession.getActiveSession()
     # Where spark-submit notes all the jars of the driver: those of `spark.jars` and those of the packages.
     jars = session.sparkContext.getConf().get("spark.repl.local.jars", "") if session else ""

@@ -25,18 +25,8 @@ class Act(Enum):
     SLOW = "the answer takes a third of a second"
 
 
-@dataclass(frozen=True)
-class Page:
-    """An answer that need not be JSON, as something in between may give it."""
-
-    text: str
-    content_type: str = "application/json"
-    status: int = 200
-
-
-# Looks at a request (method, path, body); what it returns is the answer instead of the server's: status and JSON, or a
-# page; or what becomes of the request.
-Trouble = Callable[[str, str, bytes], "tuple[int, dict[str, Any]] | Page | Act | None"]
+# Looks at a request (method, path, body); what it returns is the answer instead of the server's, or what becomes of it.
+Trouble = Callable[[str, str, bytes], "Answer | Act"]
 # Looks at a request (method, path, headers, body) before anything else; what it returns is a refusal.
 Gate = Callable[[str, str, Mapping[str, str], bytes], "tuple[int, dict[str, Any]] | None"]
 # Looks at a request's path and body and the server's JSON answer, and returns the JSON to answer with.
@@ -125,8 +115,6 @@ def loopback_proxy(
             return None
         if made is Act.SLOW:
             ended.wait(0.3)
-        if isinstance(made, Page):
-            return made.status, made.text.encode(), made.content_type
         if isinstance(made, tuple):
             return made
         with one_write if record and method in ("PUT", "POST", "DELETE") else nullcontext():

@@ -58,17 +58,9 @@ def spans_of(telemetry: SimpleNamespace) -> list[SimpleNamespace]:
 def gauges_of(telemetry: SimpleNamespace) -> dict[tuple[str, frozenset[tuple[str, Any]]], float]:
     """The gauges that were set: name and attributes to value."""
     data = telemetry.reader.get_metrics_data()
-    metrics = [
-        metric
-        for resource in (data.resource_metrics if data else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
-    return {
-        (metric.name, frozenset(point.attributes.items())): point.value
-        for metric in metrics
-        for point in metric.data.data_points
-    }
+    scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
+    points = [(metric.name, point) for scope in scopes for metric in scope.metrics for point in metric.data.data_points]
+    return {(name, frozenset(point.attributes.items())): point.value for name, point in points}
 
 
 def events_of(posts: list[Post]) -> list[dict[str, Any]]:

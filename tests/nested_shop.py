@@ -4,7 +4,9 @@ film f ── language l (twice: language_id, original_id)
        └─ actor a, through film_actor fa ── country c ── continent k
 """
 
+import re
 from collections import defaultdict
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -18,6 +20,16 @@ TABLES = {
     "country": "country_id INT, name STRING, continent STRING",
     "continent": "code STRING, name STRING",
 }
+
+_MERGE_ON_READ = ", ".join(f"'write.{each}.mode' = 'merge-on-read'" for each in ("update", "delete", "merge"))
+KINDS = (
+    "'format-version' = '2'",
+    f"'format-version' = '3', {_MERGE_ON_READ}",
+    f"'format-version' = '2', {_MERGE_ON_READ}",
+    "'format-version' = '1'",
+    "'format-version' = '3'",
+)
+"""Properties of tables."""
 
 STATEMENTS = (
     "UPDATE {film} SET title = 'title {r}' WHERE film_id = {n}",
@@ -54,9 +66,7 @@ STATEMENTS = (
 class Shop:
     """The tables of one namespace, each of a kind of its own; with films and languages alone it takes half the time."""
 
-    def __init__(
-        self, spark: SparkSession, prefix: str, *properties: str, tables: tuple[str, ...] = tuple(TABLES)
-    ) -> None:
+    def __init__(self, spark: SparkSession, prefix: str, *properties: str, tables: Sequence[str] = (*TABLES,)) -> None:
         self.spark, self.prefix, self.tables = spark, prefix, tables
         for number, name in enumerate(tables):
             given = properties[number % len(properties)] if properties else "'format-version' = '2'"
@@ -65,10 +75,12 @@ class Shop:
     def table(self, name: str) -> str:
         return f"lake.ns.{self.prefix}_{name}"
 
-    def sql(self, statement: str) -> Any:
-        for name in TABLES:
-            statement = statement.replace(f"{{{name}}}", self.table(name))
-        return self.spark.sql(statement)
+    def sql(self, *statements: str) -> Any:
+        """Run the statements; returns what the last one gives."""
+        found = None
+        for statement in statements:
+            found = self.spark.sql(re.sub(r"\{([a-z_]+)\}", lambda name: self.table(name[1]), statement))
+        return found
 
     def change(self, chance: Random, statement: str = "") -> str:
         """Run a statement, any one by default, with random numbers; return it."""
@@ -76,8 +88,7 @@ class Shop:
         numbers = {"{n}": chance.randint(1, 6), "{m}": chance.randint(0, 3), "{r}": chance.randint(0, 99)}
         for text, value in numbers.items():
             statement = statement.replace(text, str(value))
-        for each in statement.split("; "):
-            self.sql(each)
+        self.sql(*statement.split("; "))
         return statement
 
     def fill(self) -> None:
@@ -100,13 +111,8 @@ class Shop:
     def spec(self) -> dict[str, Any]:
         language = {"table": self.table("language"), "as": "object", "select": ["language_id AS id", "name"]}
         continent = {"table": self.table("continent"), "alias": "k", "on": "k.code = c.continent", "select": ["k.name"]}
-        country = {
-            "table": self.table("country"),
-            "alias": "c",
-            "on": "c.country_id = a.country_id",
-            "select": ["c.name"],
-            "nest": {"continent": continent},
-        }
+        country = {"table": self.table("country"), "alias": "c", "on": "c.country_id = a.country_id"}
+        country |= {"select": ["c.name"], "nest": {"continent": continent}}
         actors = {
             "table": self.table("actor"),
             "alias": "a",
@@ -137,15 +143,13 @@ class Shop:
         rows = {name: self.spark.table(self.table(name)).collect() if name in self.tables else [] for name in TABLES}
         languages = {row.language_id: {"id": row.language_id, "name": row.name} for row in rows["language"]}
         continents = {row.code: {"name": row.name} for row in rows["continent"]}
-        countries = {
-            row.country_id: {"name": row.name, "continent": continents.get(row.continent)} for row in rows["country"]
-        }
-        actors = {
-            row.actor_id: (row.name, {"name": row.name.upper(), "country": countries.get(row.country_id)})
-            for row in rows["actor"]
-            if row.name != "hidden"
-        }
-        cast = defaultdict(list)
+        countries, actors, cast = {}, {}, defaultdict(list)
+        for row in rows["country"]:
+            countries[row.country_id] = {"name": row.name, "continent": continents.get(row.continent)}
+        for row in rows["actor"]:
+            if row.name != "hidden":
+                actor = {"name": row.name.upper(), "country": countries.get(row.country_id)}
+                actors[row.actor_id] = (row.name, actor)
         for row in rows["film_actor"]:
             if row.actor_id in actors:
                 cast[row.film_id].append(actors[row.actor_id])

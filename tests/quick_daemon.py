@@ -1,8 +1,7 @@
 """The parent of Spark's Python workers in tests: its workers look for no modules in archives, and for less garbage.
 
-Spark puts its jars and those of its packages on the path of workers. A worker reads the directory of each, with some
-ten thousand entries, and before Spark 4.2 does so again in each task of Python 3.11. Jobs of the package avoid
-that (see `icecdc_core.dependencies`), but a test's `createDataFrame` runs such tasks too.
+A worker reads the directory of each of Spark's jars, and before Spark 4.2 in each task of Python 3.11. Jobs avoid that
+(see `icecdc_core.dependencies`), but a test's `createDataFrame` runs such tasks too.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""An exported table that changed since, for tests that define what `config` it is worked on with."""
+"""An exported table that changed since; tests may define with which `config` it is worked on."""
 
 import pytest
 
@@ -7,9 +7,13 @@ from tests.faults.tables import CREATE, FILL, change, rows_as_documents
 
 
 @pytest.fixture
+def config(make_config):
+    return make_config()
+
+
+@pytest.fixture
 def exported(spark, sql, config):
-    sql(CREATE)
-    sql(FILL)
+    sql(CREATE, FILL)
     export_table(spark, config)
     change(sql)
     return config

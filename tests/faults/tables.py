@@ -1,8 +1,15 @@
-"""The table that most tests of faults work on, and the seed of those that draw."""
+"""The table that most tests of faults work on, the jobs that they run, and the seed of those that draw."""
 
 import os
 from typing import Any
 
+from icecdc_core import export_table, sync_changes, validate_table
+
+JOBS = {
+    "export": export_table,
+    "sync": sync_changes,
+    "repair": lambda spark, config: validate_table(spark, config.replace(repair=True)),
+}
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(60)"

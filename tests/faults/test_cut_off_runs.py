@@ -10,17 +10,12 @@ import random
 from collections import Counter
 from itertools import chain
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
-from tests.faults.tables import CREATE, SEED, change, rows_as_documents
+from tests.faults.tables import CREATE, JOBS, SEED, change, rows_as_documents
 from tests.loopback_proxy import cut_off, loopback_proxy
 
 EVERY = bool(os.environ.get("ICECDC_FAULTS"))
-JOBS = {
-    "export": export_table,
-    "sync": sync_changes,
-    "repair": lambda spark, config: validate_table(spark, config.replace(repair=True)),
-}
 # Requests a run of the job has at least; beyond its last one a run just ends.
 REQUESTS = {"export": 29, "sync": 13, "repair": 18}
 
@@ -31,12 +26,9 @@ def points(job):
 
 
 class DescribeARunThatIsCutOff:
-    def it_leaves_what_the_next_run_ends_equal_with(self, spark, sql, make_config, indexed, opensearch, opensearch_url):
-        config = make_config(export_group_bytes=4000, retry_timeout_seconds=0)
-        sql(CREATE)
-        sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30)")
-        sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30, 60)")
-        export_table(spark, config)
+    def it_leaves_what_the_next_run_ends_equal_with(self, spark, sql, new_index, indexed, opensearch, opensearch_url):
+        fill = [f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({start}, {start + 30})" for start in (0, 30)]
+        config = new_index(CREATE, *fill, export_group_bytes=4000, retry_timeout_seconds=0)
         outcomes = []
         for new, (job, number, after) in enumerate(chain(*map(points, JOBS)), 1000):
             sql(f"INSERT INTO {{t}} VALUES ({new}, 'new')")

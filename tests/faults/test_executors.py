@@ -67,8 +67,7 @@ def it_ends_equal_though_executors_and_workers_are_killed(
     for part in range(4):
         sql(f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({part * ROWS}, {part * ROWS + ROWS})")
     export_table(spark, config)
-    sql("UPDATE {t} SET name = 'changed' WHERE id % 3 = 0")
-    sql(f"DELETE FROM {{t}} WHERE id % 7 = 0 AND id < {2 * ROWS}")
+    sql("UPDATE {t} SET name = 'changed' WHERE id % 3 = 0", f"DELETE FROM {{t}} WHERE id % 7 = 0 AND id < {2 * ROWS}")
     job = Job("sync", config, tmp_path / "report.json", spark_conf={**CLUSTER, **resolved_jars()})
     job.await_log('"run started"')
     killed = kill_some(job.process, random.Random(SEED + number))

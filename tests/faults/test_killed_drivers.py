@@ -15,7 +15,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from tests.faults.processes import Job
 from tests.faults.tables import SEED, rows_as_documents
 from tests.loopback_proxy import Act, loopback_proxy
-from tests.nested_shop import Shop
+from tests.nested_shop import KINDS as PROPERTIES, Shop
 
 KILLS = int(os.environ.get("ICECDC_FAULTS", "1"))
 JOBS = ("sync", "sync", "export", "validate")
@@ -27,10 +27,6 @@ KINDS = {
     "v2 partitioned": "USING iceberg PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '2')",
     "v1 copy-on-write": "USING iceberg TBLPROPERTIES ('format-version' = '1')",
 }
-
-
-def properties(kind):
-    return kind.partition("TBLPROPERTIES (")[2].removesuffix(")")
 
 
 def change(spark, table, rng):
@@ -103,7 +99,7 @@ class DescribeKilledDrivers:
     @pytest.mark.long
     @pytest.mark.parametrize("trial", range(KILLS))
     def it_ends_equal_for_documents_of_several_tables(self, spark, name, make_config, indexed, tmp_path, trial):
-        rng, shop = random.Random(f"{SEED} nested {trial}"), Shop(spark, name, *map(properties, KINDS.values()))
+        rng, shop = random.Random(f"{SEED} nested {trial}"), Shop(spark, name, *PROPERTIES)
         shop.fill()
         config = make_config(**shop.spec, export_group_bytes=1)
         export_table(spark, config)

@@ -77,8 +77,7 @@ class DescribeAZombie:
         assert stalled.wait(120)
         move_elsewhere(opensearch, exported)
         sync_changes(spark, exported)
-        sql("DELETE FROM {t} WHERE id % 5 = 0")
-        sql("UPDATE {t} SET name = 'newest' WHERE id % 7 = 0")
+        sql("DELETE FROM {t} WHERE id % 5 = 0", "UPDATE {t} SET name = 'newest' WHERE id % 7 = 0")
         sync_changes(spark, exported)
         before = PositionStore(opensearch, exported).read()
         awake.set()
@@ -127,11 +126,11 @@ class DescribeAStoppedProcess:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         try:
             assert process.stdout.readline() == "HELD\n"
-            time.sleep(3)
+            time.sleep(2.3)
             with pytest.raises(TableLockedError, match="the-stopped-run"):
                 store(config).lock(config.table, "", "too-early")
             process.send_signal(signal.SIGSTOP)
-            time.sleep(3)
+            time.sleep(2.3)
             lock = store(config).lock(config.table, "", "the-next-run")
             process.send_signal(signal.SIGCONT)
             printed, _ = process.communicate("go on\n", timeout=60)

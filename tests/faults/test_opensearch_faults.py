@@ -13,14 +13,9 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import (
-    IcecdcError,
-    IndexNotFoundError,
-    OpenSearchRequestError,
-    OpenSearchUnreachableError,
-)
+from icecdc_core.errors import IcecdcError, IndexNotFoundError, OpenSearchRequestError, OpenSearchUnreachableError
 from tests.faults.tables import CREATE, FILL, SEED, change
-from tests.loopback_proxy import Act, Page, at_first, cut_off, loopback_proxy
+from tests.loopback_proxy import Act, at_first, cut_off, loopback_proxy
 
 BUSY = {"error": {"type": "es_rejected_execution_exception", "reason": "made by the test"}}
 FAULTS = (
@@ -29,8 +24,8 @@ FAULTS = (
     Act.STALL,
     Act.SLOW,
     (503, BUSY),
-    Page('{"message":"ok"}'),
-    Page("<html>Not found</html>", "text/html", 404),
+    (200, b'{"message":"ok"}'),
+    (404, b"<html>Not found</html>", "text/html"),
 )
 # By default every kind of request meets one of the faults, with `make test SUITE=faults` each of them.
 ROUNDS = len(FAULTS) if "ICECDC_FAULTS" in os.environ else 1
@@ -53,8 +48,7 @@ class DescribeOneFault:
     def it_ends_in_sync_although_every_kind_of_request_meets_it_once(
         self, spark, sql, config, equal, opensearch_url, number
     ):
-        sql(CREATE)
-        sql(FILL)
+        sql(CREATE, FILL)
         met, faults = set(), itertools.islice(itertools.cycle(FAULTS), number, None)
 
         def trouble(method, path, body):
@@ -181,8 +175,7 @@ class DescribeAServerThatIsKilled:
                 start_again.start()
 
             own = config.replace(opensearch_url=url, retry_timeout_seconds=240)
-            sql(CREATE)
-            sql(FILL)
+            sql(CREATE, FILL)
             export_table(spark, own)
             change(sql)
             with loopback_proxy(url, trouble=at_first("_bulk", kill)) as proxy:

@@ -8,19 +8,6 @@ from icecdc_core.errors import PositionError
 from icecdc_core.jobs.status import status
 
 
-@pytest.fixture
-def config(make_config):
-    return make_config()
-
-
-def it_refuses_a_positions_index_that_icecdc_did_not_create(spark, exported, opensearch):
-    index = exported.positions_index
-    opensearch.indices.delete(index=index)
-    opensearch.index(index=index, id="x", body={"type": "commit", "index": exported.index})
-    with pytest.raises(PositionError, match="icecdc did not create the positions index"):
-        export_table(spark, exported)
-
-
 def it_refuses_a_position_of_a_newer_release_by_name(spark, exported, opensearch):
     where = {"index": exported.positions_index, "id": f"position:{exported.index}"}
     source = opensearch.get(**where)["_source"]
@@ -30,3 +17,8 @@ def it_refuses_a_position_of_a_newer_release_by_name(spark, exported, opensearch
             job(spark, exported)
     (found,) = status(spark, exported).indexes
     assert f"has format {FORMAT + 1}" in found.problem
+    # One that icecdc did not create.
+    opensearch.indices.delete(index=where["index"])
+    opensearch.index(index=where["index"], id="x", body={"type": "commit", "index": exported.index})
+    with pytest.raises(PositionError, match="icecdc did not create the positions index"):
+        export_table(spark, exported)

@@ -13,20 +13,15 @@ import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.lock import active_runs
 from icecdc_core.errors import IcecdcError
-from tests.faults.tables import CREATE, SEED, rows_as_documents
+from tests.broken_runs import end_lease
+from tests.faults.tables import CREATE, JOBS, SEED, rows_as_documents
 from tests.loopback_proxy import cut_off, loopback_proxy
 from tests.model.recorder import recording
 from tests.model.translation import translate
 from tests.model.validation import validate
 
 LIVES = int(os.environ.get("ICECDC_LIVES", "1"))
-JOBS = {
-    "export": export_table,
-    "sync": sync_changes,
-    "repair": lambda spark, config: validate_table(spark, config.replace(repair=True)),
-}
 WRITES = ("PUT", "POST", "DELETE")
 
 
@@ -58,12 +53,6 @@ class Life:
         with suppress(IcecdcError):  # that is how runs end that are cut off or stalled
             JOBS[name](self.spark, self.config.replace(opensearch_url=url))
 
-    def end_lease(self):
-        """Let the run that has the lock, if there is one, look dead to others."""
-        found = self.opensearch.get(index=self.config.positions_index, id=f"position:{self.config.index}")["_source"]
-        if found["owner"]:
-            active_runs.discard(found["owner"]["run_id"])
-
     def cut_off(self):
         """No request after the n-th write gets through."""
         trouble = cut_off(self.rng.randint(1, 14), self.rng.random() < 0.5, "PUT|POST|DELETE")
@@ -90,7 +79,7 @@ class Life:
             thread.start()
             assert sent.wait(120)
             if thread.is_alive():
-                self.end_lease()
+                end_lease(self.opensearch, self.config)
                 self.change()
                 self.job(self.url)
             others_ended.set()

@@ -34,13 +34,8 @@ def it_stays_flat_and_ends_equal(spark, make_config, indexed, opensearch_url, na
     rng, stop, failures = random.Random(SEED), threading.Event(), []
     configs = []
     for number, kind in enumerate(WRITERS):
-        config = make_config(
-            table=f"lake.ns.{name}_{number}",
-            index=f"{name}-{number}",
-            positions_index=f"positions-{name}",
-            request_timeout_seconds=2,
-            retry_timeout_seconds=20,
-        )
+        own = {"table": f"lake.ns.{name}_{number}", "index": f"{name}-{number}"}
+        config = make_config(**own, request_timeout_seconds=2, retry_timeout_seconds=20)
         spark.sql(f"CREATE TABLE {config.table} (id BIGINT, name STRING, part BIGINT) {KINDS[kind]}")
         spark.sql(f"INSERT INTO {config.table} SELECT id, concat('n', id), id % 3 FROM range(100)")
         export_table(spark, config)

@@ -14,11 +14,6 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def config(make_config):
-    return make_config()
-
-
-@pytest.fixture
 def start(tmp_path):
     jobs = []
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError, SparkJobError
 from icecdc_core.jobs import export, sync
@@ -22,12 +22,9 @@ pytestmark = pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of 
 
 
 @pytest.fixture
-def exported(spark, sql, make_config):
+def exported(new_index):
     """An exported table that did not change since, unlike that of the other faults."""
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, make_config())
-    return make_config()
+    return new_index(CREATE, FILL)
 
 
 def newest_file(spark, table):
@@ -51,26 +48,22 @@ def overwritten(path):
 
 
 class DescribeADataFile:
-    @pytest.mark.parametrize(
-        ("damage", "kind"),
+    def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal):
         # Of an Avro file that is cut off, Avro reads what is there.
-        [(missing, "parquet"), (truncated, "orc"), (overwritten, "avro")],
-    )
-    def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal, damage, kind):
-        before = PositionStore(opensearch, exported).read()
-        sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{kind}')")
-        change(sql)
-        path = newest_file(spark, exported.table)
-        content = path.read_bytes()
-        damage(path)
-        with pytest.raises(
-            DataReadError, match=r"cannot be read: .*Remedy: restore the file.*the position did not move"
-        ):
+        for damage, kind in ((missing, "parquet"), (truncated, "orc"), (overwritten, "avro")):
+            before = PositionStore(opensearch, exported).read()
+            sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{kind}')")
+            change(sql)
+            path = newest_file(spark, exported.table)
+            content = path.read_bytes()
+            damage(path)
+            says = r"cannot be read: .*Remedy: restore the file.*the position did not move"
+            with pytest.raises(DataReadError, match=says):
+                sync_changes(spark, exported)
+            after = PositionStore(opensearch, exported).read()
+            path.write_bytes(content)
             sync_changes(spark, exported)
-        after = PositionStore(opensearch, exported).read()
-        path.write_bytes(content)
-        sync_changes(spark, exported)
-        assert (after.snapshot_id, equal(exported)) == (before.snapshot_id, True)
+            assert (after.snapshot_id, equal(exported)) == (before.snapshot_id, True), kind
 
     def it_is_left_behind_by_a_rollback(self, spark, sql, exported, opensearch, equal, name):
         before = PositionStore(opensearch, exported).read()
@@ -96,20 +89,15 @@ class DescribeTheTableUnderARun:
         with loopback_proxy(opensearch_url, trouble=at_first("_bulk", commit)) as proxy:
             first = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
         second = sync_changes(spark, exported)
-        assert (first.to_snapshot_id == second.from_snapshot_id, second.deletes > 0, equal(exported)) == (
-            True,
-            True,
-            True,
-        )
+        went_on = first.to_snapshot_id == second.from_snapshot_id
+        assert (went_on, second.deletes > 0, equal(exported)) == (True, True, True)
 
 
 def expire(spark, sql, name):
     """A commit, then the older snapshots really expire, with their files."""
     sql("DELETE FROM {t} WHERE id % 4 = 1")
-    (gone,) = spark.sql(
-        f"CALL lake.system.expire_snapshots(table => 'ns.{name}', older_than => TIMESTAMP '2100-01-01', "
-        "retain_last => 1)"
-    ).collect()
+    given = f"table => 'ns.{name}', older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+    (gone,) = spark.sql(f"CALL lake.system.expire_snapshots({given})").collect()
     assert gone["deleted_data_files_count"] + gone["deleted_manifest_files_count"] > 0
 
 
@@ -133,22 +121,24 @@ def just_before(monkeypatch):
 
 
 class DescribeSnapshotsThatExpireUnderARead:
-    def it_exports_again_where_the_history_gap_says_so(self, spark, sql, exported, equal, name, just_before):
-        change(sql)
-        waiting = just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
-        report = sync_changes(spark, exported.replace(on_history_gap="reexport"))
-        assert (waiting, report.strategy, equal(exported)) == ([], "reexport", True)
-
-    def it_fails_with_the_gap_otherwise(self, spark, sql, exported, opensearch, equal, name, just_before):
+    def it_exports_again_where_the_history_gap_says_so(
+        self, spark, sql, exported, opensearch, equal, name, just_before
+    ):
         before = PositionStore(opensearch, exported).read()
         change(sql)
-        just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
+        waiting = just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
         for _ in range(2):
             with pytest.raises(HistoryGapError, match="on_history_gap"):
                 sync_changes(spark, exported)
-        assert PositionStore(opensearch, exported).read().snapshot_id == before.snapshot_id
-        sync_changes(spark, exported.replace(on_history_gap="reexport"))
+        assert (waiting, PositionStore(opensearch, exported).read().snapshot_id) == ([], before.snapshot_id)
+        reexporting = exported.replace(on_history_gap="reexport")
+        sync_changes(spark, reexporting)
         assert equal(exported)
+
+        sql("INSERT INTO {t} VALUES (5001, 'new')")
+        waiting = just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
+        report = sync_changes(spark, reexporting)
+        assert (waiting, report.strategy, equal(exported)) == ([], "reexport", True)
 
     def it_needs_no_export_while_the_position_is_still_there(self, spark, sql, exported, equal, name, just_before):
         sql("ALTER TABLE {t} CREATE TAG kept")
@@ -161,8 +151,7 @@ class DescribeSnapshotsThatExpireUnderARead:
     @pytest.mark.parametrize("policy", [pytest.param("fail", marks=pytest.mark.long), "reexport"])
     def it_starts_an_export_over(self, spark, sql, make_config, equal, name, just_before, policy):
         config = make_config(on_history_gap=policy)
-        sql(CREATE)
-        sql(FILL)
+        sql(CREATE, FILL)
         just_before(export, "progress", lambda: expire(spark, sql, name))
         if policy == "fail":
             with pytest.raises(HistoryGapError):

@@ -10,35 +10,20 @@ from unittest import mock
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.jobs import sync
 from icecdc_core.runs import nested
-from tests.nested_shop import STATEMENTS, TABLES, Shop
+from tests.histories.proof import break_off
+from tests.nested_shop import KINDS, STATEMENTS, TABLES, Shop
 
 EVERY = "ICECDC_HISTORIES" in os.environ
 MANY = int(os.environ.get("ICECDC_HISTORIES", "1"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261125"))
-MERGE_ON_READ = ", ".join(f"'write.{each}.mode' = 'merge-on-read'" for each in ("update", "delete", "merge"))
-KINDS = [f"'format-version' = '{version}'" for version in (1, 2, 3)]
-KINDS += [f"'format-version' = '{version}', {MERGE_ON_READ}" for version in (2, 3)]
 SYNC, BROKEN, COMPACT, ROLLBACK = "sync", "broken sync", "compaction", "rollback"
-
-
-class BrokenError(Exception):
-    """The run that the test breaks."""
-
-
-def broken_commit(run, lock, source, report):
-    """Write a batch and die; if its failure is recorded, the next batch covers it by a cut."""
-    if random.random() < 0.5:
-        lock.record(failure="broken by the test")
-    raise BrokenError
 
 
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize("number", range(MANY))
 def it_follows_every_history(spark, make_config, name, indexed, number):
     chance = random.Random(SEED + number)
-    random.seed(SEED + number)
     kinds = [chance.choice(KINDS) for _ in TABLES]
     steps = chance.choices(
         [*STATEMENTS, SYNC, BROKEN, COMPACT, ROLLBACK], [*[1] * len(STATEMENTS), 9, 5, 3, 3], k=16 if EVERY else 10
@@ -67,11 +52,7 @@ def live(spark, shop, config, indexed, step, chance):
         sync_changes(spark, config)
         assert indexed() == shop.documents()
     elif step == BROKEN:
-        with mock.patch.object(sync, "commit_batch", broken_commit):
-            try:
-                sync_changes(spark, config)
-            except BrokenError:
-                return f"{step}: it broke"
+        break_off(spark, config, chance.randint(0, 11))
     elif step == COMPACT:
         name = shop.table(table).removeprefix("lake.")
         options = "map('rewrite-all', 'true')"

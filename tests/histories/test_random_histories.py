@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
-from icecdc_core import SyncConfig, export_table, validate_table
+from icecdc_core import export_table, validate_table
 from icecdc_core.changes import net_changes
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_placed, assert_true_changes, break_off, follow
@@ -42,20 +42,18 @@ LIMITS = st.fixed_dictionaries(
 
 class DescribeARandomHistory:
     @pytest.mark.timeout(6 * 3600)
-    def it_is_followed(self, spark, warehouse, opensearch, opensearch_url, name):
-        _live_many(spark, warehouse, opensearch, opensearch_url, name, STEPS)
+    def it_is_followed(self, spark, warehouse, opensearch, make_config, name):
+        _live_many(spark, warehouse, opensearch, make_config, name, STEPS)
 
     @pytest.mark.timeout(6 * 3600)
-    def it_leaves_no_document_twice_or_behind_when_places_change(
-        self, spark, warehouse, opensearch, opensearch_url, name
-    ):
+    def it_leaves_no_document_behind_when_places_change(self, spark, warehouse, opensearch, make_config, name):
         steps = st.one_of(STEPS, st.sampled_from([MOVE, BROKEN_SYNC]))
         routed, suffixed = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
         places = st.sampled_from([routed, suffixed, {**routed, **suffixed}])
-        _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, places)
+        _live_many(spark, warehouse, opensearch, make_config, name, steps, places)
 
 
-def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, places=st.just({})):  # noqa: B008
+def _live_many(spark, warehouse, opensearch, make_config, name, steps, places=st.just({})):  # noqa: B008
     lived = []
 
     @seed(SEED)
@@ -76,21 +74,10 @@ def _live_many(spark, warehouse, opensearch, opensearch_url, name, steps, places
     )
     def live(kind, limits, history, parameters):
         lived.append(kind.name)
-        print(
-            f"{len(lived)}: {kind.name}, {limits}: {', '.join(step for step, _ in history)}",
-            parameters,
-            flush=True,
-        )
+        print(f"{len(lived)}: {kind.name}, {limits}: {', '.join(step for step, _ in history)}", parameters, flush=True)
         table = f"{name}_{len(lived)}"
-        config = SyncConfig(
-            table=f"lake.ns.{table}",
-            index=table,
-            opensearch_url=opensearch_url,
-            warehouse=str(warehouse),
-            identifier_columns=["id"],
-            positions_index=f"positions-{table}",
-            **parameters,
-        )
+        own = {"table": f"lake.ns.{table}", "index": table, "positions_index": f"positions-{table}"}
+        config = make_config(**own, **parameters)
         lake = Lake(spark, warehouse, table, kind)
         try:
             with mock.patch.multiple(net_changes, **limits):

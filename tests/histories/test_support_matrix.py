@@ -1,6 +1,7 @@
 """Every operation and history on every kind of table; docs/guarantees.md says how they end."""
 
 import os
+from functools import partial
 
 import pytest
 
@@ -9,10 +10,7 @@ from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, SAMPLE, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, follow
 
 # What may be refused by default, and why; everywhere else the sync must follow.
-REFUSED = {
-    "position expired": {"HistoryGapError"},
-    "DROP and re-create": {"TableReplacedError"},
-}
+REFUSED = {"position expired": {"HistoryGapError"}, "DROP and re-create": {"TableReplacedError"}}
 
 
 # SUITE=histories sets the number of random histories and with it goes through everything on all kinds. Otherwise each
@@ -66,25 +64,16 @@ def _ranges(numbered):
 def _histories():
     """Histories with changes of rows before and after them, all in the range of one sync."""
 
-    def within(change):
-        def run(lake, n):
-            lake.append(n)
-            lake.update(n)
-            change(lake, n)
-            lake.delete(n)
-            lake.append(n)
-
-        return run
+    def within(change, lake, n):
+        lake.append(n)
+        lake.update(n)
+        change(lake, n)
+        lake.delete(n)
+        lake.append(n)
 
     def before_the_range(lake, n):
         lake.expire(n)
         lake.update(n)
 
-    found = {}
-    for history, change in HISTORIES.items():
-        if history == "snapshots expired":
-            found["snapshots before the position expired"] = before_the_range
-            found["position expired"] = within(change)
-        else:
-            found[history] = within(change)
-    return found
+    found = {history.replace("snapshots", "position"): partial(within, change) for history, change in HISTORIES.items()}
+    return {**found, "snapshots before the position expired": before_the_range}

@@ -25,3 +25,15 @@ def create_table(spark, sql, name):
         catalog.createTable(identifier, schema, iceberg.PartitionSpec.unpartitioned(), properties)
 
     return run
+
+
+@pytest.fixture
+def java_table(spark, name):
+    """Load this test's table by Iceberg's Java API, as it is now."""
+
+    def load():
+        table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+        table.refresh()
+        return table
+
+    return load

@@ -2,38 +2,32 @@
 
 import ast
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from opensearchpy import OpenSearch
-from pyspark.sql import SparkSession
 
 from icecdc_core import export_table
-from icecdc_core.config import SyncConfig
-from icecdc_core.ingest import IngestConfig
 from tests.dbutils import Dbutils, NotebookExit
 from tests.fast_java import small_spark
-from tests.kafka_topics import Topic
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
-MakeConfig = Callable[..., SyncConfig]
 
 
 @pytest.fixture(autouse=True)
-def _kernels_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def _kernels_find_the_package(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def _as_texts(config: SyncConfig) -> dict[str, str]:
+def _as_texts(config):
     given = {name: getattr(config, name) for name in sorted(config.model_fields_set)}
-    return {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in given.items()}
+    texts = {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in given.items()}
+    return {name: text for name, text in texts.items() if text != "{}"}
 
 
-def _papermill(notebook: str, output: Path, parameters: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _papermill(notebook, output, parameters):
     import papermill  # here and below: the imports take seconds, in every process that runs tests
 
     node = papermill.execute_notebook(
@@ -44,13 +38,11 @@ def _papermill(notebook: str, output: Path, parameters: dict[str, Any]) -> tuple
     return json.loads(last.text), json.dumps(node.cells)
 
 
-def _as_databricks_would(
-    notebook: str, dbutils: Dbutils, spark: SparkSession, display: Callable[..., None] = print
-) -> Any:
+def _as_databricks_would(notebook, dbutils, spark, display=print):
     """Run the code cells in one namespace that has `spark` and `dbutils`; the value the notebook exits with."""
     import nbformat
 
-    body: list[ast.stmt] = []
+    body = []
     for cell in nbformat.read(NOTEBOOKS / notebook, as_version=4).cells:
         if cell.cell_type == "code":
             body += ast.parse(cell.source).body
@@ -62,35 +54,31 @@ def _as_databricks_would(
     return json.loads(str(caught.value))
 
 
-def _create(spark: SparkSession, table: str) -> None:
-    spark.sql(
-        f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
-    )
+def _create(spark, table):
+    columns = "id BIGINT NOT NULL, name STRING"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
     spark.sql(f"INSERT INTO {table} VALUES (1, 'one'), (2, 'two'), (3, 'three')")
 
 
-def _change(spark: SparkSession, table: str) -> None:
+def _change(spark, table):
     spark.sql(f"DELETE FROM {table} WHERE id = 1")
     spark.sql(f"UPDATE {table} SET name = 'zwei' WHERE id = 2")
     spark.sql(f"INSERT INTO {table} VALUES (4, 'four')")
 
 
-def _index_file(config: SyncConfig, folder: Path, others: Sequence[str] = (), **parameters: Any) -> Path:
+def _index_file(config, folder, **parameters):
     shared = {"opensearch_url", "warehouse", "catalog_properties", "positions_index"}
     given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in dict(config).items()}
     content = {
         "defaults": {name: given[name] for name in shared},
-        "indexes": {
-            config.index: {"table": config.table, "identifier_columns": ["id"], **parameters},
-            **{other: {"table": f"lake.ns.{other}"} for other in others},
-        },
+        "indexes": {config.index: {"table": config.table, "identifier_columns": ["id"], **parameters}},
     }
     path = folder / "indexes.yml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     return path
 
 
-def _documents(client: OpenSearch, index: str) -> dict[str, str]:
+def _documents(client, index):
     client.indices.refresh(index=index)
     hits = client.search(index=index, body={"size": 100})["hits"]["hits"]
     return {hit["_id"]: hit["_source"]["name"] for hit in hits}
@@ -99,9 +87,7 @@ def _documents(client: OpenSearch, index: str) -> dict[str, str]:
 @pytest.mark.timeout(1200)
 class DescribeThePapermillWay:
     @pytest.mark.long
-    def it_runs_all_notebooks_one_after_the_other(
-        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
-    ):
+    def it_runs_all_notebooks_one_after_the_other(self, spark, opensearch, make_config, tmp_path):
         config = make_config(number_of_replicas=0)
         given = {**_as_texts(config), "report_path": str(tmp_path / "report.json")}
         given["spark_conf"] = json.dumps(small_spark())
@@ -136,9 +122,7 @@ class DescribeThePapermillWay:
 
 
 class DescribeTheDatabricksWay:
-    def it_runs_all_notebooks_with_texts_from_widgets(
-        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig
-    ):
+    def it_runs_all_notebooks_with_texts_from_widgets(self, spark, opensearch, make_config):
         config = make_config()
         given = _as_texts(config)
         _create(spark, config.table)
@@ -153,9 +137,7 @@ class DescribeTheDatabricksWay:
         assert (validation["ok"], validation["index_documents"]) == (True, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
 
-    def it_explores_a_table_and_its_index_without_what_is_masked(
-        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
-    ):
+    def it_explores_a_table_and_its_index_without_what_is_masked(self, spark, opensearch, make_config, tmp_path):
         select = ["id", "concat(left(name, 1), '...') AS name"]
         config = make_config(select=select)
         _create(spark, config.table)
@@ -164,7 +146,7 @@ class DescribeTheDatabricksWay:
         _change(spark, config.table)
         path = _index_file(config, tmp_path, select=select)
         given = {"index_file": str(path), "query": "name:t*", "report_path": str(tmp_path / "report.json")}
-        parts: list[Any] = []
+        parts = []
 
         report = _as_databricks_would("50_explore.ipynb", Dbutils(**given), spark, lambda *some: parts.extend(some))
         shown = "".join(part._repr_html_() for part in parts if part is not None) + json.dumps(report)
@@ -179,9 +161,7 @@ class DescribeTheDatabricksWay:
         # Not even in a field that the parameters let through, as "two" becomes "t...".
         assert [secret for secret in ("three", "zwei", "four") if secret in shown] == []
 
-    def it_goes_from_a_table_to_a_search_page(
-        self, spark: SparkSession, make_config: MakeConfig, opensearch: OpenSearch
-    ):
+    def it_goes_from_a_table_to_a_search_page(self, spark, make_config, opensearch):
         config = make_config()
         given = _as_texts(config.replace(table=f"lake.ns.{config.table_name.upper()}"))
         kept = ("table", "opensearch_url", "warehouse", "catalog_properties", "positions_index")
@@ -190,14 +170,9 @@ class DescribeTheDatabricksWay:
         assert (report["ok"], report["index_documents"]) == (True, 3252)
         spark.sql(f"DROP TABLE {given['table']}")
 
-    def it_ingests_from_kafka_with_texts_from_widgets(
-        self, spark: SparkSession, make_ingest: Callable[..., IngestConfig], topic: Topic
-    ):
+    def it_ingests_from_kafka_with_texts_from_widgets(self, spark, make_ingest, topic):
         config = make_ingest(auto_create=True, identifier_columns="id")
         topic.send({"id": 1, "name": "one"}, {"id": 2, "name": "two"}, b"no json")
-        given = {name: getattr(config, name) for name in sorted(config.model_fields_set)}
-        texts = {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in given.items()}
-        texts = {name: text for name, text in texts.items() if text != "{}"}
-        report = _as_databricks_would("40_kafka_ingest.ipynb", Dbutils(**texts), spark)
+        report = _as_databricks_would("40_kafka_ingest.ipynb", Dbutils(**_as_texts(config)), spark)
         assert (report["state"], report["rows_written"], report["dead_letters"]) == ("ok", 2, 1)
         assert spark.table(config.table).count() == 2

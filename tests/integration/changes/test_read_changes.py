@@ -25,13 +25,13 @@ CHANGE_COLUMNS = [("_change_type", "string"), ("_change_ordinal", "int"), ("_com
 
 
 @pytest.fixture
-def commit(sql, spark, name):
+def commit(sql, name, snapshots):
     def run(*statements, version=2, mode="copy-on-write", create=True):
         if create:
             sql(CREATE.format(version=version, mode=mode))
         for statement in statements:
             sql(statement.replace("{n}", f"ns.{name}"))
-        return [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+        return snapshots()
 
     return run
 
@@ -39,24 +39,30 @@ def commit(sql, spark, name):
 @pytest.fixture
 def changes(spark, name):
     def read(start=None, end=None, mode="net"):
-        return [
-            tuple(row) for row in remove_carryovers(read_changes(spark, f"lake.ns.{name}", start, end, mode)).collect()
-        ]
+        found = remove_carryovers(read_changes(spark, f"lake.ns.{name}", start, end, mode))
+        return [tuple(row) for row in found.collect()]
 
     return read
 
 
 class DescribeReadChanges:
-    def it_gives_the_columns_of_the_table_and_three_of_its_own_also_without_changes(self, spark, commit, name):
+    def it_gives_the_columns_of_the_table_and_three_of_its_own_or_refuses_what_is_not_there(self, spark, commit, name):
         commit()
-        empty = read_changes(spark, f"lake.ns.{name}")
+        table = f"lake.ns.{name}"
+        empty = read_changes(spark, table)
         (first,) = commit(FILL, create=False)
-        frames = [empty, read_changes(spark, f"lake.ns.{name}", first, first), read_changes(spark, f"lake.ns.{name}")]
+        frames = [empty, read_changes(spark, table, first, first), read_changes(spark, table)]
         expected = [("id", "bigint"), ("name", "string"), ("region", "string"), *CHANGE_COLUMNS]
         assert [frame.dtypes for frame in frames] == [expected] * 3
         assert [frame.count() for frame in frames[:2]] == [0, 0]
+        with pytest.raises(ConfigError, match=r"mode='fast'.*use one of net, snapshot"):
+            read_changes(spark, table, mode="fast")
+        with pytest.raises(TableNotFoundError, match=r"table='lake\.ns\.nowhere'"):
+            read_changes(spark, "lake.ns.nowhere")
+        with pytest.raises(HistoryGapError, match="snapshot=42"):
+            read_changes(spark, table, 42, 42)
 
-    def it_reads_from_a_start_that_is_excluded_to_an_end_that_is_included(self, commit, changes):
+    def it_reads_from_a_start_that_is_excluded_to_an_end_that_is_included(self, spark, name, commit, changes):
         first, second, third = commit(
             FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id IN (1, 4)"
         )
@@ -70,34 +76,20 @@ class DescribeReadChanges:
             (1, "a", "north", "DELETE", 1, third),
             (4, "d", "x", "DELETE", 1, third),
         ]
-
-    @pytest.mark.parametrize(
-        ("mode", "undone"),
-        [("net", "INSERT INTO {t} VALUES (4, 'd', 'x')"), ("snapshot", "DELETE FROM {t} WHERE id = 1")],
-    )
-    def it_undoes_what_was_rolled_back(self, spark, commit, changes, name, mode, undone):
-        first, second = commit(FILL, undone)
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        expected = (4, "d", "x", "DELETE") if "INSERT" in undone else (1, "a", "north", "INSERT")
-        assert [row[:4] for row in changes(second, mode=mode)] == [expected]
-
-    def it_refuses_what_is_not_there(self, spark, commit, name):
-        commit(FILL)
-        with pytest.raises(ConfigError, match=r"mode='fast'.*use one of net, snapshot"):
-            read_changes(spark, f"lake.ns.{name}", mode="fast")
-        with pytest.raises(TableNotFoundError, match=r"table='lake\.ns\.nowhere'"):
-            read_changes(spark, "lake.ns.nowhere")
-        with pytest.raises(HistoryGapError, match="snapshot=42"):
-            read_changes(spark, f"lake.ns.{name}", 42, 42)
-
-    def it_reads_the_state_at_the_end_but_no_snapshots_when_the_beginning_has_expired(
-        self, spark, commit, changes, name
-    ):
-        first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 3")
+        # The beginning has expired: there is the state at the end, but no snapshots.
         spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
-        assert sorted(row[:4] for row in changes()) == [(1, "a", "north", "INSERT"), (2, "b", "north", "INSERT")]
+        assert sorted(row[0] for row in changes()) == [2, 3, 3]
         with pytest.raises(HistoryGapError, match="before the first snapshot"):
             read_changes(spark, f"lake.ns.{name}", mode="snapshot")
+
+    def it_undoes_what_was_rolled_back(self, spark, commit, changes, name):
+        first, inserted = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')")
+        rollback = f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})"
+        spark.sql(rollback)
+        assert [row[:4] for row in changes(inserted)] == [(4, "d", "x", "DELETE")]
+        *_, deleted = commit("DELETE FROM {t} WHERE id = 1", create=False)
+        spark.sql(rollback)
+        assert [row[:4] for row in changes(deleted, mode="snapshot")] == [(1, "a", "north", "INSERT")]
 
 
 # Data files are added, rewritten, compacted and hit by delete files, some twice, some of them rewritten later.
@@ -121,15 +113,12 @@ class DescribePlanningByCommits:
         """What to read between two snapshots: files, rows and delete files of each side, and how rows are compared."""
         table = IcebergTable(spark, f"lake.ns.{name}")
         found = plan_scans(table, table.metadata(), start, end, "net", trust_commits)
-        facts = [
-            getattr(table, name) for name in ("locations", "row_counts", "sizes", "sequence_numbers", "delete_digests")
-        ]
+        names = ("locations", "row_counts", "sizes", "sequence_numbers", "delete_digests")
+        facts = [getattr(table, name) for name in names]
 
         def sides(scan):
-            return [
-                sorted(zip(*(fact(tasks) for fact in facts), strict=True))
-                for tasks in (*scan.read_older, *scan.read_newer)
-            ]
+            read = (*scan.read_older, *scan.read_newer)
+            return [sorted(zip(*(fact(tasks) for fact in facts), strict=True)) for tasks in read]
 
         return [(sides(scan), scan.unchanged_until, scan.by_value) for scan in found]
 
@@ -181,76 +170,44 @@ class DescribePlanningByCommits:
         assert plans == []
 
 
-class DescribeTasks:
-    """How many of Spark's tasks share the reading."""
-
-    def it_gives_every_core_a_part_of_large_files_as_a_plain_scan_does(self, spark, commit, name):
-        sizes = "'write.parquet.row-group-size-bytes' = '65536', 'read.split.target-size' = '262144'"
-        commit(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({sizes})")
-        rows = spark.range(0, 30_000, 1, 8).selectExpr("id", "sha2(string(id), 512) AS name", "'north' AS region")
-        rows.writeTo(f"lake.ns.{name}").option("distribution-mode", "none").append()
-        parts = read_changes(spark, f"lake.ns.{name}").rdd.getNumPartitions()
-        assert parts == spark.table(f"lake.ns.{name}").rdd.getNumPartitions() > 1
-
-
-class DescribeReadingDeletes:
-    """What merge-on-read costs: files are read by the marks of their delete files, whatever these are."""
-
-    @pytest.mark.parametrize("version", [2, 3])
-    def it_reads_a_file_once_where_only_the_newer_state_has_deletes(self, spark, commit, name, version):
-        first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 1", version=version, mode=MOR)
-        if not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
-            pytest.skip(
-                "Spark 4.0 shows no marks on format version 3: row lineage finds the changes, by reading more often"
-            )
-        frame = read_changes(spark, f"lake.ns.{name}", first)
-        assert ([row.id for row in frame.collect()], self.scans_of(frame)) == ([1], 1)
-
-    def it_reads_what_only_format_version_3_has(self, spark, sql, name):
-        sql(
-            "CREATE TABLE {t} (id BIGINT, v VARIANT) USING iceberg TBLPROPERTIES ('format-version' = '3', "
-            "'write.delete.mode' = 'merge-on-read')"
-        )
-        sql("INSERT INTO {t} SELECT id, parse_json(concat('[', id, ']')) FROM range(3)")
-        iceberg = spark._jvm.org.apache.iceberg
-        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
-        first, kinds = table.currentSnapshot().snapshotId(), iceberg.types.Types
-        seven = iceberg.expressions.Literal.of(7)
-        table.updateSchema().addColumn("added", kinds.IntegerType.get(), seven).commit()
-        sql("REFRESH TABLE {t}")
-        sql("DELETE FROM {t} WHERE id = 1")
-        table.refresh()
-        if IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
-            # Spark has no type for it, so the copy of the metadata lacks it too; Spark 4.0 reads no table that has it.
-            table.updateSchema().addColumn("nanos", kinds.TimestampNanoType.withoutZone()).commit()
-        loaded = IcebergTable(spark, f"lake.ns.{name}")
-        planned = plan_scans(loaded, loaded.metadata(), first, loaded.metadata().current_snapshot_id, "net")
-        frame = changes_frame(loaded, planned, Selection(("id", "v", "added")))
-        (row,) = frame.selectExpr("id", "to_json(v) AS v", "added", "_change_type AS kind").collect()
-        assert tuple(row) == (1, "[1]", 7, "DELETE")
-
-    @staticmethod
-    def scans_of(frame):
-        return frame._jdf.queryExecution().executedPlan().toString().count("BatchScan")
+def it_reads_what_only_format_version_3_has(spark, sql, name, java_table):
+    sql(
+        "CREATE TABLE {t} (id BIGINT, v VARIANT) USING iceberg TBLPROPERTIES ('format-version' = '3', "
+        "'write.delete.mode' = 'merge-on-read')"
+    )
+    sql("INSERT INTO {t} SELECT id, parse_json(concat('[', id, ']')) FROM range(3)")
+    iceberg, table = spark._jvm.org.apache.iceberg, java_table()
+    first, kinds = table.currentSnapshot().snapshotId(), iceberg.types.Types
+    seven = iceberg.expressions.Literal.of(7)
+    table.updateSchema().addColumn("added", kinds.IntegerType.get(), seven).commit()
+    sql("REFRESH TABLE {t}", "DELETE FROM {t} WHERE id = 1")
+    table.refresh()
+    if IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
+        # Spark has no type for it, so the copy of the metadata lacks it too; Spark 4.0 reads no table that has it.
+        table.updateSchema().addColumn("nanos", kinds.TimestampNanoType.withoutZone()).commit()
+    loaded = IcebergTable(spark, f"lake.ns.{name}")
+    planned = plan_scans(loaded, loaded.metadata(), first, loaded.metadata().current_snapshot_id, "net")
+    frame = changes_frame(loaded, planned, Selection(("id", "v", "added")))
+    (row,) = frame.selectExpr("id", "to_json(v) AS v", "added", "_change_type AS kind").collect()
+    assert tuple(row) == (1, "[1]", 7, "DELETE")
 
 
-class DescribeDeletesThatCannotBeMarked:
-    def it_finds_them_by_row_lineage(self, sql, commit, changes):
-        # Keys do not come with the copy of the metadata that marks are read by.
-        first, *_, last = commit(
-            "ALTER TABLE {t} SET TBLPROPERTIES ('encryption.key-id' = 'unused')",
-            FILL,
-            "INSERT INTO {t} VALUES (4, NULL, 'south'), (5, 'e', NULL)",
-            "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
-            "UPDATE {t} SET region = 'moved' WHERE id = 1",
-            "DELETE FROM {t} WHERE id = 2",
-            version=3,
-            mode=MOR,
-        )
-        before, after = (
-            Counter(tuple(row) for row in sql(f"SELECT * FROM {{t}} VERSION AS OF {snapshot}").collect())
-            for snapshot in (first, last)
-        )
-        expected = [(*row, "DELETE") for row in (before - after).elements()]
-        expected += [(*row, "INSERT") for row in (after - before).elements()]
-        assert Counter(tuple(row[:4]) for row in changes(first)) == Counter(expected)
+def it_finds_deletes_that_cannot_be_marked_by_row_lineage(sql, commit, changes):
+    # Keys do not come with the copy of the metadata that marks are read by.
+    first, *_, last = commit(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('encryption.key-id' = 'unused')",
+        FILL,
+        "INSERT INTO {t} VALUES (4, NULL, 'south'), (5, 'e', NULL)",
+        "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
+        "UPDATE {t} SET region = 'moved' WHERE id = 1",
+        "DELETE FROM {t} WHERE id = 2",
+        version=3,
+        mode=MOR,
+    )
+    before, after = (
+        Counter(tuple(row) for row in sql(f"SELECT * FROM {{t}} VERSION AS OF {snapshot}").collect())
+        for snapshot in (first, last)
+    )
+    expected = [(*row, "DELETE") for row in (before - after).elements()]
+    expected += [(*row, "INSERT") for row in (after - before).elements()]
+    assert Counter(tuple(row[:4]) for row in changes(first)) == Counter(expected)

@@ -43,9 +43,8 @@ def insert(spark, sql, name):
     """Append rows in one file."""
 
     def run(*rows):
-        spark.createDataFrame(list(rows), "id INT, name STRING, region STRING").coalesce(1).writeTo(
-            f"lake.ns.{name}"
-        ).append()
+        frame = spark.createDataFrame(list(rows), "id INT, name STRING, region STRING")
+        frame.coalesce(1).writeTo(f"lake.ns.{name}").append()
 
     return run
 
@@ -55,59 +54,43 @@ def raw(spark, name):
     """The raw changes between two snapshots: (id, name, change type), sorted."""
 
     def read(start, end=None):
-        return sorted(
-            (row.id, row.name, row._change_type) for row in read_changes(spark, f"lake.ns.{name}", start, end).collect()
-        )
+        rows = read_changes(spark, f"lake.ns.{name}", start, end).collect()
+        return sorted((row.id, row.name, row._change_type) for row in rows)
 
     return read
-
-
-@pytest.fixture
-def equality(spark, name):
-    """Commits equality deletes to the test's table."""
-    return lambda: EqualityWriter(spark, f"lake.ns.{name}")
 
 
 def whole_rows(table, scans):
     return PlannedRange(table, scans, ["id"], file_bytes(table, scans), Selection(tuple(table.column_names())))
 
 
-def columns_read(changes):
-    """The columns of files that the DELETE rows of these changes need."""
-    plan = changes.where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
-    listed = [columns.split(", ") for columns in re.findall(r"RelationV2\[([^]]*)", plan)]
-    return {column.split("#")[0] for columns in listed for column in columns}
-
-
 class DescribeMergeOnRead:
     """What the Iceberg project settled for changes of merge-on-read tables holds before carryovers are removed."""
 
-    def it_does_not_show_what_was_added_and_deleted_within_the_range(self, table, insert, sql, snapshots, raw):
-        table(3)
-        insert((1, "a", "x"))
-        insert((2, "b", "x"), (3, "c", "x"))
-        sql("DELETE FROM {t} WHERE id = 2")
-        assert raw(snapshots()[0]) == [(3, "c", "INSERT")]
-
     @pytest.mark.parametrize("version", [2, 3])
-    def it_brings_back_what_a_rollback_undeletes(self, table, insert, sql, snapshots, raw, spark, name, version):
-        table(version)
-        insert(*((n, "a", "x") for n in range(5)))
-        sql("DELETE FROM {t} WHERE id = 0")
-        sql("DELETE FROM {t} WHERE id = 1")
-        first, second, last = snapshots()
-        assert raw(second, last) == [(1, "a", "DELETE")]  # what was deleted earlier is not deleted again
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        sql("DELETE FROM {t} WHERE id = 4")
-        assert raw(last) == [(0, "a", "INSERT"), (1, "a", "INSERT"), (4, "a", "DELETE")]
-
-    def it_finds_the_files_that_a_delete_file_of_many_data_files_hits(self, table, insert, sql, snapshots, raw):
-        table(2, **{"write.delete.granularity": "partition"})
+    def it_shows_what_really_changed(self, table, insert, sql, snapshots, raw, spark, name, version):
+        table(version, **{"write.delete.granularity": "partition"})
+        # A delete file of many data files.
         for n in range(4):
             insert((n, "a", "x"), (n + 10, "b", "x"))
         start = snapshots()[-1]
         sql("DELETE FROM {t} WHERE id IN (0, 11)")
         assert raw(start) == [(0, "a", "DELETE"), (11, "b", "DELETE")]
+        # What is added and deleted within the range.
+        start = snapshots()[-1]
+        insert((20, "b", "x"), (21, "c", "x"))
+        sql("DELETE FROM {t} WHERE id = 20")
+        assert raw(start) == [(21, "c", "INSERT")]
+        # What was deleted earlier is not deleted again, and a rollback brings it back.
+        first = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id = 1")
+        second = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id = 2")
+        last = snapshots()[-1]
+        assert raw(second, last) == [(2, "a", "DELETE")]
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        sql("DELETE FROM {t} WHERE id = 3")
+        assert raw(last) == [(1, "a", "INSERT"), (2, "a", "INSERT"), (3, "a", "DELETE")]
 
     def it_reads_across_upgrades_of_the_format(self, table, insert, sql, snapshots, spark, name):
         mode = "merge-on-read"
@@ -125,72 +108,54 @@ class DescribeMergeOnRead:
 
 class DescribeEqualityDeletes:
     @pytest.mark.parametrize(("version", "file"), [(2, "avro"), (3, "parquet"), (3, "orc")])
-    def it_gives_the_old_rows_that_an_equality_delete_really_hit(
-        self, spark, name, table, insert, snapshots, equality, version, file
-    ):
+    def it_gives_the_rows_that_were_hit(self, spark, sql, name, table, insert, snapshots, version, file):
+        def last_changes():
+            changes = read_changes(spark, f"lake.ns.{name}", snapshots()[-2])
+            if file == "orc" and not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
+                # Spark 4.0 shows neither marks nor row ids of ORC files: values are compared.
+                changes = remove_carryovers(changes)
+            return sorted((row.id, row.name, row._change_type) for row in changes.collect())
+
         table(version, file=file)
-        insert((1, "a", "x"), (1, "b", "x"), (2, "c", "x"))
-        insert((3, "d", "x"))
-        equality().delete(["id"], [1], [9])
-        changes = read_changes(spark, f"lake.ns.{name}", snapshots()[1])
-        if file == "orc" and not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
-            # Spark 4.0 shows neither marks nor row ids of ORC files: values are compared.
-            changes = remove_carryovers(changes)
-        left = sorted((row.id, row.name, row._change_type) for row in changes.collect())
-        assert left == [(1, "a", "DELETE"), (1, "b", "DELETE")]
+        writer = EqualityWriter(spark, f"lake.ns.{name}")
+        insert((1, "a", "x"), (1, "b", "x"), (2, "c", "x"), (3, "d", "x"), (4, "e", "x"))
+        insert((5, "f", "x"))
+        writer.delete(["id"], [1], [9])
+        assert last_changes() == [(1, "a", "DELETE"), (1, "b", "DELETE")]
+        sql("DELETE FROM {t} WHERE id = 2")
+        writer.delete(["id"], [2], [3])
+        assert last_changes() == [(3, "d", "DELETE")]  # the other one was deleted before
+        writer.upsert(["id"], {"id": 4, "name": "E", "region": "x"}, {"id": 6, "name": None, "region": "x"})
+        assert last_changes() == [(4, "E", "INSERT"), (4, "e", "DELETE"), (6, None, "INSERT")]
+        writer.delete(["name"], [None])
+        assert last_changes() == [(6, None, "DELETE")]
 
-    @pytest.mark.parametrize("version", [2, 3])
-    def it_does_not_give_a_row_again_that_was_deleted_before(
-        self, table, insert, sql, snapshots, raw, equality, version
-    ):
-        table(version)
-        insert((1, "a", "x"), (2, "b", "x"), (3, "c", "x"))
-        sql("DELETE FROM {t} WHERE id = 1")
-        equality().delete(["id"], [1], [2])
-        assert raw(snapshots()[1]) == [(2, "b", "DELETE")]
-
-    @pytest.mark.parametrize("version", [2, 3])
-    def it_gives_no_delete_for_an_upsert_of_a_new_key(self, table, insert, snapshots, raw, equality, version):
-        table(version)
-        insert((1, "a", "x"), (2, "b", "x"))
-        equality().upsert(["id"], {"id": 2, "name": "B", "region": "x"}, {"id": 3, "name": "c", "region": "x"})
-        assert raw(snapshots()[0]) == [(2, "B", "INSERT"), (2, "b", "DELETE"), (3, "c", "INSERT")]
-
-    def it_matches_a_null_key(self, table, insert, snapshots, raw, equality):
-        table(2)
-        insert((1, None, "x"), (2, "b", "x"))
-        equality().delete(["name"], [None])
-        assert raw(snapshots()[0]) == [(1, None, "DELETE")]
-
-    def it_hits_one_partition_only(self, table, insert, snapshots, raw, equality):
+    def it_hits_one_partition_only(self, table, insert, snapshots, raw, spark, name):
         table(2, partitioned=True)
         insert((1, "a", "x"))
         insert((1, "b", "y"))
-        equality().delete(["id"], [1], partition=["y"])
+        EqualityWriter(spark, f"lake.ns.{name}").delete(["id"], [1], partition=["y"])
         assert raw(snapshots()[1]) == [(1, "b", "DELETE")]
 
 
-class DescribeRowsWithoutIdentifierColumns:
-    def it_gets_an_identity_with_the_first_commit_after_an_upgrade(
-        self, table, insert, sql, spark, make_config, indexed
-    ):
-        table(2)
-        config = make_config(identifier_columns=[])
-        behind = config.replace(index=f"{config.index}-behind")
-        insert((1, "a", "x"), (1, "a", "x"))
-        export_table(spark, behind)
-        insert((2, "b", "x"))
-        sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
-        for job, refused in ((export_table, config), (sync_changes, behind)):
-            with pytest.raises(IdentifierColumnsError, match="no row id yet"):
-                job(spark, refused)
-        insert((3, "c", "x"))
-        export_table(spark, config)
-        insert((4, "d", "x"))
-        for each in (config, behind):
-            sync_changes(spark, each)
-            actual = sorted(document["id"] for document in indexed(each.index).values())
-            assert (actual, validate_table(spark, each).ok) == ([1, 1, 2, 3, 4], True)
+def it_identifies_rows_by_a_commit_after_an_upgrade(table, insert, sql, spark, make_config, indexed):
+    table(2)
+    config = make_config(identifier_columns=[])
+    behind = config.replace(index=f"{config.index}-behind")
+    insert((1, "a", "x"), (1, "a", "x"))
+    export_table(spark, behind)
+    insert((2, "b", "x"))
+    sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    for job, refused in ((export_table, config), (sync_changes, behind)):
+        with pytest.raises(IdentifierColumnsError, match="no row id yet"):
+            job(spark, refused)
+    insert((3, "c", "x"))
+    export_table(spark, config)
+    insert((4, "d", "x"))
+    for each in (config, behind):
+        sync_changes(spark, each)
+        actual = sorted(document["id"] for document in indexed(each.index).values())
+        assert (actual, validate_table(spark, each).ok) == ([1, 1, 2, 3, 4], True)
 
 
 HISTORIES = {
@@ -241,41 +206,26 @@ def state(spark, name):
     }
 
 
-class DescribeEveryHistory:
-    def it_leads_from_one_state_to_the_other_by_lineage_and_by_values(
-        self, table, sql, insert, snapshots, merged, state, name
-    ):
-        table(3, "copy-on-write")
-        insert(*((n, "a", "x") for n in range(100)))
-        start = snapshots()[-1]
-        before, strategies = state(start), {}
-        for history in HISTORIES:
-            for statement in HISTORIES[history]:
-                sql(statement.replace("{n}", f"ns.{name}"))
-            end = snapshots()[-1]
-            rows, _, strategies[history] = merged(start, end)
-            after = state(end)
-            assert {key: row for key, row in {**before, **rows}.items() if row is not None} == after, history
-            start, before = end, after
-        only_deletes = ("delete and insert again", "everything deleted")
-        others = {strategy for history, strategy in strategies.items() if history not in only_deletes}
-        assert others == {"row-ids"}, strategies
+def it_leads_from_one_state_to_the_other_in_every_history(table, sql, insert, snapshots, merged, state, name):
+    table(3, "copy-on-write")
+    insert(*((n, "a", "x") for n in range(100)))
+    start = snapshots()[-1]
+    before, strategies = state(start), {}
+    for history in HISTORIES:
+        for statement in HISTORIES[history]:
+            sql(statement.replace("{n}", f"ns.{name}"))
+        end = snapshots()[-1]
+        rows, _, strategies[history] = merged(start, end)
+        after = state(end)
+        assert {key: row for key, row in {**before, **rows}.items() if row is not None} == after, history
+        start, before = end, after
+    only_deletes = ("delete and insert again", "everything deleted")
+    others = {strategy for history, strategy in strategies.items() if history not in only_deletes}
+    assert others == {"row-ids"}, strategies
 
 
 class DescribeRowIdsAlone:
     """What is left to do is found by the newer state's row ids."""
-
-    def it_reads_nothing_but_ids_of_the_older_rows(self, table, sql, insert, snapshots, spark, name):
-        table(3, "copy-on-write")
-        insert(*((n, "a", "x") for n in range(100)))
-        sql("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)")
-        loaded = IcebergTable(spark, f"lake.ns.{name}")
-        scans = plan_scans(loaded, loaded.metadata(), *snapshots(), "net")
-        unchanged = unchanged_row_ids(newer_states(loaded, scans))
-        selection = Selection(tuple(loaded.column_names()), delete_columns=("id",))
-        changes, _ = changes_by_row_ids(loaded, scans, unchanged, selection)
-        assert columns_read(changes) - {"_row_id", "_last_updated_sequence_number"} == {"id"}
-        loaded.release()
 
     def it_looks_on_both_sides_for_rows_that_came_back(self, table, sql, insert, snapshots, merged, state, spark, name):
         table(3, "copy-on-write")
@@ -284,24 +234,20 @@ class DescribeRowIdsAlone:
         sql("DELETE FROM {t} WHERE id < 3")
         undone = snapshots()[-1]
         spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        sql("UPDATE {t} SET name = 'new' WHERE id > 90")
-        sql("DELETE FROM {t} WHERE id IN (50, 51, 52)")
+        sql("UPDATE {t} SET name = 'new' WHERE id > 90", "DELETE FROM {t} WHERE id IN (50, 51, 52)")
         done = snapshots()[-1]
         # As many rows are gone as came back, so the number of rows alone would not show it.
         rows, _, strategy = merged(undone, done)
         assert ({**state(undone), **rows}, strategy) == ({**state(done), **dict.fromkeys((50, 51, 52))}, "at-once")
 
-    def it_reads_both_sides_if_a_row_came_back_and_was_deleted_again(
-        self, table, sql, insert, snapshots, spark, name, monkeypatch
-    ):
+    def it_reads_both_sides_if_a_row_is_deleted_again(self, table, sql, insert, snapshots, spark, name, monkeypatch):
         monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
         table(3, "copy-on-write")
         insert(*((n, "a", "x") for n in range(10)))
         first = snapshots()[-1]
         sql("DELETE FROM {t} WHERE id = 3")
         spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        sql("DELETE FROM {t} WHERE id = 4")
-        sql("DELETE FROM {t} WHERE id = 3")
+        sql("DELETE FROM {t} WHERE id = 4", "DELETE FROM {t} WHERE id = 3")
         loaded = IcebergTable(spark, f"lake.ns.{name}")
         steps = itertools.pairwise(snapshots())
         scans = [scan for step in steps for scan in plan_scans(loaded, loaded.metadata(), *step, "net")]
@@ -314,72 +260,75 @@ class DescribeRowIdsAlone:
         loaded.release()
 
 
-class DescribeDeletedRows:
-    """If delete files say which rows are deleted, only the identifiers of these are read."""
+@pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "copy-on-write")])
+def it_reads_just_the_columns_that_a_delete_needs(table, sql, insert, snapshots, spark, name, version, mode):
+    table(version, mode)
+    insert(*((n, "a", "x") for n in range(100)))
+    sql("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)")
+    loaded = IcebergTable(spark, f"lake.ns.{name}")
+    scans = plan_scans(loaded, loaded.metadata(), *snapshots(), "net")
+    selection = Selection(tuple(loaded.column_names()), delete_columns=("id",))
+    if mode == "merge-on-read":
+        changes = changes_frame(loaded, scans, selection)
+    else:
+        changes, _ = changes_by_row_ids(loaded, scans, unchanged_row_ids(newer_states(loaded, scans)), selection)
+    plan = changes.where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
+    listed = [columns.split(", ") for columns in re.findall(r"RelationV2\[([^]]*)", plan)]
+    read = {column.split("#")[0] for columns in listed for column in columns}
+    assert (mode, len(listed)) in (("merge-on-read", 1), ("copy-on-write", 2))
+    assert read - {"_row_id", "_last_updated_sequence_number", "_deleted"} == {"id"}
+    loaded.release()
 
-    @pytest.mark.parametrize("change", ["DELETE FROM {t}", "UPDATE {t} SET name = 'new'"])
-    def it_reads_just_the_columns_that_a_delete_needs(self, table, sql, insert, snapshots, spark, name, change):
-        table(2, "merge-on-read")
-        insert(*((n, "a", "x") for n in range(100)))
-        sql(f"{change} WHERE id IN (2, 70)")
-        loaded = IcebergTable(spark, f"lake.ns.{name}")
-        scans = plan_scans(loaded, loaded.metadata(), *snapshots(), "net")
-        selection = Selection(tuple(loaded.column_names()), delete_columns=("id",))
-        assert columns_read(changes_frame(loaded, scans, selection)) - {"_deleted"} == {"id"}
-        loaded.release()
 
-
-class DescribeUpdatesToEqualValues:
-    """One policy: skipped where values are compared, written again where row lineage or deletes name the rows."""
-
-    @pytest.mark.parametrize(
-        ("version", "mode", "skipped"),
-        [
-            (2, "copy-on-write", True),
-            (2, "merge-on-read", False),
-            (3, "copy-on-write", False),
-        ],
-    )
-    def it_skips_them_only_where_values_are_compared(
-        self, table, sql, insert, snapshots, merged, version, mode, skipped
-    ):
-        table(version, mode)
-        insert(*((n, "a", "x") for n in range(20)))
-        for updated, name in (("id IN (2, 3)", "few"), ("true", "all")):
-            sql(f"UPDATE {{t}} SET name = if(id = 2, '{name}', name) WHERE {updated}")
-            upserts = {2} if skipped else {2, 3} if updated != "true" else set(range(20))
-            rows, carryovers, _ = merged(*snapshots()[-2:])
-            assert rows == {key: (key, name if key == 2 else "a", "x") for key in upserts}
-            assert carryovers == (19 if skipped else 0)
+@pytest.mark.parametrize(
+    ("version", "mode", "skipped"),
+    [(2, "copy-on-write", True), (2, "merge-on-read", False), (3, "copy-on-write", False)],
+)
+def it_skips_equal_updates_where_values_are_compared(table, sql, insert, snapshots, merged, version, mode, skipped):
+    table(version, mode)
+    insert(*((n, "a", "x") for n in range(20)))
+    for updated, name in (("id IN (2, 3)", "few"), ("true", "all")):
+        sql(f"UPDATE {{t}} SET name = if(id = 2, '{name}', name) WHERE {updated}")
+        upserts = {2} if skipped else {2, 3} if updated != "true" else set(range(20))
+        rows, carryovers, _ = merged(*snapshots()[-2:])
+        assert rows == {key: (key, name if key == 2 else "a", "x") for key in upserts}
+        assert carryovers == (19 if skipped else 0)
 
 
 class DescribeRowsOfOneIdentifier:
     """Two rows of one identifier are duplicates, equal or not, however changes are found."""
 
-    # By narrow rows, and by row ids; delete files: it_refuses_equal_ones_that_two_steps_insert.
-    @pytest.mark.parametrize(("version", "mode"), [(1, "copy-on-write"), (3, "copy-on-write")])
-    def it_refuses_equal_ones_before_one_is_deleted_and_the_document_with_it(
-        self, table, sql, insert, spark, make_config, indexed, version, mode
-    ):
-        table(version, mode)
+    @pytest.mark.parametrize(
+        ("kind", "change_mode", "how"),
+        [
+            ((1, "copy-on-write"), "net", "together"),  # found by narrow rows
+            ((3, "copy-on-write"), "net", "together"),  # by row ids
+            ((2, "copy-on-write"), "net", "compacted in between"),
+            ((2, "merge-on-read"), "snapshot", "one after the other"),  # by delete files
+        ],
+    )
+    def it_refuses_equal_ones(self, table, sql, insert, new_index, spark, indexed, name, kind, change_mode, how):
+        table(*kind)
         insert(*((n, "a", "x") for n in range(5)))
-        config = make_config()
-        export_table(spark, config)
+        config, twins = new_index(change_mode=change_mode), [(7, "twin", "x")] * 2
         sql("UPDATE {t} SET name = 'b' WHERE id = 2")
-        insert((7, "twin", "x"), (7, "twin", "x"))
+        if how != "together":
+            insert(twins.pop())
+        if how == "compacted in between":
+            sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
+        insert(*twins)
         with pytest.raises(DuplicateIdentifierError, match=r'"id":"7".*on_duplicate_identifier=last'):
             sync_changes(spark, config)
         assert "7" not in indexed()
-        last = config.replace(on_duplicate_identifier="last")
-        sync_changes(spark, last)
-        assert indexed()["7"]["name"] == "twin"
+        if how == "together":
+            sync_changes(spark, config.replace(on_duplicate_identifier="last"))
+            assert indexed()["7"]["name"] == "twin"
 
-    def it_refuses_equal_ones_that_become_one(self, table, sql, insert, spark, make_config):
+    def it_refuses_equal_ones_that_become_one(self, table, sql, insert, spark, new_index):
         table(1, "copy-on-write")
         insert((7, "twin", "x"), (7, "twin", "x"), (8, "b", "x"))
-        config = make_config()
-        last = config.replace(on_duplicate_identifier="last")
-        export_table(spark, last)
+        last = new_index(on_duplicate_identifier="last")
+        config = last.replace(on_duplicate_identifier="fail")
         assert validate_table(spark, last).ok
         found = validate_table(spark, config)
         assert (found.ok, found.source_rows, found.index_documents, found.stale_ids) == (False, 3, 2, ["7"])
@@ -391,32 +340,11 @@ class DescribeRowsOfOneIdentifier:
         sync_changes(spark, last)
         assert validate_table(spark, config).ok
 
-    @pytest.mark.parametrize(
-        ("version", "mode", "compacted"), [(2, "copy-on-write", True), (2, "merge-on-read", False)]
-    )
-    def it_refuses_equal_ones_that_two_steps_insert(
-        self, table, sql, insert, spark, make_config, indexed, name, version, mode, compacted
-    ):
-        table(version, mode)
-        insert(*((n, "a", "x") for n in range(5)))
-        config = make_config(change_mode="net" if compacted else "snapshot")
-        export_table(spark, config)
-        sql("UPDATE {t} SET name = 'b' WHERE id = 2")
-        insert((7, "twin", "x"))
-        if compacted:
-            options = "map('rewrite-all', 'true')"
-            sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => {options})")
-        insert((7, "twin", "x"))
-        with pytest.raises(DuplicateIdentifierError, match=r'"id":"7".*on_duplicate_identifier=last'):
-            sync_changes(spark, config)
-        assert "7" not in indexed()
-
-    def it_accepts_one_row_that_is_deleted_and_comes_back(self, table, sql, insert, spark, make_config, indexed, name):
+    def it_accepts_one_row_that_is_deleted_and_comes_back(self, table, sql, insert, spark, new_index, indexed, name):
         table(2, "copy-on-write")
         insert(*((n, "a", "x") for n in range(5)))
-        config = make_config(change_mode="snapshot")
-        export_table(spark, config)
-        for statement in (
+        config = new_index(change_mode="snapshot")
+        sql(
             "DELETE FROM {t} WHERE id = 3",
             "INSERT INTO {t} VALUES (3, 'a', 'x')",
             "UPDATE {t} SET name = name WHERE id < 4",
@@ -424,8 +352,7 @@ class DescribeRowsOfOneIdentifier:
             f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))",
             "INSERT INTO {t} VALUES (3, 'b', 'x')",
             "UPDATE {t} SET name = 'c' WHERE id IN (2, 3)",
-        ):
-            sql(statement)
+        )
         sync_changes(spark, config)
         actual = {key: document["name"] for key, document in indexed().items()}
         assert actual == {"0": "a", "1": "a", "2": "c", "3": "c", "4": "a"}
@@ -434,12 +361,11 @@ class DescribeRowsOfOneIdentifier:
 class DescribeCraftedUpdates:
     """An UPDATE from one text to another with the same xxhash64."""
 
-    def it_sees_them_only_when_keyed(self, table, sql, insert, spark, make_config, indexed):
+    def it_sees_them_only_when_keyed(self, table, sql, insert, spark, new_index, indexed):
         old, new = colliding_texts(spark.sql("SELECT xxhash64(7)").first()[0])
         table(2, "copy-on-write")
         insert((7, old, "x"), (8, "b", "x"))
-        config = make_config()
-        export_table(spark, config)
+        config = new_index()
         sql(f"UPDATE {{t}} SET name = '{new}' WHERE id = 7")
         fast = sync_changes(spark, config)
         unseen = validate_table(spark, config)

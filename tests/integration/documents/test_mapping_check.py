@@ -9,41 +9,23 @@ from icecdc_core.opensearch.indexes import check_mapping
 from tests.unit.documents.test_merged_mapping import SCHEMA
 
 REFUSED = [
-    {"title": {"copy_to": "all"}},
-    {"title": {"type": "alias", "path": "id"}},
-    {"nick": {"type": "alias", "path": "titel"}},
-    {"title": {"type": "no_such_type"}},
-    {"title": {"analyzer": "no_such_analyzer"}},
-    {"scores.x": {"type": "long"}},
-    {"id": {"type": "geo_point"}},
-    {"place": {"type": "geo_point"}},
-    {"place.pin": {"type": "integer_range"}},
-    {"flag": {"type": "long"}},
-    {"place": {"type": "keyword"}},
-    {"people.age": {"type": "ip"}},
-    {"scores": {"type": "object"}},
-    {"vector": {"type": "geo_shape"}},
-    {"day": {"format": "epoch_millis"}},
+    {"title": {"copy_to": "all"}}, {"title": {"type": "alias", "path": "id"}},
+    {"nick": {"type": "alias", "path": "titel"}}, {"title": {"type": "no_such_type"}},
+    {"title": {"analyzer": "no_such_analyzer"}}, {"scores.x": {"type": "long"}}, {"id": {"type": "geo_point"}},
+    {"place": {"type": "geo_point"}}, {"place.pin": {"type": "integer_range"}}, {"flag": {"type": "long"}},
+    {"place": {"type": "keyword"}}, {"people.age": {"type": "ip"}}, {"scores": {"type": "object"}},
+    {"vector": {"type": "geo_shape"}}, {"day": {"format": "epoch_millis"}},
     {"at": {"type": "date", "format": "yyyy-MM-dd"}},
-]
+]  # fmt: skip
 ACCEPTED = [
-    {"title": {"type": "geo_point"}},
-    {"title": {"type": "date", "format": "dd/MM/yyyy"}},
-    {"title": {"copy_to": "all"}, "all": {"type": "text"}},
-    {"at": {"type": "date_nanos"}},
-    {"at": {"format": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"}},
-    {"day": {"format": "yyyy-MM-dd"}},
-    {"price": {"type": "keyword"}},
-    {"place.pin": {"type": "geo_point"}},
-    {"scores": {"type": "object", "dynamic": False}},
-    {"people": {"type": "nested"}},
-    {"any": {"type": "geo_shape"}},
-    {"place": {"type": "geo_shape"}},
-    {"place": {"type": "completion"}},
-    {"vector": {"type": "geo_point"}},
-    {"title": {"fields": {"day": {"type": "date"}}}},
-    {"id": {"type": "date", "format": "yyyy"}},
-]
+    {"title": {"type": "geo_point"}}, {"title": {"type": "date", "format": "dd/MM/yyyy"}},
+    {"title": {"copy_to": "all"}, "all": {"type": "text"}}, {"at": {"type": "date_nanos"}},
+    {"at": {"format": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"}}, {"day": {"format": "yyyy-MM-dd"}},
+    {"price": {"type": "keyword"}}, {"place.pin": {"type": "geo_point"}},
+    {"scores": {"type": "object", "dynamic": False}}, {"people": {"type": "nested"}}, {"any": {"type": "geo_shape"}},
+    {"place": {"type": "geo_shape"}}, {"place": {"type": "completion"}}, {"vector": {"type": "geo_point"}},
+    {"title": {"fields": {"day": {"type": "date"}}}}, {"id": {"type": "date", "format": "yyyy"}},
+]  # fmt: skip
 
 
 def it_refuses_what_no_column_fits_and_leaves_no_index(opensearch, make_config):

@@ -67,25 +67,16 @@ def columns_of(version):
             key = next(ids)
             inner = {
                 "plain": kind,
-                "struct": {
-                    "type": "struct",
-                    "fields": [{"id": next(ids), "name": "v", "required": False, "type": kind}],
-                },
+                "struct": {"type": "struct", "fields": [field(next(ids), "v", kind)]},
                 "list": {"type": "list", "element-id": next(ids), "element-required": False, "element": kind},
-                "map": {
-                    "type": "map",
-                    "key-id": next(ids),
-                    "key": "string",
-                    "value-id": next(ids),
-                    "value-required": False,
-                    "value": kind,
-                },
-            }[shape]
-            yield kind, shape, {"id": key, "name": f"{shape} {kind}", "required": False, "type": inner}
+                "map": {"type": "map", "key-id": next(ids), "key": "string", "value-id": next(ids),
+                        "value-required": False, "value": kind},
+            }[shape]  # fmt: skip
+            yield kind, shape, field(key, f"{shape} {kind}", inner)
 
 
-def field(key, name, kind="long", **more):
-    return {"id": key, "name": name, "required": False, "type": kind, **more}
+def field(key, name, kind="long"):
+    return {"id": key, "name": name, "required": False, "type": kind}
 
 
 def text(documents):
@@ -93,61 +84,54 @@ def text(documents):
     return {key: json.dumps(document, sort_keys=True) for key, document in documents.items()}
 
 
-class DescribeEveryTypeInARealTable:
-    @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.long), 3])
-    def it_goes_through_export_update_delete_and_validation(
-        self, spark, sql, create_table, make_config, opensearch, name, indexed, version
-    ):
-        columns = list(columns_of(version))
-        create_table([field(1, "id"), *(declared for _, _, declared in columns)], version)
-        shaped = {
-            number: [SHAPES[shape][0].format(TYPES[kind][number]) for kind, shape, _ in columns] for number in (0, 1)
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.long), 3])
+def it_takes_every_type_the_whole_way(spark, sql, create_table, make_config, opensearch, name, indexed, version):
+    columns = list(columns_of(version))
+    create_table([field(1, "id"), *(declared for _, _, declared in columns)], version)
+    shaped = {number: [SHAPES[shape][0].format(TYPES[kind][number]) for kind, shape, _ in columns] for number in (0, 1)}
+    nulls = ", ".join(["null"] * len(columns))
+    sql(
+        f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM (SELECT 1L, {', '.join(shaped[0])} "
+        f"UNION ALL SELECT 2L, {', '.join(shaped[1])} UNION ALL SELECT 3L, {nulls} "
+        f"UNION ALL SELECT 4L, {', '.join(shaped[1])})"
+    )
+    config = make_config()
+    export_table(spark, config)
+    # Iceberg's own scans of lists and maps of variants fail with its vectorized reader.
+    spark.conf.set("spark.sql.iceberg.vectorization.enabled", "false")
+    try:
+        sql("UPDATE {t} SET `struct timestamptz` = named_struct('v', timestamp_micros(-2)) WHERE id = 1")
+        sql("DELETE FROM {t} WHERE id = 4")
+    finally:
+        spark.conf.unset("spark.sql.iceberg.vectorization.enabled")
+    report = sync_changes(spark, config)
+
+    def document(identifier, number):
+        values = {
+            declared["name"]: None if number is None else SHAPES[shape][1](TYPES[kind][2 + number])
+            for kind, shape, declared in columns
         }
-        nulls = ", ".join(["null"] * len(columns))
-        sql(
-            f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM (SELECT 1L, {', '.join(shaped[0])} "
-            f"UNION ALL SELECT 2L, {', '.join(shaped[1])} UNION ALL SELECT 3L, {nulls} "
-            f"UNION ALL SELECT 4L, {', '.join(shaped[1])})"
-        )
-        config = make_config()
-        export_table(spark, config)
-        # Iceberg's own scans of lists and maps of variants fail with its vectorized reader.
-        spark.conf.set("spark.sql.iceberg.vectorization.enabled", "false")
-        try:
-            sql("UPDATE {t} SET `struct timestamptz` = named_struct('v', timestamp_micros(-2)) WHERE id = 1")
-            sql("DELETE FROM {t} WHERE id = 4")
-        finally:
-            spark.conf.unset("spark.sql.iceberg.vectorization.enabled")
-        report = sync_changes(spark, config)
+        return {"id": identifier, **values}
 
-        def document(identifier, number):
-            values = {
-                declared["name"]: None if number is None else SHAPES[shape][1](TYPES[kind][2 + number])
-                for kind, shape, declared in columns
-            }
-            return {"id": identifier, **values}
-
-        expected = {"1": document(1, 0), "2": document(2, 1), "3": document(3, None)}
-        expected["1"]["struct timestamptz"] = {"v": "1969-12-31T23:59:59.999998Z"}
-        validation = validate_table(spark, config)
-        assert text(indexed()) == text(expected)
-        found = [opensearch.count(index=name, body={"query": query})["count"] for query in QUERIES]
-        assert [query for query, count in zip(QUERIES, found, strict=True) if count != 1] == []
-        with pytest.raises(RequestError, match="strict_dynamic_mapping_exception"):
-            opensearch.index(index=name, id="8", body={"struct int": {"stray": 1}})  # no field is mapped by guessing
-        assert (report.upserts, report.deletes, validation.ok, validation.source_rows) == (1, 1, True, 3)
+    expected = {"1": document(1, 0), "2": document(2, 1), "3": document(3, None)}
+    expected["1"]["struct timestamptz"] = {"v": "1969-12-31T23:59:59.999998Z"}
+    validation = validate_table(spark, config)
+    assert text(indexed()) == text(expected)
+    found = [opensearch.count(index=name, body={"query": query})["count"] for query in QUERIES]
+    assert [query for query, count in zip(QUERIES, found, strict=True) if count != 1] == []
+    with pytest.raises(RequestError, match="strict_dynamic_mapping_exception"):
+        opensearch.index(index=name, id="8", body={"struct int": {"stray": 1}})  # no field is mapped by guessing
+    assert (report.upserts, report.deletes, validation.ok, validation.source_rows) == (1, 1, True, 3)
 
 
 class DescribeIdentifiersOfEveryType:
-    def it_builds_one_id_from_all_of_them(self, spark, sql, create_table, make_config, indexed):
+    def it_builds_one_id_from_all_of_them(self, spark, sql, create_table, new_index, indexed):
         kinds = [kind for kind in TYPES if kind not in ("float", "double", *ONLY_V3)]
         create_table([*(field(number, kind, kind) for number, kind in enumerate(kinds, 1)), field(50, "v")])
         for number in (0, 1):
             sql(f"INSERT INTO {{t}} SELECT {', '.join(TYPES[kind][number] for kind in kinds)}, {number}L")
-        config = make_config(identifier_columns=kinds)
-        export_table(spark, config)
-        sql("UPDATE {t} SET v = 7 WHERE v = 0")
-        sql("DELETE FROM {t} WHERE v = 1")
+        config = new_index(identifier_columns=kinds)
+        sql("UPDATE {t} SET v = 7 WHERE v = 0", "DELETE FROM {t} WHERE v = 1")
         report = sync_changes(spark, config)
         expected = (
             "true|-2147483648|-9223372036854775808|-0.0000000000000000000000000000000000001|0001-01-01|"
@@ -156,16 +140,12 @@ class DescribeIdentifiersOfEveryType:
         found = {key: document["v"] for key, document in indexed().items()}
         assert (found, report.deletes, validate_table(spark, config).ok) == ({expected: 7}, 1, True)
 
-    def it_accepts_strings_that_cannot_be_ids(self, spark, sql, make_config, indexed):
-        sql("CREATE TABLE {t} (id STRING, v STRING) USING iceberg")
-        sql(
-            "INSERT INTO {t} SELECT id, 'a' FROM VALUES (''), (' '), (repeat('é', 20000)), ('a|b'), "
-            " ('{\"a\":1}'), "
-            "('a\\nb'), ('\\u0001'), (cast(X'61FF62' AS STRING)), (cast(X'61FE62' AS STRING)), ('_id'), "
-            "('NULL') AS t(id)"
+    def it_accepts_strings_that_cannot_be_ids(self, spark, sql, new_index, indexed):
+        config = new_index(
+            "CREATE TABLE {t} (id STRING, v STRING) USING iceberg",
+            "INSERT INTO {t} SELECT id, 'a' FROM VALUES (''), (' '), (repeat('é', 20000)), ('a|b'), ('{\"a\":1}'), "
+            "('a\\nb'), ('\\u0001'), (cast(X'61FF62' AS STRING)), (cast(X'61FE62' AS STRING)), ('_id'), ('NULL') t(id)",
         )
-        config = make_config()
-        export_table(spark, config)
         sql("UPDATE {t} SET v = 'b'")
         sync_changes(spark, config)
         found = sorted((document["id"], document["v"]) for document in indexed().values())
@@ -204,33 +184,33 @@ class DescribeNamesInARealTable:
         }
         assert (indexed(), validate_table(spark, config).ok) == (expected, True)
 
-    @pytest.mark.parametrize("column", ["_pos", "_row_id"])
-    def it_refuses_a_name_of_iceberg_and_can_leave_it_out(self, spark, sql, create_table, make_config, indexed, column):
-        create_table([field(1, "id"), field(2, column)])
-        sql("INSERT INTO {t} VALUES (1, 1)")
-        with pytest.raises(UnsupportedTypeError, match=f"'{column}' has the name of a metadata column.*leave it out"):
-            export_table(spark, make_config())
-        export_table(spark, make_config(columns=["id"]))
-        assert indexed() == {"1": {"id": 1}}
-
-    def it_leaves_it_out_unless_a_star_takes_it_in(self, spark, sql, create_table, make_config, indexed):
-        create_table([field(1, "id"), field(2, "_file")])
-        sql("INSERT INTO {t} VALUES (1, 1)")
-        for select in (["*"], ["hash(id, *) AS h"]):
-            with pytest.raises(UnsupportedTypeError, match=r"'_file' has the name of a metadata column.*leave it out"):
-                export_table(spark, make_config(select=select))
-        export_table(spark, make_config(select=["* EXCEPT (`_file`)", "'* EXCEPT (_file)' AS text"]))
-        assert indexed() == {"1": {"id": 1, "text": "* EXCEPT (_file)"}}
-        export_table(spark, make_config(select=["id * 2 AS double"], identifier_columns=["id"]))
-        assert indexed() == {"1": {"double": 2}}
+    def it_refuses_names_of_iceberg_and_can_leave_them_out(self, spark, sql, create_table, make_config, indexed):
+        names = ("_pos", "_row_id", "_file")
+        create_table([field(1, "id"), *(field(number, name) for number, name in enumerate(names, 2))])
+        sql("INSERT INTO {t} VALUES (1, 1, 1, 1)")
+        for given in (
+            *({"columns": ["id", name]} for name in names),
+            {"select": ["*"]},
+            {"select": ["hash(id, *) AS h"]},
+        ):
+            says = f"'{given.get('columns', ['_.*'])[-1]}' has the name of a metadata column.*leave it out"
+            with pytest.raises(UnsupportedTypeError, match=says):
+                export_table(spark, make_config(**given))
+        for given, document in (
+            ({"columns": ["id"]}, {"id": 1}),
+            ({"select": [f"* EXCEPT ({', '.join(names)})", "'* EXCEPT (_file)' AS text"]},
+             {"id": 1, "text": "* EXCEPT (_file)"}),
+            ({"select": ["id * 2 AS double"]}, {"double": 2}),
+        ):  # fmt: skip
+            export_table(spark, make_config(**given))
+            assert indexed() == {"1": document}
 
     def it_refuses_names_that_spark_cannot_tell_apart(self, spark, create_table, make_config, indexed):
         inner = {"type": "struct", "fields": [field(5, "x"), field(6, "X")]}
         create_table([field(1, "id"), field(2, "a"), field(3, "A"), field(4, "s", inner)])
         for columns, pair in ((["id", "a", "A"], "'a' and 'A'"), (["id", "s"], "'s.x' and 's.X'")):
-            with pytest.raises(
-                UnsupportedTypeError, match=f"{pair} differ only in upper and lower case.*caseSensitive"
-            ):
+            says = f"{pair} differ only in upper and lower case.*caseSensitive"
+            with pytest.raises(UnsupportedTypeError, match=says):
                 export_table(spark, make_config(columns=columns))
         export_table(spark, make_config(columns=["id"]))
         assert indexed() == {}
@@ -260,16 +240,13 @@ class DescribeTypesThatSparkCannotRead:
         with pytest.raises(UnsupportedTypeError, match="time"):
             read_changes(spark, f"lake.ns.{name}")
 
-    def it_follows_the_other_columns(self, spark, sql, make_config, indexed, name):
+    def it_follows_the_other_columns(self, spark, sql, make_config, indexed, java_table):
         sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')")
-        sql("INSERT INTO {t} VALUES (1, 'a')")
-        sql("INSERT INTO {t} VALUES (2, 'b')")
-        iceberg = spark._jvm.org.apache.iceberg
-        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+        sql("INSERT INTO {t} VALUES (1, 'a')", "INSERT INTO {t} VALUES (2, 'b')")
+        iceberg, table = spark._jvm.org.apache.iceberg, java_table()
         update = table.updateSchema()
         for column in ("time", "timestamp_ns", "geometry"):
-            kind = iceberg.types.Types.fromTypeName(self.UNREADABLE[column])
-            update.addColumn(column, kind)
+            update.addColumn(column, iceberg.types.Types.fromTypeName(self.UNREADABLE[column]))
         update.commit()
         config = make_config(columns=["id", "v"])
         export_table(spark, config)
@@ -280,18 +257,17 @@ class DescribeTypesThatSparkCannotRead:
         assert found == ({"1": {"id": 1, "v": "a"}, "2": {"id": 2, "v": "b"}}, {"2": {"id": 2, "v": "b"}}, 1, True)
 
 
-class DescribeValuesThatAnIndexRejects:
-    def it_rejects_single_documents_and_reports_them(self, spark, sql, make_config, indexed):
-        sql("CREATE TABLE {t} (id INT, s STRING, l ARRAY<STRING>, m MAP<STRING, STRING>, d DOUBLE) USING iceberg")
-        sql(
-            "INSERT INTO {t} VALUES "
-            "(1, repeat('x', 40000), array(repeat('é', 40000)), map('k', repeat('y', 32000)), 1), "
-            "(2, '', array(), map('k', repeat('y', 40000)), 2), (3, '', array(), map(), double('NaN')), "
-            "(4, '', array(), map(), double('-Infinity')), (5, '', null, map('', ''), -0.0D)"
-        )
-        config = make_config(max_rejected_documents=3)
-        report = export_table(spark, config)
-        message = {sample["id"]: sample["reason"] for sample in report.rejected_samples}
-        assert (report.rejected, sorted(indexed()), sorted(message)) == (3, ["1", "5"], ["2", "3", "4"])
-        assert ["immense term" in message["2"], "NaN" in message["3"], "-Infinity" in message["4"]] == [True] * 3
-        assert sorted(validate_table(spark, config).missing_ids) == ["2", "3", "4"]
+def it_rejects_single_documents_and_reports_them(spark, sql, make_config, indexed):
+    sql("CREATE TABLE {t} (id INT, s STRING, l ARRAY<STRING>, m MAP<STRING, STRING>, d DOUBLE) USING iceberg")
+    sql(
+        "INSERT INTO {t} VALUES "
+        "(1, repeat('x', 40000), array(repeat('é', 40000)), map('k', repeat('y', 32000)), 1), "
+        "(2, '', array(), map('k', repeat('y', 40000)), 2), (3, '', array(), map(), double('NaN')), "
+        "(4, '', array(), map(), double('-Infinity')), (5, '', null, map('', ''), -0.0D)"
+    )
+    config = make_config(max_rejected_documents=3)
+    report = export_table(spark, config)
+    message = {sample["id"]: sample["reason"] for sample in report.rejected_samples}
+    assert (report.rejected, sorted(indexed()), sorted(message)) == (3, ["1", "5"], ["2", "3", "4"])
+    assert ["immense term" in message["2"], "NaN" in message["3"], "-Infinity" in message["4"]] == [True] * 3
+    assert sorted(validate_table(spark, config).missing_ids) == ["2", "3", "4"]

@@ -17,15 +17,13 @@ KINDS = [pytest.param("1", "copy-on-write", marks=pytest.mark.long), ("3", "merg
 SECRET = "planted-secret"
 
 
-def create(sql, version="2", mode="copy-on-write", partitioned="PARTITIONED BY (region)"):
+def made(version="2", mode="copy-on-write", partitioned="region"):
     properties = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("update", "delete", "merge"))
-    sql(
+    return (
         "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, email STRING, region STRING) USING iceberg "
-        f"{partitioned} TBLPROPERTIES ('format-version' = '{version}', {properties})"
-    )
-    sql(
+        f"PARTITIONED BY ({partitioned}) TBLPROPERTIES ('format-version' = '{version}', {properties})",
         f"INSERT INTO {{t}} SELECT id, concat('n', id), concat('{SECRET}', id), if(id % 2 = 0, 'north', 'south') "
-        "FROM range(20)"
+        "FROM range(20)",
     )
 
 
@@ -38,13 +36,8 @@ def shown(spark, config):
     """Everything a notebook shows of it: the parts, and the whole as one text."""
     view = open_view(spark, config)
     differences = find_differences(view)
-    parts = [
-        show_time_line(view),
-        dry_run_next_sync(view),
-        differences,
-        look_up_document(view, differences),
-        try_query(view),
-    ]
+    parts = [show_time_line(view), dry_run_next_sync(view), differences]
+    parts += [look_up_document(view, differences), try_query(view)]
     report = explore_report(view, *parts)
     return *parts, "".join([part._repr_html_() for part in parts]) + json.dumps(report)
 
@@ -60,15 +53,11 @@ def changes_of(document):
 
 class DescribeATableAndItsIndex:
     @pytest.mark.parametrize(("version", "mode"), KINDS)
-    def it_is_shown_from_the_index_to_the_current_snapshot(self, spark, sql, make_config, opensearch, version, mode):
-        create(sql, version, mode)
-        config = make_config()
-        export_table(spark, config)
+    def it_is_shown_from_the_index_to_the_current_snapshot(self, spark, sql, new_index, opensearch, version, mode):
+        config = new_index(*made(version, mode))
         opensearch.indices.refresh(index=config.index)
-        sql("UPDATE {t} SET name = 'new' WHERE id = 3")
-        sql("DELETE FROM {t} WHERE id = 4")
-        sql("INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')")
-        sql("UPDATE {t} SET name = 'newer' WHERE id = 3")
+        sql("UPDATE {t} SET name = 'new' WHERE id = 3", "DELETE FROM {t} WHERE id = 4")
+        sql("INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')", "UPDATE {t} SET name = 'newer' WHERE id = 3")
         opensearch.indices.refresh(index=config.positions_index)
         before = opensearch.search(index=config.positions_index)["hits"]["hits"]
         line, sync, differences, document, hits, _ = shown(spark, explore(config))
@@ -88,14 +77,9 @@ class DescribeATableAndItsIndex:
         assert opensearch.search(index=config.positions_index)["hits"]["hits"] == before
 
     @pytest.mark.long
-    def it_is_compared_over_compactions_rollbacks_and_branches(self, spark, sql, make_config, name):
-        create(sql)
-        config = make_config()
-        sql("INSERT INTO {t} VALUES (60, 'sixty', 'e', 'north')")
-        export_table(spark, config)
-        (older, newer) = [
-            row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()
-        ]
+    def it_is_compared_over_compactions_rollbacks_and_branches(self, spark, sql, new_index, name, snapshots):
+        config = new_index(*made(), "INSERT INTO {t} VALUES (60, 'sixty', 'e', 'north')")
+        older, newer = snapshots()
         sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {older})")
         sql("INSERT INTO {t} VALUES (70, 'seventy', 'e', 'north')")
         sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
@@ -108,13 +92,11 @@ class DescribeATableAndItsIndex:
         assert {(change.kind, change.document_id) for change in back.sample} == {("insert", "60"), ("delete", "70")}
 
     def it_shows_updates_first_and_says_that_nothing_changed(self, spark, sql, make_config):
-        create(sql)
-        sql("UPDATE {t} SET name = name")
+        sql(*made(), "UPDATE {t} SET name = name")
         found = find_differences(open_view(spark, explore(make_config())))
         assert (found.changes, found.carryovers_removed) == (0, 20)
         assert "No changes. 20 rewritten rows are the same." in found._repr_html_()
-        sql("UPDATE {t} SET name = 'x' WHERE id < 15")
-        sql("DELETE FROM {t} WHERE id = 19")
+        sql("UPDATE {t} SET name = 'x' WHERE id < 15", "DELETE FROM {t} WHERE id = 19")
         found = find_differences(open_view(spark, explore(make_config(), from_snapshot="-2", sample_rows=4)))
         kinds = [(change.kind, change.document_id) for change in found.sample]
         assert kinds == [("update", str(number)) for number in range(4)]
@@ -122,12 +104,13 @@ class DescribeATableAndItsIndex:
 
 
 class DescribeADocument:
-    def it_is_found_by_its_id(self, spark, sql, make_config):
-        sql("CREATE TABLE {t} (k STRING NOT NULL, at TIMESTAMP NOT NULL, n INT) USING iceberg")
-        sql("INSERT INTO {t} SELECT 'a|' || id, TIMESTAMP '2026-01-03 10:00:00Z', id FROM range(5)")
-        sql("UPDATE {t} SET n = 9 WHERE n = 3")
-        config = make_config(identifier_columns=["k", "at"])
-        export_table(spark, config)
+    def it_is_found_by_its_id(self, spark, new_index):
+        config = new_index(
+            "CREATE TABLE {t} (k STRING NOT NULL, at TIMESTAMP NOT NULL, n INT) USING iceberg",
+            "INSERT INTO {t} SELECT 'a|' || id, TIMESTAMP '2026-01-03 10:00:00Z', id FROM range(5)",
+            "UPDATE {t} SET n = 9 WHERE n = 3",
+            identifier_columns=["k", "at"],
+        )
         found = look_up(spark, config, document_id=r"a\|3|2026-01-03T10:00:00.000000Z")
         assert (found.agrees, found.verdict) == (True, "The index and the table agree.")
         assert changes_of(found) == ["update", "insert"]
@@ -152,20 +135,20 @@ class DescribeADocument:
         assert f">{language['position_snapshot_id']}<" in text
         assert f">{language['current_snapshot_id']}<" in text
 
-    def it_is_found_under_an_earlier_name_of_its_column(self, spark, sql, make_config):
-        create(sql)
-        sql("ALTER TABLE {t} RENAME COLUMN id TO number")
-        sql("UPDATE {t} SET name = 'x' WHERE number = 3")
-        found = look_up(spark, make_config(identifier_columns=["number"]), document_id="3")
-        assert (changes_of(found), found.rows[0]["name"]) == (["update", "insert"], "x")
-
-    def it_is_only_in_the_index_or_only_in_the_table_and_a_query_has_hits(self, spark, sql, make_config, opensearch):
-        create(sql)
-        config = make_config()
-        export_table(spark, config)
+    def it_is_only_in_the_index_or_only_in_the_table_and_a_query_has_hits(self, spark, sql, new_index, opensearch):
+        config = new_index(*made())
         opensearch.indices.refresh(index=config.index)
-        sql("DELETE FROM {t} WHERE id = 3")
-        sql("INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')")
+        # Of rows and documents that other parameters made nothing is shown that these hide.
+        *_, text = shown(spark, explore(config, row_filter="id <> 3", document_id="3", query="id:3"))
+        assert f"{SECRET}3" not in text
+        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
+        hiding = explore(config, select=["id", "sha2(email, 256) AS email"], document_id="3")
+        *_, document, hits, text = shown(spark, hiding)
+        assert SECRET not in text
+        assert (document.indexed, hits.hits) == ({}, ())
+        assert "built with other columns or another select" in text
+
+        sql("DELETE FROM {t} WHERE id = 3", "INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')")
         verdicts = {each: look_up(spark, config, document_id=each).verdict[:8] for each in ("3", "50", "77", "seven")}
         assert verdicts == {"3": "Only the", "50": "Only the", "77": "Neither ", "seven": "Neither "}
         found = try_query(open_view(spark, explore(config, query="region:north AND id:<9", sample_rows=2)))
@@ -179,57 +162,42 @@ class DescribeADocument:
 
 
 class DescribeWhatParametersHide:
-    @pytest.mark.parametrize(
-        "parameters",
-        [
+    def it_is_not_shown(self, spark, sql, make_config, opensearch, name):
+        sql(*made(partitioned="email, truncate(14, email)"))
+        given = (
             {"columns": ["id", "name"]},
             {"select": ["* EXCEPT (email)", "sha2(email, 256) AS owner"]},
             {"select": ["id", "sha2(email, 256) AS email"]},
-        ],
-        ids=["columns", "select", "the same name"],
-    )
-    def it_is_not_shown(self, spark, sql, make_config, opensearch, parameters):
-        create(sql, partitioned="PARTITIONED BY (email, truncate(14, email))")
-        config = make_config(**parameters)
-        export_table(spark, config)
-        opensearch.indices.refresh(index=config.index)
+        )
+        configs = [make_config(index=f"{name}-{number}", **each) for number, each in enumerate(given)]
+        for config in configs:
+            export_table(spark, config)
+            opensearch.indices.refresh(index=config.index)
         sql(f"UPDATE {{t}} SET name = concat(name, '!'), email = concat('{SECRET}-other', id) WHERE id < 5")
         sql("DELETE FROM {t} WHERE id = 7")
-        *_, text = shown(spark, explore(config, query="*", from_snapshot="-2"))
-        view = open_view(spark, explore(config, from_snapshot="earliest", document_id="3"))
-        differences = find_differences(view)
-        of_all = differences._repr_html_() + look_up_document(view, differences)._repr_html_()
-        assert SECRET not in text + of_all
-
-    def it_is_not_shown_of_rows_and_documents_that_other_parameters_made(self, spark, sql, make_config, opensearch):
-        create(sql)
-        config = make_config()
-        export_table(spark, config)
-        opensearch.indices.refresh(index=config.index)
-        *_, text = shown(spark, explore(config, row_filter="id <> 3", document_id="3", query="id:3"))
-        assert f"{SECRET}3" not in text
-        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
-        hiding = explore(config, select=["id", "sha2(email, 256) AS email"], document_id="3")
-        *_, document, hits, text = shown(spark, hiding)
-        assert SECRET not in text
-        assert (document.indexed, hits.hits) == ({}, ())
-        assert "built with other columns or another select" in text
+        for config in configs:
+            *_, text = shown(spark, explore(config, query="*", from_snapshot="-2"))
+            view = open_view(spark, explore(config, from_snapshot="earliest", document_id="3"))
+            differences = find_differences(view)
+            of_all = differences._repr_html_() + look_up_document(view, differences)._repr_html_()
+            assert SECRET not in text + of_all, config
 
 
 class DescribeWhatIsMissing:
     def it_is_said_of_a_table_without_an_index(self, spark, sql, make_config):
-        create(sql)
-        sql("DELETE FROM {t} WHERE id = 3")
+        sql(*made(), "DELETE FROM {t} WHERE id = 3")
         line, sync, differences, document, hits, _ = shown(spark, explore(make_config()))
         assert "nothing was exported" in line._repr_html_()
         assert (sync.strategy, sync.upserts) == ("export", 19)
         assert (differences.deletes, changes_of(document)[0]) == (1, "delete")
         assert (document.agrees, hits.total) == (None, None)
+        # A document is found under an earlier name of its column.
+        sql("ALTER TABLE {t} RENAME COLUMN id TO number", "UPDATE {t} SET name = 'x' WHERE number = 5")
+        found = look_up(spark, make_config(identifier_columns=["number"]), document_id="5")
+        assert (changes_of(found), found.rows[0]["name"]) == (["update", "insert"], "x")
 
-    def it_is_said_of_a_table_without_identifier_columns(self, spark, sql, make_config):
-        create(sql)
-        config = make_config(identifier_columns=[])
-        export_table(spark, config)
+    def it_is_said_of_a_table_without_identifier_columns(self, spark, sql, new_index):
+        config = new_index(*made(), identifier_columns=[])
         sql("UPDATE {t} SET name = 'x' WHERE id = 3")
         _, sync, differences, document, hits, text = shown(spark, explore(config))
         assert (differences.inserts, differences.updates, differences.deletes) == (1, 0, 1)

@@ -29,10 +29,8 @@ CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES 
 
 @pytest.fixture(scope="module")
 def table(spark):
-    spark.sql(
-        "CREATE TABLE lake.ns.bad_input (id BIGINT, name STRING, ratio DOUBLE, place STRUCT<city: STRING>) "
-        "USING iceberg"
-    )
+    columns = "id BIGINT, name STRING, ratio DOUBLE, place STRUCT<city: STRING>"
+    spark.sql(f"CREATE TABLE lake.ns.bad_input ({columns}) USING iceberg")
     spark.sql("INSERT INTO lake.ns.bad_input SELECT id, 'n', 0.5, named_struct('city', 'x') FROM range(3)")
     yield "lake.ns.bad_input"
     spark.sql("DROP TABLE lake.ns.bad_input")
@@ -101,10 +99,7 @@ REFUSED = [
     # Only rows can show these; they are the filter's fault, not that of the data files.
     *(
         ({"row_filter": condition}, ConfigError, [reason, f"[row_filter={condition!r}]", "try_cast"])
-        for condition, reason in {
-            "1 / id < 5": "DIVIDE_BY_ZERO",
-            "CAST(name AS INT) > 0": "CAST_INVALID_INPUT",
-        }.items()
+        for condition, reason in {"1 / id < 5": "DIVIDE_BY_ZERO", "CAST(name AS INT) > 0": "CAST_INVALID_INPUT"}.items()
     ),
 ]
 
@@ -116,21 +111,12 @@ class DescribeAnInput:
         with refused(error, *parts):
             export_table(spark, make_config(**{"table": table, **given}))
 
-    @pytest.mark.parametrize("at", [0, -2], ids=["table", "row_filter"])
-    def it_is_refused_by_a_sync(self, spark, table, make_config, refused, at):
-        given, error, parts = REFUSED[at]
-        with refused(error, *parts):
-            sync_changes(spark, make_config(**{"table": table, **given}))
-
     def it_is_a_problem_that_the_setup_check_finds(self, spark, table, make_config):
         report = check_setup(spark, make_config(table=table, row_filter="1 / id < 5"))
         assert "row_filter fails for a row" in report.problems[0]
 
-    def it_is_named_when_a_later_row_shows_it(self, spark, sql, make_config, refused):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-        config = make_config(row_filter="1 / (id - 3) < 5")
-        export_table(spark, config)
+    def it_is_named_when_a_later_row_shows_it(self, spark, sql, new_index, refused):
+        config = new_index(CREATE, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')", row_filter="1 / (id - 3) < 5")
         sql("INSERT INTO {t} VALUES (3, 'c')")
         for job in (sync_changes, validate_table):
             with refused(ConfigError, "DIVIDE_BY_ZERO", "[row_filter="):
@@ -138,70 +124,51 @@ class DescribeAnInput:
 
 
 class DescribeIdentifiersInTheData:
-    @pytest.mark.parametrize(
-        ("rows", "error", "parts"),
-        [
+    def it_refuses_them(self, spark, sql, make_config, refused):
+        sql(CREATE)
+        for rows, error, parts in (
             ("(1, 'a'), (NULL, 'b')", IdentifierColumnsError, ["{'id': None}", "[identifier_columns=['id']]"]),
             ("(1, 'a'), (1, 'b')", DuplicateIdentifierError, ["2 rows share {'id': 1}", "on_duplicate_identifier"]),
-        ],
-    )
-    def it_refuses_to_export_them(self, spark, sql, make_config, refused, rows, error, parts):
-        sql(CREATE)
-        sql(f"INSERT INTO {{t}} VALUES {rows}")
-        with refused(error, *parts):
-            export_table(spark, make_config())
-
-    def it_finds_one_that_a_refused_document_hides(self, spark, sql, make_config, refused):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a'), (1, '2026-01-01'), (2, '2026-01-02')")
+        ):
+            sql(f"INSERT OVERWRITE {{t}} VALUES {rows}")
+            with refused(error, *parts):
+                export_table(spark, make_config())
+        # One of two is hidden because its document is refused.
+        sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (1, '2026-01-01'), (2, '2026-01-02')")
         config = make_config(mapping={"name": {"type": "date"}}, max_rejected_documents=1)
         with refused(DuplicateIdentifierError, "2 rows share {'id': 1}"):
             export_table(spark, config)
         spark.sql(f"DROP TABLE {'.'.join(config.dead_letter_parts)}")
 
-    @pytest.mark.parametrize(
-        ("change", "error", "shown"),
-        [
+        sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
+        export_table(spark, make_config())
+        for change, error, shown in (
             ("INSERT INTO {t} VALUES (3, 'c'), (NULL, 'd')", IdentifierColumnsError, "{'id': None}"),
             ("UPDATE {t} SET id = NULL WHERE id = 2", IdentifierColumnsError, "{'id': None}"),
             ("UPDATE {t} SET id = 5", DuplicateIdentifierError, "5"),
-        ],
-        ids=["append-null", "update-null", "update-duplicates"],
-    )
-    def it_refuses_to_sync_them(self, spark, sql, make_config, refused, change, error, shown):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-        export_table(spark, make_config())
-        sql(change)
-        with refused(error, shown, "[identifier_columns=['id']]"):
-            sync_changes(spark, make_config())
+        ):
+            sql(change)
+            with refused(error, shown, "[identifier_columns=['id']]"):
+                sync_changes(spark, make_config())
+            sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
 
 
 class DescribeTheCatalog:
-    @pytest.mark.parametrize(
-        ("catalog", "properties", "reason"),
-        [
+    def it_refuses_wrong_properties_and_prints_no_secret(self, spark, make_config, refused, closed_port, monkeypatch):
+        monkeypatch.setenv("CATALOG_TOKEN", "very-hidden")
+        printed = "jdbc:nothing://ann:very-hidden@x/?password=very-hidden"
+        far = {"type": "rest", "uri": f"http://127.0.0.1:{closed_port}", "token": "env:CATALOG_TOKEN"}
+        for catalog, properties, reason in (
             ("no_such_type", {"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
             ("no_such_class", {"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
             ("no_such_file", {"type": "jdbc", "uri": "jdbc:sqlite:/nowhere/at/all.db", "warehouse": "/t"}, "/nowhere"),
-            (
-                "printed",
-                {"type": "jdbc", "uri": "jdbc:nothing://ann:very-hidden@x/?password=very-hidden", "warehouse": "/t"},
-                "jdbc:nothing://***@x/?password=***",
-            ),
-            ("far", {"type": "rest", "uri": "http://127.0.0.1:{port}", "token": "env:CATALOG_TOKEN"}, "127.0.0.1"),
-        ],
-        ids=lambda value: value if isinstance(value, str) else "",
-    )
-    def it_refuses_properties_that_lead_nowhere_and_prints_no_secret(
-        self, spark, make_config, refused, closed_port, monkeypatch, catalog, properties, reason
-    ):
-        monkeypatch.setenv("CATALOG_TOKEN", "very-hidden")
-        given = json.dumps(properties).replace("{port}", str(closed_port))
-        config = make_config(table=f"{catalog}.ns.t", catalog_properties=given)
-        with refused(CatalogError, reason, "[catalog_properties", GONE) as caught:
-            export_table(get_spark(config), config)
-        assert "very-hidden" not in f"{caught.value} {config!r}"
+            ("printed", {"type": "jdbc", "uri": printed, "warehouse": "/t"}, "jdbc:nothing://***@x/?password=***"),
+            ("far", far, "127.0.0.1"),
+        ):
+            config = make_config(table=f"{catalog}.ns.t", catalog_properties=json.dumps(properties))
+            with refused(CatalogError, reason, "[catalog_properties", GONE) as caught:
+                export_table(get_spark(config), config)
+            assert "very-hidden" not in f"{caught.value} {config!r}"
 
 
 class DescribeOpenSearch:

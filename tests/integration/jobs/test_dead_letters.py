@@ -11,7 +11,6 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import forget_commit
-from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -36,12 +35,14 @@ def dead_letters(spark, config):
 @pytest.fixture
 def exported(spark, sql, config):
     """Fifty rows and their index."""
-    return exported_table(spark, sql, config, CREATE, FILL)
+    sql(CREATE, FILL)
+    export_table(spark, config)
+    return config
 
 
-def take_nan(opensearch, config):
-    """Let the index take what it refused: close it, let it ignore malformed numbers, open it again."""
-    (physical,) = opensearch.indices.get_alias(name=config.index)
+def take_nan(opensearch, index):
+    """Let an index take what it refused: close it, let it ignore malformed numbers, open it again."""
+    (physical,) = opensearch.indices.get_alias(name=index)
     opensearch.indices.close(index=physical)
     opensearch.indices.put_settings(index=physical, body={"index.mapping.ignore_malformed": True})
     opensearch.indices.open(index=physical)
@@ -49,9 +50,7 @@ def take_nan(opensearch, config):
 
 
 class DescribeKeptLetters:
-    def it_has_everything_needed_to_write_the_document_again_and_no_batch_passes_one_that_is_not_kept(
-        self, spark, sql, exported, opensearch, dead_letters
-    ):
+    def it_has_all_to_write_the_document_again(self, spark, sql, exported, opensearch, indexed, dead_letters):
         before = PositionStore(opensearch, exported).read()
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         with pytest.raises(ConfigError, match="dead_letter_table"):
@@ -70,6 +69,13 @@ class DescribeKeptLetters:
         }
         assert (json.loads(dead_letter["document"]), dead_letter["status"]) == ({"id": 7, "value": "NaN"}, 400)
         assert "mapper_parsing_exception" in dead_letter["reason"]
+        # It is counted apart, and there once however often the batch is replayed.
+        sql(f"INSERT INTO {{t}} SELECT id, IF(id = 105, {NAN}, 1.5) FROM range(100, 120)")
+        report = sync_changes(spark, exported)
+        assert (report.upserts, report.rejected, len(indexed()), len(dead_letters())) == (19, 1, 69, 2)
+        forget_commit(opensearch, exported, report)
+        sync_changes(spark, exported)
+        assert len(dead_letters()) == 2
 
     @pytest.mark.long
     def it_cuts_a_reason_that_repeats_the_document(self, spark, sql, exported, dead_letters, opensearch_url, tmp_path):
@@ -91,16 +97,6 @@ class DescribeKeptLetters:
         shown = [dead_letters()[0]["reason"], report.rejected_samples[0]["reason"], str(caught.value)]
         shown += [*log.read_text().splitlines()]
         assert ("200" in shown[0], [len(text) for text in shown if len(text) > 4000]) == (True, [])
-
-    def it_is_counted_apart_and_there_once_however_often_the_batch_is_replayed(
-        self, spark, sql, exported, opensearch, indexed, dead_letters
-    ):
-        sql(f"INSERT INTO {{t}} SELECT id, IF(id = 105, {NAN}, 1.5) FROM range(100, 120)")
-        report = sync_changes(spark, exported)
-        assert (report.upserts, report.rejected, len(indexed()), len(dead_letters())) == (19, 1, 69, 1)
-        forget_commit(opensearch, exported, report)
-        sync_changes(spark, exported)
-        assert len(dead_letters()) == 1
 
     def it_is_kept_of_an_export_too_and_counted_over_its_groups(self, spark, sql, config, dead_letters):
         sql(CREATE)
@@ -127,9 +123,7 @@ class DescribeTooMany:
 
 
 class DescribeReplay:
-    def it_writes_the_document_with_its_version_once_the_index_takes_it(
-        self, spark, sql, exported, opensearch, indexed, dead_letters
-    ):
+    def it_writes_the_document_with_its_version(self, spark, sql, exported, opensearch, indexed, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id IN (7, 8)")
         sync_changes(spark, exported)
         report = replay_dead_letters(spark, exported)  # they are rejected again, and stay open
@@ -147,7 +141,7 @@ class DescribeReplay:
         }
         more = letters.where("document_id = '7'").withColumns(earlier)
         more.unionByName(letters.where("document_id = '8'")).writeTo(name).append()
-        take_nan(opensearch, exported)
+        take_nan(opensearch, exported.index)
         report = replay_dead_letters(spark, exported)
         found = sorted((letter["document_id"], letter["resolution"]) for letter in dead_letters())
         assert found == [("7", "replayed"), ("7", "superseded"), ("8", "replayed"), ("8", "replayed")]
@@ -158,7 +152,7 @@ class DescribeReplay:
         again = replay_dead_letters(spark, exported)
         assert (again.upserts, again.strategy) == (0, "none")
 
-    def it_lets_a_newer_document_win_of_a_sync_or_an_export(self, spark, sql, exported, indexed, dead_letters):
+    def it_lets_what_is_newer_win(self, spark, sql, exported, opensearch, indexed, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         sql("UPDATE {t} SET value = 7.5 WHERE id = 7")
@@ -171,20 +165,16 @@ class DescribeReplay:
         export_table(spark, exported)
         report = replay_dead_letters(spark, exported)
         assert (report.steps[0]["superseded"], dead_letters()[1]["resolution"]) == (1, "superseded")
-
-    def it_does_not_bring_back_a_row_that_was_deleted_since(
-        self, spark, sql, exported, opensearch, indexed, dead_letters
-    ):
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 9")
         sync_changes(spark, exported)
-        sql("DELETE FROM {t} WHERE id = 7")
+        sql("DELETE FROM {t} WHERE id = 9")
         sync_changes(spark, exported)
-        take_nan(opensearch, exported)
+        take_nan(opensearch, exported.index)
         # The index has forgotten the deletion by now.
         opensearch.indices.put_settings(index=exported.index, body={"index.gc_deletes": "0s"})
         opensearch.indices.flush(index=exported.index)
         replay_dead_letters(spark, exported)
-        assert ("7" in indexed(), dead_letters()[0]["resolution"]) == (False, "superseded")
+        assert ("9" in indexed(), dead_letters()[2]["resolution"]) == (False, "superseded")
 
 
 def store(spark, config):
@@ -198,21 +188,17 @@ def resolve(spark, config, resolution):
     resolve_dead_letters(spark, config, open_dead_letters(spark, config).withColumn("resolution", F.lit(resolution)))
 
 
-class DescribeALetterLikeOneThatIsResolved:
-    def it_is_stored_and_resolved_by_itself(self, spark, config, dead_letters):
-        store(spark, config)
-        resolve(spark, config, "superseded")
-        store(spark, config)  # as in a cluster that was built again, where epochs and names of indexes recur
-        assert open_dead_letters(spark, config).count() == 1
-        resolve(spark, config, "replayed")
-        assert sorted(letter["resolution"] for letter in dead_letters()) == ["replayed", "superseded"]
-
-
-class DescribeTwoTablesWithIndexesOfOneName:
-    def it_keeps_their_dead_letters_apart(self, spark, config):
-        other = config.replace(table="lake.ns.other", opensearch_url="http://other:9200")
-        for each in (config, other):
-            store(spark, each)
-        assert [open_dead_letters(spark, each).count() for each in (config, other)] == [1, 1]
-        resolve(spark, config, "replayed")
-        assert [open_dead_letters(spark, each).count() for each in (config, other)] == [0, 1]
+def it_stores_and_resolves_like_letters_by_themselves(spark, config, dead_letters):
+    store(spark, config)
+    resolve(spark, config, "superseded")
+    store(spark, config)  # as in a cluster that was built again, where epochs and names of indexes recur
+    assert open_dead_letters(spark, config).count() == 1
+    resolve(spark, config, "replayed")
+    assert sorted(letter["resolution"] for letter in dead_letters()) == ["replayed", "superseded"]
+    # Those of another table and cluster with an index of the same name.
+    other = config.replace(table="lake.ns.other", opensearch_url="http://other:9200")
+    for each in (config, other):
+        store(spark, each)
+    assert [open_dead_letters(spark, each).count() for each in (config, other)] == [1, 1]
+    resolve(spark, config, "replayed")
+    assert [open_dead_letters(spark, each).count() for each in (config, other)] == [0, 1]

@@ -41,13 +41,10 @@ def dying(spark, opensearch, opensearch_url):
 
 
 class DescribeTheDryRunOfAFirstSync:
-    def it_counts_what_the_run_reads_from_where_it_starts(self, spark, sql, make_config, name):
-        sql(CREATE)
-        sql(FILL)
-        sql("UPDATE {t} SET v = 'w' WHERE id = 4")
-        first, second = (row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect())
-        sql("INSERT INTO {t} VALUES (6, 'v')")
-        sql("DELETE FROM {t} WHERE id < 2")
+    def it_counts_what_the_run_reads_from_where_it_starts(self, spark, sql, make_config, name, snapshots):
+        sql(CREATE, FILL, "UPDATE {t} SET v = 'w' WHERE id = 4")
+        first, second = snapshots()
+        sql("INSERT INTO {t} VALUES (6, 'v')", "DELETE FROM {t} WHERE id < 2")
         times = {row.snapshot_id: row.committed_at for row in sql("SELECT * FROM {t}.snapshots").collect()}
         moment = times[second].replace(tzinfo=times[second].tzinfo or UTC).isoformat()
         starts = {"export": "", "earliest": "earliest", "snapshot": str(first), "time": moment}
@@ -56,8 +53,7 @@ class DescribeTheDryRunOfAFirstSync:
             foreseen, done = foreseen_and_done(spark, make_config(index=f"{name}-{label}", start_from=start))
             assert foreseen == done, label
             counts[label] = done["upserts"], done["deletes"]
-        expected = {"export": (5, 0), "earliest": (5, 0), "snapshot": (2, 2), "time": (1, 2)}
-        assert counts == expected
+        assert counts == {"export": (5, 0), "earliest": (5, 0), "snapshot": (2, 2), "time": (1, 2)}
 
 
 class DescribeTheDryRunOfALaterSync:
@@ -65,39 +61,27 @@ class DescribeTheDryRunOfALaterSync:
         "more",
         [{}, pytest.param({"change_mode": "snapshot", "on_duplicate_identifier": "last"}, marks=pytest.mark.long)],
     )
-    def it_counts_what_the_run_reads_from_its_position(self, spark, sql, make_config, more):
-        sql(CREATE)
-        sql(FILL)
-        config = make_config(start_from="latest", **more)
-        export_table(spark, config)
-        sql("UPDATE {t} SET v = 'w' WHERE id = 4")
-        sql("DELETE FROM {t} WHERE id < 2")
+    def it_counts_what_the_run_reads_from_its_position(self, spark, sql, new_index, more):
+        config = new_index(CREATE, FILL, start_from="latest", **more)
+        sql("UPDATE {t} SET v = 'w' WHERE id = 4", "DELETE FROM {t} WHERE id < 2")
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, done["upserts"], done["deletes"]) == (done, 1, 2)
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, done["strategy"]) == (done, "none")
 
-    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, make_config, dying):
-        sql(CREATE)
-        sql(FILL)
-        config = make_config()
-        export_table(spark, config)
+    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, new_index, dying, opensearch):
+        config = new_index(CREATE, FILL)
         sql("UPDATE {t} SET v = 'w' WHERE id = 4")
         assert dying(sync_changes, config).kind == "sync"
-        sql("UPDATE {t} SET v = 'x' WHERE id = 4")
-        sql("DELETE FROM {t} WHERE id < 2")
+        sql("UPDATE {t} SET v = 'x' WHERE id = 4", "DELETE FROM {t} WHERE id < 2")
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
         sql("UPDATE {t} SET v = 'y' WHERE id = 4")
         assert dying(sync_changes, config).kind == "sync"
         foreseen, done = foreseen_and_done(spark, config.replace(settings={"max_result_window": 20000}))
         assert (foreseen, done["upserts"]) == (done, 1)
-
-    def it_exports_again_or_is_refused_as_the_run_is(self, spark, sql, make_config, opensearch):
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, make_config())
-        config = make_config(row_filter="id < 3")
+        # It exports again, or is refused, as the run is.
+        config = config.replace(row_filter="id < 5", settings={"max_result_window": 20000})
         for dry_run in (True, False):
             with pytest.raises(SchemaChangeError):
                 sync_changes(spark, config.replace(dry_run=dry_run))

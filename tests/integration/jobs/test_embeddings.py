@@ -63,13 +63,16 @@ class DescribeVectorsOfTexts:
             ["Abba", "Hedgehog", None, "Abba"], 1)}  # fmt: skip
         assert _vectors(indexed()) == expected
 
+        vectors = ".".join(config.embed_parts)
+        sql(f"INSERT INTO {vectors} SELECT * FROM {vectors}")  # each is stored twice from here on
+        assert validate_table(spark, config).ok
         sql("UPDATE {t} SET price = price + 1")
         assert sync_changes(spark, config).upserts == 4
-        sql("INSERT OVERWRITE {t} SELECT id, title, price + 1 FROM {t}")
-        sql("DELETE FROM {t} WHERE id = 4")
+        sql("INSERT OVERWRITE {t} SELECT id, title, price + 1 FROM {t}", "DELETE FROM {t} WHERE id = 4")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes) == (3, 1)
         export_table(spark, config)
+        assert _vectors(indexed()) == {key: expected[key] for key in "123"}
         assert validate_table(spark, config).ok
         sql("INSERT INTO {t} VALUES (5, 'Cafe', 1), (6, 'Hedgehog', 1)")
         assert sync_changes(spark, config.replace(dry_run=True)).upserts == 2
@@ -96,8 +99,7 @@ class DescribeVectorsOfTexts:
         export_table(spark, config)
 
         before, position = indexed(), PositionStore(opensearch, config).read()
-        sql("INSERT INTO {t} VALUES (5, 'Cafe', 1)")
-        sql("DELETE FROM {t} WHERE id = 1")
+        sql("INSERT INTO {t} VALUES (5, 'Cafe', 1)", "DELETE FROM {t} WHERE id = 1")
         (model.folder / "fails").touch()
         with pytest.raises(EmbeddingError, match=r"embed\.vector .*RuntimeError: the model has no memory"):
             sync_changes(spark, config)
@@ -107,23 +109,7 @@ class DescribeVectorsOfTexts:
         assert (report.upserts, report.deletes) == (1, 1)
         assert validate_table(spark, config).ok
 
-    def it_refuses_vectors_of_another_length(self, spark, make_config, embed, config):
-        wrong = make_config(**embed("title", dimension=3))
-        with pytest.raises(EmbeddingError, match="vectors of 8 numbers, not 3"):
-            export_table(spark, wrong)
-
-    @pytest.mark.long
-    def it_reads_a_vector_once_that_is_stored_twice(self, spark, sql, config, model, indexed):
-        export_table(spark, config)
-        before, vectors = indexed(), ".".join(config.embed_parts)
-        sql(f"INSERT INTO {vectors} SELECT * FROM {vectors}")
-        assert validate_table(spark, config).ok
-        sql("UPDATE {t} SET price = price + 1 WHERE id > 1")
-        assert sync_changes(spark, config).upserts == 3
-        export_table(spark, config)
-        assert _vectors(indexed()) == _vectors(before)
-
-    def it_asks_no_model_for_a_validation_or_a_repair(self, spark, sql, config, model, indexed, opensearch):
+    def it_asks_no_model_without_need(self, spark, sql, make_config, embed, config, model, indexed, opensearch):
         export_table(spark, config)
         opensearch.update(index=config.index, id="2", body={"doc": {"vector": [1] * DIMENSION}}, refresh="true")
         assert validate_table(spark, config).stale_ids == ["2"]
@@ -138,9 +124,7 @@ class DescribeVectorsOfTexts:
         assert len(model.calls()) == 2
         assert validate_table(spark, config).ok
 
-    def it_takes_another_model_or_text_for_another_index(self, spark, make_config, embed, config, model, indexed):
-        export_table(spark, config)
-        model.calls()
+        # Another function is the same model; another model or text needs another index.
         moved = {"vector": {**config.embed["vector"], "function": "tests.stub_model:Model"}}
         assert sync_changes(spark, config.replace(embed=moved)).strategy == "none"
         newer = make_config(**embed("title", model="newer"))
@@ -151,7 +135,7 @@ class DescribeVectorsOfTexts:
         with pytest.raises(IndexConflictError, match="embed"):
             export_table(spark, config.replace(embed={}, mapping={}))
 
-    def it_refuses_a_text_that_is_none_of_a_document(self, spark, config):
+    def it_refuses_a_text_that_is_none_of_a_document_and_vectors_of_another_length(self, spark, config):
         for text, problem in (
             ("title || rand()", "is not deterministic"),
             ("price", "has a text of the type int"),
@@ -163,10 +147,13 @@ class DescribeVectorsOfTexts:
                 export_table(spark, config.replace(embed=wrong))
         with pytest.raises(ConfigError, match=r"embed\.Title is a field"):
             export_table(spark, config.replace(embed={"Title": config.embed["vector"]}))
+        with pytest.raises(EmbeddingError, match="vectors of 8 numbers, not 3"):
+            export_table(spark, config.replace(embed={"vector": {**config.embed["vector"], "dimension": 3}}))
 
 
-def it_embeds_texts_of_several_tables(spark, name, make_config, embed, model, indexed, opensearch):
+def it_embeds_texts_of_several_tables(spark, name, make_config, embed, model, indexed, request):
     shop = Shop(spark, name, tables=("film", "language"))
+    request.addfinalizer(shop.drop)
     shop.fill()
     text = "concat_ws(' ', title, language.name)"
     config = make_config(**shop.spec, **embed(text))
@@ -183,5 +170,4 @@ def it_embeds_texts_of_several_tables(spark, name, make_config, embed, model, in
         key: {**each, "vector": None} for key, each in shop.documents().items()
     }
     assert validate_table(spark, config).ok
-    shop.drop()
     spark.sql(f"DROP TABLE lake.ns.{name}_vectors")

@@ -1,8 +1,5 @@
 """`icecdc init`: the index file of a table that nobody described."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import yaml
 
@@ -23,7 +20,7 @@ ROWS = """
 
 
 @pytest.fixture(scope="module")
-def namespace(spark: Any) -> Any:
+def namespace(spark):
     spark.sql("CREATE NAMESPACE lake.unknown_shop")
     spark.sql(f"CREATE TABLE lake.unknown_shop.`Order Lines` USING iceberg AS SELECT * EXCEPT (line) FROM ({ROWS})")
     spark.sql("CREATE TABLE lake.unknown_shop.`order-lines` (`2024` INT) USING iceberg")
@@ -36,9 +33,7 @@ def namespace(spark: Any) -> Any:
 
 
 class DescribeWriteIndexFile:
-    def it_writes_what_setup_accepts_and_an_export_can_use(
-        self, spark: Any, namespace: str, opensearch: Any, opensearch_url: str, warehouse: Path, tmp_path: Path
-    ):
+    def it_writes_what_setup_accepts(self, spark, namespace, opensearch, opensearch_url, warehouse, tmp_path):
         output = tmp_path / "my indexes.yml"
         shared = {"opensearch_url": opensearch_url, "warehouse": str(warehouse)}
         report = write_index_file(spark, InitConfig(table=namespace, output=str(output), **shared))
@@ -48,13 +43,8 @@ class DescribeWriteIndexFile:
         lines, logs = content["indexes"]["order-lines"], content["indexes"]["logs"]
         assert content["defaults"] == shared
         assert lines["identifier_columns"] == ["order_no", "position"]
-        assert {name: field["type"] for name, field in lines["mapping"].items()} == {
-            "order_no": "keyword",
-            "colour": "keyword",
-            "email": "keyword",
-            "phone": "keyword",
-            "delivered": "keyword",
-        }
+        keywords = dict.fromkeys(("order_no", "colour", "email", "phone", "delivered"), "keyword")
+        assert {name: field["type"] for name, field in lines["mapping"].items()} == keywords
         assert "personal: email, phone." in output.read_text()
         assert f"icecdc setup --file '{output}'\n" in output.read_text()
         assert "identifier_columns" not in logs
@@ -68,19 +58,16 @@ class DescribeWriteIndexFile:
         assert validate_table(spark, config).ok
         opensearch.indices.delete(index=f"{config.index}-*,positions-of-init", params={"expand_wildcards": "all"})
 
-    def it_writes_no_secret_and_overwrites_no_file(self, spark: Any, namespace: str, warehouse: Path, tmp_path: Path):
+    def it_writes_no_secret_overwrites_no_file_and_names_what_is_missing(self, spark, namespace, warehouse, tmp_path):
         output = tmp_path / "indexes.yml"
         properties = {"type": "jdbc", "uri": "jdbc:sqlite:x.db", "jdbc.password": "pa55word"}
         config = InitConfig(table=f"{namespace}.logs", output=str(output), catalog_properties=properties)
         write_index_file(spark, config)
         assert "pa55word" not in output.read_text()
-        assert yaml.safe_load(output.read_text())["defaults"]["catalog_properties"]["jdbc.password"] == (
-            "env:JDBC_PASSWORD"
-        )
+        written = yaml.safe_load(output.read_text())["defaults"]["catalog_properties"]
+        assert written["jdbc.password"] == "env:JDBC_PASSWORD"
         with pytest.raises(ConfigError, match="exists already"):
             InitConfig(table=namespace, output=str(output))
-
-    @pytest.mark.parametrize("table", ["lake.unknown_shop.missing", "lake.unknown"])
-    def it_names_a_table_or_namespace_that_is_missing(self, spark: Any, namespace: str, table: str, tmp_path: Path):
-        with pytest.raises(TableNotFoundError, match="no such table or namespace"):
-            write_index_file(spark, InitConfig(table=table, output=str(tmp_path / "indexes.yml")))
+        for table in ("lake.unknown_shop.missing", "lake.unknown"):
+            with pytest.raises(TableNotFoundError, match="no such table or namespace"):
+                write_index_file(spark, InitConfig(table=table, output=str(tmp_path / "other.yml")))

@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -22,6 +22,8 @@ from icecdc_core.session.processes import stop_on_sigterm
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
+from tests.integration.jobs.test_dead_letters import take_nan
+from tests.waiting import await_true, is_true_within
 
 CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 ICECDC = "import sys; from icecdc_core.__main__ import console; sys.exit(console())"
@@ -51,9 +53,8 @@ def file(tables, name, opensearch_url, warehouse, tmp_path):
         "metrics_folder": str(tmp_path / "metrics"),
     }
     indexes = {
-        "first": {"table": tables["a"], "index": f"{name}-a", "identifier_columns": ["id"]},
-        "broken": {"table": f"lake.ns.{name}_none", "index": f"{name}-none", "identifier_columns": ["id"]},
-        "last": {"table": tables["b"], "index": f"{name}-b", "identifier_columns": ["id"]},
+        index: {"table": f"lake.ns.{name}_{letter}", "index": f"{name}-{letter}", "identifier_columns": ["id"]}
+        for index, letter in (("first", "a"), ("broken", "none"), ("last", "b"))
     }
     path = tmp_path / "indexes.yml"
     path.write_text(yaml.safe_dump({"defaults": common, "indexes": indexes}, sort_keys=False))
@@ -71,7 +72,7 @@ def run(capsys, file):
 
 
 class DescribeASync:
-    def it_brings_every_index_up_to_date_although_one_fails(self, run, indexed, name, file, tmp_path):
+    def it_brings_every_index_up_to_date_although_one_fails(self, spark, tables, run, indexed, name, tmp_path):
         code, out, err = run("sync", "--json", "--report-path", str(tmp_path / "summary.json"))
         summary = json.loads(out[-1])
         states = {index: found["state"] for index, found in summary["indexes"].items()}
@@ -86,9 +87,7 @@ class DescribeASync:
         written = {path.name for path in (tmp_path / "metrics").iterdir()}
         assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
 
-
-class DescribeTheOtherJobs:
-    def it_runs_them_all(self, spark, tables, run, file, monkeypatch):
+        # The other jobs.
         good = ("--only", "first,last", "--json")
         codes = {command: run(command, *good)[0] for command in ("setup", "export", "sync", "validate")}
         spark.sql(f"DELETE FROM {tables['a']} WHERE id = 1")
@@ -96,8 +95,7 @@ class DescribeTheOtherJobs:
         found = json.loads(lines[-1])["indexes"]
         assert (set(codes.values()), validated, found["first"]["extra"], found["last"]["ok"]) == ({0}, 8, 1, True)
         read = IcebergTable.metadata
-        with monkeypatch.context() as patched:
-            patched.setattr(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0])
+        with mock.patch.object(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0]):
             code, lines, _ = run("status", "--tables", *good)
         shown = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
         shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in shown]
@@ -107,9 +105,7 @@ class DescribeTheOtherJobs:
 
 class DescribeDeadLetters:
     @pytest.mark.long
-    def it_stores_and_replays_those_of_several_indexes_in_one_table_at_the_same_time(
-        self, spark, tables, run, file, name, opensearch, indexed
-    ):
+    def it_replays_those_of_two_indexes_in_one_table(self, spark, tables, run, file, name, opensearch, indexed):
         dead_letters = f"lake.ns.dead_letters_{name}"
         content = yaml.safe_load(file.read_text())
         content["defaults"] |= {"dead_letter_table": dead_letters, "max_rejected_documents": 5}
@@ -121,11 +117,7 @@ class DescribeDeadLetters:
             found = json.loads(lines[-1])["indexes"]
             assert (synced, [found[index]["rejected"] for index in ("first", "last")]) == (0, [3, 3]), found
             for letter in "ab":
-                (physical,) = opensearch.indices.get_alias(name=f"{name}-{letter}")
-                opensearch.indices.close(index=physical)
-                opensearch.indices.put_settings(index=physical, body={"index.mapping.ignore_malformed": True})
-                opensearch.indices.open(index=physical)
-                opensearch.cluster.health(index=physical, wait_for_status="yellow")
+                take_nan(opensearch, f"{name}-{letter}")
             replayed, lines, _ = run("replay", *good)
             found = json.loads(lines[-1])["indexes"]
             states = [(found[index]["state"], found[index].get("message")) for index in ("first", "last")]
@@ -136,16 +128,7 @@ class DescribeDeadLetters:
             spark.sql(f"DROP TABLE IF EXISTS {dead_letters}")
 
 
-class DescribePolling:
-    def it_begins_nothing_after_it_was_asked_to_stop(self, spark, file):
-        configs = SyncConfig.load_all(file, ["first", "last"])
-        with stop_on_sigterm() as stop:
-            stop.requested = True
-            report = run_many(spark, follow_changes, configs, command="sync")
-        assert [(found.strategy, found.stopped) for found in report.indexes.values()] == [("none", True)] * 2
-
-
-class DescribeSessions:
+class DescribeRunMany:
     def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(self, spark, file):
         configs = SyncConfig.load_all(file, ["first", "last"])
         sessions, pools = {spark._jsparkSession.hashCode()}, {}
@@ -158,6 +141,11 @@ class DescribeSessions:
         report = run_many(spark, job, configs, command="export")
         expected = {config.index: name for name, config in configs.items()}
         assert (report.state, len(sessions), pools) == ("ok", 3, expected)
+        # It begins nothing after it was asked to stop.
+        with stop_on_sigterm() as stop:
+            stop.requested = True
+            report = run_many(spark, follow_changes, configs, command="sync")
+        assert [(found.strategy, found.stopped) for found in report.indexes.values()] == [("none", True)] * 2
 
 
 class DescribeTheConsoleCommand:
@@ -167,16 +155,10 @@ class DescribeTheConsoleCommand:
         started = []
 
         def run(*arguments):
-            process = subprocess.Popen(
-                [sys.executable, "-c", ICECDC, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                start_new_session=True,
-            )
-            started.append(process)
-            return process
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+            command, environment = [sys.executable, "-c", ICECDC, *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
+            started.append(subprocess.Popen(command, env=environment, **pipes))
+            return started[-1]
 
         yield run
         for process in started:
@@ -197,12 +179,13 @@ class DescribeTheConsoleCommand:
         options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
         options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
         process = start("sync", *options)
-        log, deadline = tmp_path / "log.jsonl", time.monotonic() + 200
-        while time.monotonic() < deadline and process.poll() is None:
+        log = tmp_path / "log.jsonl"
+
+        def at_work():
             text = log.read_text() if log.exists() else ""
-            if "run failed" in text or all(text.count(f'"index": "{name}-{letter}"') > 12 for letter in "ab"):
-                break
-            time.sleep(0.2)
+            return "run failed" in text or all(text.count(f'"index": "{name}-{letter}"') > 12 for letter in "ab")
+
+        is_true_within(200, lambda: at_work() or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=200)
         summary = json.loads((tmp_path / "r.json").read_text())
@@ -213,9 +196,7 @@ class DescribeTheConsoleCommand:
 
     def it_leaves_no_spark_behind_when_it_is_interrupted(self, file, start):
         process = start("validate", "--file", str(file), "--only", "first", "--json")
-        children, deadline = psutil.Process(process.pid).children, time.monotonic() + 60
-        while not children() and time.monotonic() < deadline:
-            time.sleep(0.001)
+        await_true(psutil.Process(process.pid).children)
         process.send_signal(signal.SIGINT)
         # The JVM inherits the output, which is read to its end here.
         out, err = process.communicate(timeout=200)

@@ -1,6 +1,7 @@
 """Documents of several tables: exported, synced, validated and repaired, whichever table changes."""
 
 import itertools
+from unittest import mock
 
 import pytest
 
@@ -8,15 +9,8 @@ from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError, SeveralMatchesError, TableReplacedError
 from icecdc_core.runs import nested
 from tests.histories.proof import break_off
-from tests.nested_shop import Shop
+from tests.nested_shop import KINDS, Shop
 
-KINDS = (
-    "'format-version' = '2'",
-    "'format-version' = '3', 'write.update.mode' = 'merge-on-read', 'write.delete.mode' = 'merge-on-read'",
-    "'format-version' = '2', 'write.update.mode' = 'merge-on-read', 'write.delete.mode' = 'merge-on-read'",
-    "'format-version' = '1'",
-    "'format-version' = '3'",
-)
 # What happens in the range of one sync; none of it hides what another does.
 CHANGES = (
     {
@@ -72,19 +66,18 @@ def of_pair(pair, make_config):
 
 class DescribeDocumentsOfSeveralTables:
     @pytest.mark.parametrize("ranges", [CHANGES, pytest.param(ONE_BY_ONE, marks=pytest.mark.long)], ids=len)
-    def it_follows_every_table(self, spark, shop, config, indexed, monkeypatch, ranges):
+    def it_follows_every_table(self, spark, shop, config, indexed, ranges):
         exported = export_table(spark, config)
         assert (exported.upserts, indexed()) == (4, shop.documents())
         # Links in the driver and their values in files, links in a cache, links in the driver and their range in files.
         limits = itertools.cycle([(20_000, 200), (0, 200), (20_000, 0)])
         for together, (few, values) in zip(ranges, limits, strict=False):
-            monkeypatch.setattr(nested, "_FEW", few)
-            monkeypatch.setattr(nested, "_FEW_VALUES", values)
             for statement in together.values():
                 shop.sql(statement)
             expected, before = shop.documents(), indexed()
             changed = {key for key in {*expected, *before} if expected.get(key) != before.get(key)}
-            report = sync_changes(spark, config)
+            with mock.patch.multiple(nested, _FEW=few, _FEW_VALUES=values):
+                report = sync_changes(spark, config)
             assert changed, together
             assert indexed() == expected, together
             assert report.upserts + report.deletes == len(changed), together
@@ -92,10 +85,8 @@ class DescribeDocumentsOfSeveralTables:
         found = validate_table(spark, config)
         assert (found.ok, found.source_rows) == (True, len(shop.documents()))
 
-    def it_writes_nothing_for_a_change_that_no_document_shows(self, spark, shop, config):
-        export_table(spark, config)
-        shop.sql("UPDATE {actor} SET note = 'y'")
-        shop.sql("UPDATE {language} SET note = 'y' WHERE language_id = 1")
+        # No document shows it.
+        shop.sql("UPDATE {actor} SET note = 'y'", "UPDATE {language} SET note = 'y' WHERE language_id = 1")
         (before,) = status(spark, config).indexes
         report = sync_changes(spark, config)
         (after,) = status(spark, config).indexes
@@ -103,18 +94,23 @@ class DescribeDocumentsOfSeveralTables:
         assert (before.lag_snapshots, after.lag_snapshots) == (2, 0)
         assert sync_changes(spark, config).snapshots == 0
 
-    def it_finds_and_repairs_what_differs(self, spark, pair, of_pair, opensearch, indexed):
-        export_table(spark, of_pair)
-        opensearch.update(index=of_pair.index, id="1", body={"doc": {"language": {"name": "?"}}}, refresh="true")
-        opensearch.delete(index=of_pair.index, id="2", refresh="true")
-        pair.sql("DELETE FROM {language} WHERE language_id = 1")  # after the position: a repair leaves that to the sync
-        found = validate_table(spark, of_pair.replace(validate_at="position"))
-        assert (found.stale_ids, found.missing_ids) == (["1"], ["2"])
-        assert validate_table(spark, of_pair.replace(repair=True)).ok
-        sync_changes(spark, of_pair)
-        assert indexed() == pair.documents()
+        # Rows that the filter hides, and rows without a link.
+        shop.sql("INSERT INTO {film} VALUES (null, 'x', 1, 1, 'gone'), (77, 'y', 1, 1, 'gone')")
+        shop.sql("INSERT INTO {film} VALUES (5, 'Eraserhead', 1, 1, '')")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes, indexed()) == (1, 0, shop.documents())
+        shop.sql("DELETE FROM {film} WHERE shelf = 'gone' OR film_id = 5")
+        with mock.patch.object(nested, "_FEW", 1):  # many, so that they are in a cache
+            shop.sql("INSERT INTO {actor} VALUES (null, 'a', 100, 'x'), (null, 'b', 100, 'x'), (null, 'c', 100, 'x')")
+            report = sync_changes(spark, config)
+            assert (report.upserts, report.deletes, indexed()) == (0, 1, shop.documents())
+            shop.sql("UPDATE {actor} SET actor_id = 13 WHERE name = 'b'")
+            shop.sql("INSERT INTO {film_actor} VALUES (3, 13), (null, 13), (null, 10)")
+            sync_changes(spark, config)
+        assert indexed() == shop.documents()
 
-    def it_starts_with_changes_alone(self, spark, pair, of_pair, indexed):
+    def it_goes_on_after_whatever_stopped_it(self, spark, pair, of_pair, opensearch, indexed):
+        # Changes alone, without an export.
         started = of_pair.replace(start_from="latest")
         sync_changes(spark, started)
         assert indexed() == {}
@@ -122,11 +118,11 @@ class DescribeDocumentsOfSeveralTables:
         sync_changes(spark, started)
         expected = pair.documents()
         assert indexed() == {key: expected[key] for key in ("1", "2", "3")}
-
-    def it_names_rows_that_do_not_fit_into_one_object(self, spark, pair, of_pair, indexed):
         export_table(spark, of_pair)
+
+        # Rows that do not fit into one object.
         pair.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
-        with pytest.raises(SeveralMatchesError, match=r"'(language|original)'.*English.*Inglese"):
+        with pytest.raises(SeveralMatchesError, match=r"'(language|original)'.*Anglais.*Inglese"):
             export_table(spark, of_pair)
         pair.sql("DELETE FROM {language} WHERE name = 'Inglese'")
         sync_changes(spark, of_pair)
@@ -142,9 +138,9 @@ class DescribeDocumentsOfSeveralTables:
         sync_changes(spark, of_pair)
         assert (indexed(), validate_table(spark, of_pair).ok) == (before, True)
 
-    def it_limits_how_many_documents_a_change_may_rewrite(self, spark, pair, of_pair, indexed):
-        export_table(spark, of_pair)
-        limited, before = of_pair.replace(max_fan_out=2), indexed()
+        # A change that would rewrite more documents than allowed.
+        limited = of_pair.replace(max_fan_out=2)
+        pair.sql("DELETE FROM {language} WHERE coalesce(language_id, 77) = 77")
         pair.sql("UPDATE {language} SET name = upper(name) WHERE language_id = 1")
         assert sync_changes(spark, limited.replace(dry_run=True)).upserts == 3
         with pytest.raises(ConfigError, match="affect 3 documents") as refused:
@@ -153,8 +149,17 @@ class DescribeDocumentsOfSeveralTables:
         export_table(spark, limited)  # the remedy
         assert indexed() == pair.documents()
 
-    def it_names_the_nested_table_that_stops_it(self, spark, pair, of_pair, indexed):
-        export_table(spark, of_pair)
+        # Documents that somebody else changed.
+        opensearch.update(index=of_pair.index, id="1", body={"doc": {"language": {"name": "?"}}}, refresh="true")
+        opensearch.delete(index=of_pair.index, id="2", refresh="true")
+        pair.sql("DELETE FROM {language} WHERE language_id = 1")  # after the position: a repair leaves that to the sync
+        found = validate_table(spark, of_pair.replace(validate_at="position"))
+        assert (found.stale_ids, found.missing_ids) == (["1"], ["2"])
+        assert validate_table(spark, of_pair.replace(repair=True)).ok
+        sync_changes(spark, of_pair)
+        assert indexed() == pair.documents()
+
+        # Another history, schema, table or nest.
         name = pair.table("language").removeprefix("lake.")
         expire = f"table => '{name}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1"
         for error, policy, statements in (
@@ -188,24 +193,26 @@ class DescribeDocumentsOfSeveralTables:
         sync_changes(spark, config)
         assert indexed()["3"]["language"] == {"language_id": 9, "name": "Welsh", "note": "x", "iso": "cy"}
         assert validate_table(spark, config).ok
+        pair.sql("ALTER TABLE {language} ADD COLUMN _change_type STRING")
+        nest = {"language": {**of_pair.nest["language"], "row_filter": "l._change_type IS NULL"}}
+        with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):
+            export_table(spark, of_pair.replace(nest=nest))
 
-    def it_updates_roots_with_binary_identifiers(self, spark, sql, pair, make_config, indexed):
+    def it_updates_roots_with_binary_identifiers_and_uuids(self, spark, sql, create_table, pair, make_config, indexed):
         sql("CREATE TABLE {t} (id BINARY, title STRING, language_id INT) USING iceberg")
         sql("INSERT INTO {t} VALUES (X'0A', 'Alien', 1), (X'0B', 'Brazil', 2)")
-        spec = {"alias": "f", "nest": {"language": pair.spec["nest"]["language"]}}
-        config = make_config(**spec)
+        config = make_config(alias="f", nest={"language": pair.spec["nest"]["language"]})
         export_table(spark, config)
         sql("UPDATE {t} SET title = 'Aliens' WHERE id = X'0A'")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes, indexed()["Cg=="]["title"]) == (1, 0, "Aliens")
 
-    def it_keeps_documents_whose_identifiers_are_uuids(self, spark, sql, create_table, pair, make_config, indexed):
-        """Iceberg orders UUIDs in a way that is not that of its bounds of files (apache/iceberg 14216)."""
+        # Iceberg orders UUIDs in a way that is not that of its bounds of files (apache/iceberg 14216).
+        sql("DROP TABLE {t}")
         columns = (("id", "uuid"), ("language_id", "int"))
         create_table([{"id": n, "name": c, "type": t, "required": False} for n, (c, t) in enumerate(columns, 1)])
         ids = [f"{number}-0000-0000-0000-000000000000" for number in ("00000000", "f79c3e09")]
         sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM VALUES ('{ids[0]}', 1), ('{ids[1]}', 1)")
-        config = make_config(alias="f", nest={"language": pair.spec["nest"]["language"]})
         export_table(spark, config)
         pair.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
         sync_changes(spark, config)
@@ -231,28 +238,10 @@ class DescribeDocumentsOfSeveralTables:
         assert sync_changes(spark, config).upserts == 2
         assert indexed()["3"]["lead"] == {"name": "Ben", "top": None}
 
-    def it_leaves_out_rows_that_the_filter_hides_or_that_have_no_link(self, spark, shop, config, indexed, monkeypatch):
-        export_table(spark, config)
-        shop.sql("INSERT INTO {film} VALUES (null, 'x', 1, 1, 'gone'), (77, 'y', 1, 1, 'gone')")
-        shop.sql("INSERT INTO {film} VALUES (5, 'Eraserhead', 1, 1, '')")
-        report = sync_changes(spark, config)
-        assert (report.upserts, report.deletes, indexed()) == (1, 0, shop.documents())
-        shop.sql("DELETE FROM {film} WHERE shelf = 'gone' OR film_id = 5")
-        # Many, so that they are in a cache.
-        monkeypatch.setattr(nested, "_FEW", 1)
-        shop.sql("INSERT INTO {actor} VALUES (null, 'a', 100, 'x'), (null, 'b', 100, 'x'), (null, 'c', 100, 'x')")
-        report = sync_changes(spark, config)
-        assert (report.upserts, report.deletes, indexed()) == (0, 1, shop.documents())
-        shop.sql("UPDATE {actor} SET actor_id = 13 WHERE name = 'b'")
-        shop.sql("INSERT INTO {film_actor} VALUES (3, 13), (null, 13), (null, 10)")
-        sync_changes(spark, config)
-        assert indexed() == shop.documents()
-
     def it_prunes_by_no_key_that_a_second_cast_changed(self, spark, sql, name, make_config, indexed, request):
         shop = Shop(spark, name, tables=("continent",))
         request.addfinalizer(shop.drop)
-        sql("CREATE TABLE {t} (id INT, code STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, '7')")
+        sql("CREATE TABLE {t} (id INT, code STRING) USING iceberg", "INSERT INTO {t} VALUES (1, '7')")
         shop.sql("INSERT INTO {continent} VALUES ('007', 'Bond')")
         table = make_config().table
         link = f"cast(cast(k.code AS int) AS string) = {table.rpartition('.')[2]}.code"
@@ -267,20 +256,12 @@ class DescribeDocumentsOfSeveralTables:
 
     def it_reads_a_snapshot_from_before_a_rename(self, spark, pair, of_pair):
         pair.sql("ALTER TABLE {language} RENAME COLUMN language_id TO number")
-        nest = dict(of_pair.nest)
-        for name in ("language", "original"):
-            on = nest[name]["on"].replace("language_id =", "number =")
-            nest[name] = {**nest[name], "select": ["name"], "on": on}
-        of_pair = of_pair.replace(nest=nest)
+        language = of_pair.nest["language"]
+        on = language["on"].replace("language_id =", "number =")
+        of_pair = of_pair.replace(nest={"language": {**language, "select": ["name"], "on": on}})
         export_table(spark, of_pair)
         pair.sql("UPDATE {film} SET title = 'x' WHERE film_id = 1")
         break_off(spark, of_pair, 0)
         pair.sql("UPDATE {language} SET name = 'Welsh' WHERE number = 1")
         sync_changes(spark, of_pair)
         assert validate_table(spark, of_pair).ok
-
-    def it_refuses_columns_named_like_those_of_a_change(self, spark, pair, of_pair):
-        pair.sql("ALTER TABLE {language} ADD COLUMN _change_type STRING")
-        nest = {"language": {**of_pair.nest["language"], "row_filter": "l._change_type IS NULL"}}
-        with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):
-            export_table(spark, of_pair.replace(nest=nest))

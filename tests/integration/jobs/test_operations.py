@@ -1,38 +1,37 @@
 """What a run leaves for those who watch it: log, metrics, failure report, exit code, status."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.__main__ import main
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import (
-    IndexNotFoundError,
-    OpenSearchUnreachableError,
-    RejectedDocumentsError,
-)
+from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError, RejectedDocumentsError
 from icecdc_core.jobs.status import status
 from tests.conftest import GIVEN_CATALOG
-from tests.exported_tables import exported_table
 from tests.faults.test_storage_faults import missing, newest_file
 
+ROOT = Path(__file__).parents[3]
+WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = sys.modules["py4j"] = None
+from icecdc_core.__main__ import console
+sys.exit(console())
+"""
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 
 
 @pytest.fixture
-def watched(make_config, tmp_path):
-    return make_config(
-        log_path=str(tmp_path / "log.jsonl"),
-        metrics_folder=str(tmp_path / "metrics"),
-        report_path=str(tmp_path / "report.json"),
-    )
-
-
-@pytest.fixture
-def exported(spark, sql, watched):
-    yield exported_table(spark, sql, watched, CREATE, "INSERT INTO {t} VALUES (1, 1.5), (2, 2.5), (3, 3.5)")
+def exported(spark, new_index, tmp_path):
+    files = {"log_path": "log.jsonl", "metrics_folder": "metrics", "report_path": "report.json"}
+    files = {name: str(tmp_path / file) for name, file in files.items()}
+    yield new_index(CREATE, "INSERT INTO {t} VALUES (1, 1.5), (2, 2.5), (3, 3.5)", **files)
     spark.sql("DROP TABLE IF EXISTS lake.ns.icecdc_dead_letters")
 
 
@@ -46,20 +45,17 @@ def metric(config, job, name, label=""):
     return float(line.rpartition(" ")[2])
 
 
-def it_counts_the_rows_of_rewritten_files_but_not_those_of_a_compaction(spark, sql, exported):
-    sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.update.mode' = 'copy-on-write')")
-    sql("INSERT INTO {t} SELECT id, 1.5 FROM range(100, 110, 1, 1)")
-    sql("UPDATE {t} SET value = 9.5 WHERE id = 107")
-    options = "options => map('rewrite-all', 'true')"
-    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{exported.table}', {options})")
-    report = sync_changes(spark, exported)
-    assert (report.upserts, report.rows_rewritten) == (10, 10 + 2 * 10)
-
-
 class DescribeARun:
     def it_leaves_its_log_and_metrics_and_fails_for_no_gateway_that_is_away(self, spark, sql, exported, opensearch):
-        sql("UPDATE {t} SET value = 9.5 WHERE id = 1")
-        sql("DELETE FROM {t} WHERE id = 2")
+        # The rows of rewritten files are counted, but not those of a compaction.
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.update.mode' = 'copy-on-write')")
+        sql("INSERT INTO {t} SELECT id, 1.5 FROM range(100, 110, 1, 1)", "UPDATE {t} SET value = 9.5 WHERE id = 107")
+        options = "options => map('rewrite-all', 'true')"
+        spark.sql(f"CALL lake.system.rewrite_data_files(table => '{exported.table}', {options})")
+        report = sync_changes(spark, exported)
+        assert (report.upserts, report.rows_rewritten) == (10, 10 + 2 * 10)
+
+        sql("UPDATE {t} SET value = 9.5 WHERE id = 1", "DELETE FROM {t} WHERE id = 2")
         report = sync_changes(spark, exported.replace(metrics_url="http://127.0.0.1:1"))
         assert "the metrics were not published" in entries(exported)[-1]["message"]
         of_run = [entry for entry in entries(exported) if entry["run_id"] == report.run_id]
@@ -68,38 +64,32 @@ class DescribeARun:
         assert changes["change_strategy"] == "narrow-rows"
         names = {"run started", "stage ended", "batch begun", "batch committed", "run ended"}
         assert names <= {entry["message"] for entry in of_run}
-        assert {name: write[name] for name in ("table", "index", "job", "batch")} == {
-            "table": exported.table,
-            "index": exported.index,
-            "job": "sync",
-            "batch": report.epoch,
-        }
+        expected = (exported.table, exported.index, "sync", report.epoch)
+        assert tuple(write[name] for name in ("table", "index", "job", "batch")) == expected
         last = next(entry for entry in of_run if entry["message"] == "run ended")
         assert (last["state"], last["upserts"]) == ("ok", 1)
-        found = {
-            "upserts": metric(exported, "sync", "icecdc_documents", 'result="upserts"'),
-            "deletes": metric(exported, "sync", "icecdc_documents", 'result="deletes"'),
-            "behind": metric(exported, "sync", "icecdc_lag_snapshots", 'at="start"'),
-            "left": metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"'),
-            "requests": metric(exported, "sync", "icecdc_bulk_requests"),
-            "success": metric(exported, "sync", "icecdc_run_success"),
-        }
-        expected = {"upserts": 1, "deletes": 1, "behind": 2, "left": 0, "requests": report.requests, "success": 1}
-        assert (found, report.lag_snapshots, report.lag_seconds > 0) == (expected, 2, True)
+        for name, label, value in (
+            ("documents", 'result="upserts"', 1),
+            ("documents", 'result="deletes"', 1),
+            ("lag_snapshots", 'at="start"', 2),
+            ("lag_snapshots", 'at="end"', 0),
+            ("bulk_requests", "", report.requests),
+            ("run_success", "", 1),
+        ):
+            assert metric(exported, "sync", f"icecdc_{name}", label) == value, (name, label)
+        assert (report.lag_snapshots, report.lag_seconds > 0) == (2, True)
         opensearch.delete(index=exported.index, id="3", params={"refresh": "true"})
         validate_table(spark, exported)
         missing = metric(exported, "validate", "icecdc_differences", "missing")
         assert (missing, metric(exported, "validate", "icecdc_run_state", "differs")) == (1, 1)
 
-
-class DescribeAFailedRun:
-    def it_leaves_a_report_and_the_lag_that_it_found(self, spark, sql, opensearch, exported):
+        # A failed run leaves a report, and the lag that it found.
         with pytest.raises(OpenSearchUnreachableError):
             sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
         report = json.loads(Path(exported.report_path).read_text())
         names = ("state", "exit_code", "error", "job")
         assert [report[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
-        sql("DELETE FROM {t} WHERE id = 2")
+        sql("DELETE FROM {t} WHERE id = 1")
         opensearch.indices.delete(index=f"{exported.index}--*")
         with pytest.raises(IndexNotFoundError):
             sync_changes(spark, exported)
@@ -121,7 +111,7 @@ class DescribeTheConsoleCommand:
         given += ["--positions-index", config.positions_index]
         return [*given, "--identifier-columns", "id"]
 
-    def it_ends_with_the_report_and_the_code_of_how_the_run_ended(self, capsys, sql, opensearch, exported):
+    def it_ends_with_the_report_and_the_code_of_how_the_run_ended(self, capsys, sql, opensearch, exported, tmp_path):
         sql("DELETE FROM {t} WHERE id = 2")
         code, out, _ = self.run(capsys, "sync", *self.of(exported), "--json")
         assert (code, json.loads(out.splitlines()[-1])["deletes"]) == (0, 1)
@@ -134,6 +124,19 @@ class DescribeTheConsoleCommand:
         heading, row = out.splitlines()
         shown = code, err, heading.split(), row.split()[:2]
         assert shown == (0, "", ["index", "table", "status"], [exported.index, exported.table])
+        # Nor does it need Spark.
+        sql("UPDATE {t} SET value = 9.5 WHERE id = 1", "DELETE FROM {t} WHERE id = 3")
+        shared = {name: getattr(exported, name) for name in ("opensearch_url", "warehouse", "positions_index")}
+        shared |= {"catalog_properties": GIVEN_CATALOG} if GIVEN_CATALOG else {}
+        indexes = {exported.index: {"table": exported.table, "identifier_columns": ["id"]}}
+        (tmp_path / "indexes.yml").write_text(yaml.safe_dump({"defaults": shared, "indexes": indexes}))
+        command = [sys.executable, "-c", WITHOUT_SPARK, "status", "--file", str(tmp_path / "indexes.yml"), "--json"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+        (found,) = json.loads(ended.stdout)["indexes"][exported.index]["indexes"]
+        assert (ended.returncode, ended.stderr, found["last_run"]["deletes"]) == (0, "", 1)
+        assert (found["pending"], found["problem"]) == (None, "")
+        assert found["lag_snapshots"] == (None if GIVEN_CATALOG else 2)
         for table, says in (
             ("lake.ns.nowhere", "The catalog of this session has no Iceberg table 'lake.ns.nowhere'"),
             ("elsewhere.ns.t", "The catalog of 'elsewhere.ns.t' cannot be used"),
@@ -144,34 +147,33 @@ class DescribeTheConsoleCommand:
             assert (code != 0, says in out) == (True, True), (code, out)
 
 
-class DescribeStatus:
-    def of(self, spark, config):
+@pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
+def it_shows_who_is_at_work_the_lag_the_last_run_and_why_it_failed(spark, sql, opensearch, exported, name):
+    def of(config):
         (found,) = status(spark, config).indexes
         return found
 
-    @pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
-    def it_shows_who_is_at_work_the_lag_the_last_run_and_why_it_failed(self, spark, sql, opensearch, exported, name):
-        lock = PositionStore(opensearch, exported).lock(exported.table, "", "the-other-run")
-        try:
-            running = self.of(spark, exported).running
-        finally:
-            lock.release()
-        assert (running["run_id"], running["alive"]) == ("the-other-run", True)
-        sql("INSERT INTO {t} VALUES (4, double('NaN'))")
-        found = self.of(spark, exported)
-        shown = (found.lag_snapshots, found.last_run["kind"], found.last_run["upserts"], found.pending, found.running)
-        assert (shown, found.lag_seconds > 0, found.problem) == ((1, "export", 3, None, None), True, "")
-        shown = status(spark, exported).text()
-        assert all(text in shown for text in (exported.index, "1 snapshots", "last export"))
-        with pytest.raises(RejectedDocumentsError):
-            sync_changes(spark, exported)
-        found = self.of(spark, exported)
-        assert (found.pending["kind"], "rejected" in found.pending["failure"], found.dead_letters) == ("sync", True, 1)
-        # A file of the dead letters is gone.
-        letters = exported.replace(dead_letter_table=f"lake.ns.letters_{name}", max_rejected_documents=1)
-        sync_changes(spark, letters)
-        missing(newest_file(spark, letters.dead_letter_table))
-        found = self.of(spark, letters)
-        spark.sql(f"DROP TABLE {letters.dead_letter_table}")
-        assert (found.dead_letters, "rejected documents cannot be used" in found.problem) == (None, True)
-        assert found.lag_snapshots == 0
+    lock = PositionStore(opensearch, exported).lock(exported.table, "", "the-other-run")
+    try:
+        running = of(exported).running
+    finally:
+        lock.release()
+    assert (running["run_id"], running["alive"]) == ("the-other-run", True)
+    sql("INSERT INTO {t} VALUES (4, double('NaN'))")
+    found = of(exported)
+    shown = (found.lag_snapshots, found.last_run["kind"], found.last_run["upserts"], found.pending, found.running)
+    assert (shown, found.lag_seconds > 0, found.problem) == ((1, "export", 3, None, None), True, "")
+    shown = status(spark, exported).text()
+    assert all(text in shown for text in (exported.index, "1 snapshots", "last export"))
+    with pytest.raises(RejectedDocumentsError):
+        sync_changes(spark, exported)
+    found = of(exported)
+    assert (found.pending["kind"], "rejected" in found.pending["failure"], found.dead_letters) == ("sync", True, 1)
+    # A file of the dead letters is gone.
+    letters = exported.replace(dead_letter_table=f"lake.ns.letters_{name}", max_rejected_documents=1)
+    sync_changes(spark, letters)
+    missing(newest_file(spark, letters.dead_letter_table))
+    found = of(letters)
+    spark.sql(f"DROP TABLE {letters.dead_letter_table}")
+    assert (found.dead_letters, "rejected documents cannot be used" in found.problem) == (None, True)
+    assert found.lag_snapshots == 0

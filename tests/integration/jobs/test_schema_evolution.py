@@ -1,8 +1,10 @@
 """Schema evolution against real services: within one batch and between two, the index is what the table says now."""
 
+from unittest import mock
+
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.commits.lock import IndexLock
@@ -21,7 +23,7 @@ map('k', named_struct('city', 'e')), concat('s', id) FROM range(6)"""
 
 
 @pytest.fixture
-def alter(sql, spark, name):
+def alter(sql, spark, java_table):
     """Change the schema: by SQL, or by a function of Iceberg's own UpdateSchema, its types and its literals."""
 
     def run(change):
@@ -29,9 +31,7 @@ def alter(sql, spark, name):
             sql(f"ALTER TABLE {{t}} {change}")
             return
         iceberg = spark._jvm.org.apache.iceberg
-        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
-        table.refresh()
-        change(table.updateSchema(), iceberg.types.Types, iceberg.expressions.Literal.of).commit()
+        change(java_table().updateSchema(), iceberg.types.Types, iceberg.expressions.Literal.of).commit()
         sql("REFRESH TABLE {t}")
 
     return run
@@ -107,39 +107,30 @@ REFUSED = {
 }
 
 
-class DescribeChangesThatAnIndexCanFollow:
-    @pytest.mark.parametrize("when", ["within_a_batch", pytest.param("between_two", marks=pytest.mark.long)])
-    def it_is_followed_in_place(self, spark, sql, make_config, alter, table, indexed, position, when):
-        sql(CREATE.format(version=2, mode="copy-on-write", file_format="parquet"))
-        sql(FILL)
-        config = make_config()
-        export_table(spark, config)
-        physical = position().physical_index
-        sql("UPDATE {t} SET spare = 'before' WHERE id = 0")
-        uses = []
-        for changes, use in FOLLOWED:
-            for change in changes:
-                alter(change)
-            uses += [use] if use else []
-        if when == "between_two":
-            sync_changes(spark, config)
-        sql(f"UPDATE {{t}} SET {', '.join(uses)} WHERE id = 1")
-        sql("DELETE FROM {t} WHERE id = 2")
+@pytest.mark.parametrize("when", ["within_a_batch", pytest.param("between_two", marks=pytest.mark.long)])
+def it_follows_in_place_what_an_index_can(spark, sql, new_index, alter, table, indexed, position, when):
+    config = new_index(CREATE.format(version=2, mode="copy-on-write", file_format="parquet"), FILL)
+    physical = position().physical_index
+    sql("UPDATE {t} SET spare = 'before' WHERE id = 0")
+    uses = []
+    for changes, use in FOLLOWED:
+        for change in changes:
+            alter(change)
+        uses += [use] if use else []
+    if when == "between_two":
         sync_changes(spark, config)
-        found = without_nulls(indexed()), validate_table(spark, config).ok, position().physical_index
-        assert found == (without_nulls(table()), True, physical)
+    sql(f"UPDATE {{t}} SET {', '.join(uses)} WHERE id = 1", "DELETE FROM {t} WHERE id = 2")
+    sync_changes(spark, config)
+    found = without_nulls(indexed()), validate_table(spark, config).ok, position().physical_index
+    assert found == (without_nulls(table()), True, physical)
 
 
 class DescribeAChangeThatAnIndexCannotFollow:
     @pytest.mark.parametrize("change", REFUSED)
-    def it_is_refused_within_a_batch_and_between_two_and_exported_again_on_request(
-        self, spark, sql, make_config, alter, table, indexed, position, change
-    ):
+    def it_is_refused_or_exported_again(self, spark, sql, new_index, alter, table, indexed, position, change):
         (within, between), messages = REFUSED[change]
-        sql(CREATE.format(version=3 if "default" in change else 2, mode="merge-on-read", file_format="parquet"))
-        sql(FILL)
-        config = make_config()
-        export_table(spark, config)
+        version = 3 if "default" in change else 2
+        config = new_index(CREATE.format(version=version, mode="merge-on-read", file_format="parquet"), FILL)
 
         def refused(step, text):
             """Whether the sync after this is refused, says so with the remedy, and writes nothing."""
@@ -158,14 +149,9 @@ class DescribeAChangeThatAnIndexCannotFollow:
         again = report.strategy, indexed() == table(), validate_table(spark, config).ok
         assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
 
-    def it_leaves_the_ids_of_documents_if_it_moves_or_renames_identifier_columns(
-        self, spark, sql, make_config, alter, indexed
-    ):
-        sql(CREATE.format(version=2, mode="copy-on-write", file_format="parquet"))
-        alter("SET IDENTIFIER FIELDS id, name")
-        sql(FILL)
-        config = make_config(identifier_columns=[])
-        export_table(spark, config)
+    def it_leaves_the_ids_of_documents(self, spark, sql, new_index, alter, indexed):
+        create = CREATE.format(version=2, mode="copy-on-write", file_format="parquet")
+        config = new_index(create, "ALTER TABLE {t} SET IDENTIFIER FIELDS id, name", FILL, identifier_columns=[])
         ids = indexed().keys()
         alter("ALTER COLUMN name FIRST")
         assert sync_changes(spark, config).strategy == "none"
@@ -177,145 +163,108 @@ class DescribeAChangeThatAnIndexCannotFollow:
         assert (report.strategy, indexed().keys(), "2|n2" in ids) == ("reexport", ids - {"1|n1"}, True)
 
 
-class DescribeADocumentWrittenBeforeAColumnWasAdded:
-    def it_lacks_the_key_and_is_found_as_one_that_has_null(self, spark, sql, make_config, indexed, opensearch, name):
-        sql("CREATE TABLE {t} (id INT, v STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-        config = make_config()
-        export_table(spark, config)
-        sql("ALTER TABLE {t} ADD COLUMN note STRING")
-        sql("INSERT INTO {t} VALUES (3, 'c', NULL), (4, 'd', 'x')")
-        sync_changes(spark, config)
-        documents = indexed()
-        query = {"query": {"bool": {"must_not": {"exists": {"field": "note"}}}}}
-        found = sorted(hit["_id"] for hit in opensearch.search(index=name, body=query)["hits"]["hits"])
-        actual = documents["1"], documents["3"], found, validate_table(spark, config).ok
-        assert actual == ({"id": 1, "v": "a"}, {"id": 3, "v": "c", "note": None}, ["1", "2", "3"], True)
+def it_finds_a_document_from_before_a_column_as_one_that_has_null(spark, sql, new_index, indexed, opensearch, name):
+    create = "CREATE TABLE {t} (id INT, v STRING) USING iceberg"
+    config = new_index(create, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    sql("ALTER TABLE {t} ADD COLUMN note STRING", "INSERT INTO {t} VALUES (3, 'c', NULL), (4, 'd', 'x')")
+    sync_changes(spark, config)
+    documents = indexed()
+    query = {"query": {"bool": {"must_not": {"exists": {"field": "note"}}}}}
+    found = sorted(hit["_id"] for hit in opensearch.search(index=name, body=query)["hits"]["hits"])
+    actual = documents["1"], documents["3"], found, validate_table(spark, config).ok
+    assert actual == ({"id": 1, "v": "a"}, {"id": 3, "v": "c", "note": None}, ["1", "2", "3"], True)
 
 
 class DescribeAPartitionSpecWhoseSourceIsDropped:
     # Iceberg 1.12 itself can write no merge-on-read delete for files of such a spec.
-    def it_is_followed_over_both_specs(self, spark, sql, make_config, table, indexed):
-        sql(
+    def it_is_followed_over_both_specs(self, spark, sql, new_index, table, indexed):
+        config = new_index(
             "CREATE TABLE {t} (id INT, region STRING, v STRING) USING iceberg PARTITIONED BY (region) "
-            "TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'copy-on-write')"
+            "TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'copy-on-write')",
+            "INSERT INTO {t} VALUES (1, 'north', 'a'), (2, 'north', 'b'), (3, 'south', 'c'), (5, 'south', 'e')",
+            columns=["id", "v"],
         )
-        sql("INSERT INTO {t} VALUES (1, 'north', 'a'), (2, 'north', 'b'), (3, 'south', 'c'), (5, 'south', 'e')")
-        config = make_config(columns=["id", "v"])
-        export_table(spark, config)
-        sql("DELETE FROM {t} WHERE id = 1")
-        sql("ALTER TABLE {t} DROP PARTITION FIELD region")
-        sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
-        sql("ALTER TABLE {t} DROP COLUMN region")
-        sql("INSERT INTO {t} VALUES (4, 'd')")
-        sql("DELETE FROM {t} WHERE id = 3")
+        sql("DELETE FROM {t} WHERE id = 1", "ALTER TABLE {t} DROP PARTITION FIELD region")
+        sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)", "ALTER TABLE {t} DROP COLUMN region")
+        sql("INSERT INTO {t} VALUES (4, 'd')", "DELETE FROM {t} WHERE id = 3")
         sync_changes(spark, config)
         assert (indexed(), validate_table(spark, config).ok) == (table(), True)
 
-    def it_is_read_as_it_was_before_the_source_was_widened(self, spark, sql, name):
+    def it_is_read_as_it_was_before_the_source_was_widened(self, spark, sql, name, snapshots):
         sql("CREATE TABLE {t} (id INT, region INT) USING iceberg PARTITIONED BY (region)")
-        for n in (1, 2):
-            sql(f"INSERT INTO {{t}} VALUES ({n}, 7)")
-        first, second = sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()
+        sql("INSERT INTO {t} VALUES (1, 7)", "INSERT INTO {t} VALUES (2, 7)")
+        first, second = snapshots()
         sql("ALTER TABLE {t} ALTER COLUMN region TYPE BIGINT")
-        sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first[0]})")
-        changes = read_changes(spark, f"lake.ns.{name}", second[0]).collect()
+        sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        changes = read_changes(spark, f"lake.ns.{name}", second).collect()
         assert [(row.id, row.region, row._change_type) for row in changes] == [(2, 7, "DELETE")]
 
 
-class DescribeChangesOverChangesOfTheSchema:
-    @pytest.mark.parametrize(
-        ("mode", "file_format"),
-        [("copy-on-write", "orc"), pytest.param("merge-on-read", "avro", marks=pytest.mark.long)],
-    )
-    def it_gives_rows_of_todays_schema_on_both_sides(self, spark, sql, name, mode, file_format):
-        sql(CREATE.format(version=2, mode=mode, file_format=file_format))
-        sql(FILL)
-        first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
-        sql("UPDATE {t} SET name = 'renamed later' WHERE id = 1")
-        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
-        sql("ALTER TABLE {t} DROP COLUMN spare")
-        sql("ALTER TABLE {t} ADD COLUMN spare BIGINT")
-        sql("ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT")
-        sql("ALTER TABLE {t} ALTER COLUMN ratio TYPE DOUBLE")
-        sql("ALTER TABLE {t} ALTER COLUMN price TYPE DECIMAL(20, 2)")
-        sql("ALTER TABLE {t} DROP COLUMN place.zip")
-        sql("ALTER TABLE {t} ADD COLUMN places.element.zip INT")
-        sql("ALTER TABLE {t} ADD COLUMN named.value.zip INT")
-        sql("ALTER TABLE {t} ALTER COLUMN price FIRST")
-        sql("UPDATE {t} SET small = 22, spare = 9000000000 WHERE id = 2")
-        sql("DELETE FROM {t} WHERE id = 3")
+@pytest.mark.parametrize(
+    ("mode", "file_format"),
+    [("copy-on-write", "orc"), pytest.param("merge-on-read", "avro", marks=pytest.mark.long)],
+)
+def it_gives_rows_of_todays_schema_on_both_sides(spark, sql, name, mode, file_format):
+    sql(CREATE.format(version=2, mode=mode, file_format=file_format))
+    sql(FILL)
+    first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
+    sql("UPDATE {t} SET name = 'renamed later' WHERE id = 1", "ALTER TABLE {t} RENAME COLUMN name TO title")
+    sql("ALTER TABLE {t} DROP COLUMN spare", "ALTER TABLE {t} ADD COLUMN spare BIGINT")
+    sql("ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT", "ALTER TABLE {t} ALTER COLUMN ratio TYPE DOUBLE")
+    sql("ALTER TABLE {t} ALTER COLUMN price TYPE DECIMAL(20, 2)", "ALTER TABLE {t} DROP COLUMN place.zip")
+    sql("ALTER TABLE {t} ADD COLUMN places.element.zip INT", "ALTER TABLE {t} ADD COLUMN named.value.zip INT")
+    sql("ALTER TABLE {t} ALTER COLUMN price FIRST", "UPDATE {t} SET small = 22, spare = 9000000000 WHERE id = 2")
+    sql("DELETE FROM {t} WHERE id = 3")
 
-        def row(identifier, title, small, spare, change):
-            return {
-                "price": f"{identifier}.00", "id": identifier, "title": title, "small": small, "ratio": identifier / 4,
-                "place": {"city": "c"}, "places": [{"city": "d", "zip": None}],
-                "named": {"k": {"city": "e", "zip": None}}, "spare": spare, "_change_type": change,
-            }  # fmt: skip
+    def row(identifier, title, small, spare, change):
+        return {
+            "price": f"{identifier}.00", "id": identifier, "title": title, "small": small, "ratio": identifier / 4,
+            "place": {"city": "c"}, "places": [{"city": "d", "zip": None}],
+            "named": {"k": {"city": "e", "zip": None}}, "spare": spare, "_change_type": change,
+        }  # fmt: skip
 
-        def read(mode):
-            changes = remove_carryovers(read_changes(spark, f"lake.ns.{name}", first, mode=mode))
-            rows = [document(each.asDict(recursive=True)) for each in changes.collect()]
-            kept = [{key: value for key, value in each.items() if key != "_commit_snapshot_id"} for each in rows]
-            return sorted(kept, key=lambda each: (each.pop("_change_ordinal"), each["id"], each["_change_type"]))
+    def read(mode):
+        changes = remove_carryovers(read_changes(spark, f"lake.ns.{name}", first, mode=mode))
+        rows = [document(each.asDict(recursive=True)) for each in changes.collect()]
+        kept = [{key: value for key, value in each.items() if key != "_commit_snapshot_id"} for each in rows]
+        return sorted(kept, key=lambda each: (each.pop("_change_ordinal"), each["id"], each["_change_type"]))
 
-        expected = [
-            row(1, "n1", 1, None, "DELETE"),
-            row(1, "renamed later", 1, None, "INSERT"),
-            row(2, "n2", 2, None, "DELETE"),
-            row(2, "n2", 22, 9000000000, "INSERT"),
-            row(3, "n3", 3, None, "DELETE"),
-        ]
-        assert (read("snapshot"), read("net")) == (expected, expected)
+    expected = [
+        row(1, "n1", 1, None, "DELETE"),
+        row(1, "renamed later", 1, None, "INSERT"),
+        row(2, "n2", 2, None, "DELETE"),
+        row(2, "n2", 22, 9000000000, "INSERT"),
+        row(3, "n3", 3, None, "DELETE"),
+    ]
+    assert (read("snapshot"), read("net")) == (expected, expected)
 
 
-class DescribeABatchThatDiedBeforeItsCommit:
-    """What it wrote had the schema of its time, which the table has left when the next run comes."""
+def it_goes_on_from_a_batch_that_died_before_its_commit(spark, sql, new_index, indexed, opensearch, name):
+    def died(column):
+        """A column, and a sync of it that dies before its commit."""
+        sql(f"ALTER TABLE {{t}} ADD COLUMN {column} STRING", f"UPDATE {{t}} SET {column} = 'x' WHERE id = 1")
+        killed = mock.patch.object(IndexLock, "commit", side_effect=KeyboardInterrupt)
+        with killed, pytest.raises(KeyboardInterrupt):
+            sync_changes(spark, config)
 
-    @pytest.fixture
-    def die(self, monkeypatch):
-        def run(spark, config):
-            with monkeypatch.context() as patch:
-                patch.setattr(IndexLock, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-                with pytest.raises(KeyboardInterrupt):
-                    sync_changes(spark, config)
-
-        return run
-
-    def it_leaves_no_field_of_a_column_that_was_renamed_since(self, spark, sql, make_config, die, indexed):
-        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-        export_table(spark, make_config())
-        sql("ALTER TABLE {t} ADD COLUMN note STRING")
-        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
-        die(spark, make_config())
-        sql("ALTER TABLE {t} RENAME COLUMN note TO remark")
-        sync_changes(spark, make_config())
-        assert indexed() == {"1": {"id": 1, "name": "a", "remark": "x"}, "2": {"id": 2, "name": "b"}}
-
-    def it_wrote_documents_that_get_the_field_of_a_mapping_that_was_set_since(
-        self, spark, sql, make_config, die, opensearch, name
-    ):
-        sql("CREATE TABLE {t} (id INT) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1), (2)")
-        export_table(spark, make_config())
-        sql("ALTER TABLE {t} ADD COLUMN note STRING")
-        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
-        die(spark, make_config())
-        sync_changes(spark, make_config(mapping={"note": {"fields": {"raw": {"type": "keyword"}}}}))
-        query = {"query": {"term": {"note.raw": "x"}}}
-        assert opensearch.count(index=name, body=query)["count"] == 1
-
-    def it_left_a_mapping_that_a_column_of_the_same_name_may_not_fit(self, spark, sql, make_config, die, indexed):
-        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-        export_table(spark, make_config())
-        sql("ALTER TABLE {t} ADD COLUMN note STRING")
-        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
-        die(spark, make_config())
-        sql("ALTER TABLE {t} DROP COLUMN note")
-        sql("ALTER TABLE {t} ADD COLUMN note INT")
-        with pytest.raises(SchemaChangeError, match=r"mapping.*on_schema_change=reexport"):
-            sync_changes(spark, make_config())
-        sync_changes(spark, make_config(on_schema_change="reexport"))
-        assert indexed() == {str(n): {"id": n, "name": "ab"[n - 1], "note": None} for n in (1, 2)}
+    create = "CREATE TABLE {t} (id INT, name STRING) USING iceberg"
+    config = new_index(create, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    # No field is left of a column that was renamed since.
+    died("note")
+    sql("ALTER TABLE {t} RENAME COLUMN note TO remark")
+    sync_changes(spark, config)
+    assert indexed() == {"1": {"id": 1, "name": "a", "remark": "x"}, "2": {"id": 2, "name": "b"}}
+    # Its documents get the field of a mapping that was set since.
+    died("mapped")
+    config = config.replace(mapping={"mapped": {"fields": {"raw": {"type": "keyword"}}}})
+    sync_changes(spark, config)
+    opensearch.indices.refresh(index=name)
+    assert opensearch.count(index=name, body={"query": {"term": {"mapped.raw": "x"}}})["count"] == 1
+    # Its mapping may not fit a column of the same name.
+    died("other")
+    sql("ALTER TABLE {t} DROP COLUMN other", "ALTER TABLE {t} ADD COLUMN other INT")
+    with pytest.raises(SchemaChangeError, match=r"mapping.*on_schema_change=reexport"):
+        sync_changes(spark, config)
+    sync_changes(spark, config.replace(on_schema_change="reexport"))
+    assert indexed() == {str(row["id"]): row.asDict() for row in sql("SELECT * FROM {t}").collect()}
+    assert [document["other"] for document in indexed().values()] == [None, None]

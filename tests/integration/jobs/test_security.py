@@ -1,7 +1,6 @@
 """What a reviewer asks: who is talked to, with which rights, and where secrets could show up."""
 
 import hashlib
-import hmac
 import ipaddress
 import json
 import os
@@ -10,15 +9,17 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import psutil
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -64,7 +65,7 @@ def first_request(config):
     connect(config).close()
 
 
-CA = {"opensearch_ca_certs": "{ca}"}
+CA, UNVERIFIED = {"opensearch_ca_certs": "{ca}"}, {"opensearch_verify_certs": False}
 OWN = {**CA, "opensearch_client_cert": "{certificate}", "opensearch_client_key": "{key}"}
 
 
@@ -72,20 +73,12 @@ class DescribeTls:
     @pytest.mark.parametrize(
         ("server", "asks", "given", "refused"),
         [
-            ("127.0.0.1", False, {}, r"No trusted TLS.*opensearch_ca_certs"),
-            ("search.example.com", False, CA, "No trusted TLS"),
-            ("search.example.com", False, {"opensearch_verify_certs": False}, ""),
-            ("127.0.0.1", True, OWN, ""),
-            ("search.example.com", True, {**OWN, "opensearch_verify_certs": False}, ""),
-            ("127.0.0.1", True, CA, "No trusted TLS"),
-        ],
-        ids=[
-            "unknown CA",
-            "another name",
-            "unverified on request",
-            "own certificate",
-            "own, unverified",
-            "no certificate",
+            pytest.param("127.0.0.1", False, {}, r"No trusted TLS.*opensearch_ca_certs", id="unknown CA"),
+            pytest.param("search.example.com", False, CA, "No trusted TLS", id="another name"),
+            pytest.param("search.example.com", False, UNVERIFIED, "", id="unverified on request"),
+            pytest.param("127.0.0.1", True, OWN, "", id="own certificate"),
+            pytest.param("search.example.com", True, {**OWN, **UNVERIFIED}, "", id="own, unverified"),
+            pytest.param("127.0.0.1", True, CA, "No trusted TLS", id="no certificate"),
         ],
     )
     def it_is_verified(self, make_config, opensearch_url, served, authority, server, asks, given, refused):
@@ -93,18 +86,14 @@ class DescribeTls:
         paths = {"ca": authority.file, "certificate": certificate, "key": key}
         values = {name: value.format(**paths) if isinstance(value, str) else value for name, value in given.items()}
         expected = pytest.raises(OpenSearchUnreachableError, match=refused) if refused else nullcontext()
-        with (
-            loopback_proxy(opensearch_url, tls=served(server, authority.file if asks else None)) as proxy,
-            expected,
-        ):
+        with loopback_proxy(opensearch_url, tls=served(server, authority.file if asks else None)) as proxy, expected:
             first_request(make_config(opensearch_url=proxy.url, **values))
 
     def it_carries_a_whole_sync_with_a_password(
         self, spark, sql, make_config, indexed, opensearch_url, served, authority, monkeypatch
     ):
         monkeypatch.setenv("ICECDC_TEST_PASSWORD", "s3cret/with:signs")
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
+        sql(CREATE, "INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
         with loopback_proxy(opensearch_url, credentials="ann:s3cret/with:signs", tls=served()) as proxy:
             config = make_config(
                 opensearch_url=proxy.url,
@@ -131,7 +120,7 @@ class DescribeAwsSignatures:
         with loopback_proxy(opensearch_url, gate=gate) as proxy:
             yield proxy
 
-    def it_signs_every_request_of_driver_and_writer(self, endpoint, make_config, opensearch, name):
+    def it_signs_every_request_of_driver_and_writer(self, endpoint, make_config, opensearch, name, monkeypatch):
         config = make_config(opensearch_url=endpoint.url, opensearch_aws_region="eu-central-1")
         opensearch.indices.create(index=name, body={"aliases": {f"{name}--write": {}}})
         client = connect(config)
@@ -144,11 +133,9 @@ class DescribeAwsSignatures:
         result = write(settings, action)
         opensearch.indices.delete(index=name)
         assert (result.counts.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
-
-    def it_is_refused_with_the_wrong_secret(self, endpoint, make_config, monkeypatch):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the/wrong+secret")
         with pytest.raises(OpenSearchAuthError) as caught:
-            first_request(make_config(opensearch_url=endpoint.url, opensearch_aws_region="eu-central-1"))
+            first_request(config)
         assert "wrong+secret" not in str(caught.value)
 
     def it_says_when_there_are_no_credentials(self, make_config, monkeypatch, tmp_path):
@@ -161,69 +148,64 @@ class DescribeAwsSignatures:
             first_request(make_config(opensearch_aws_region="eu-central-1"))
 
 
-class DescribePlantedSecrets:
-    def it_finds_them_nowhere(self, sql, make_config, opensearch, opensearch_url, tmp_path):
-        """A notebook in its own process; what it leaves behind and every command line meanwhile is searched."""
-        secrets = {f"PLANTED_{n}": f"planted{n}9f3a" for n in ("PASSWORD", "KEY", "THING", "CONF")}
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
-        config = make_config()
-        # A catalog that is given may need its own key.
-        key = "adls.sas-token.planted" if GIVEN_CATALOG else "s3.secret-access-key"
-        catalog = {**_catalog(config), key: "env:PLANTED_KEY", "thing": "env:PLANTED_THING"}
-        events = tmp_path / "events"
-        events.mkdir()
-        conf = {
-            **small_spark(),
-            "spark.hadoop.fs.test": "env:PLANTED_CONF",
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.compress": "false",
-            "spark.eventLog.dir": f"file://{events}",
+def it_finds_planted_secrets_nowhere(sql, make_config, opensearch, opensearch_url, tmp_path):
+    """A notebook in its own process; what it leaves behind and every command line meanwhile is searched."""
+    secrets = {f"PLANTED_{n}": f"planted{n}9f3a" for n in ("PASSWORD", "KEY", "THING", "CONF")}
+    sql(CREATE, "INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
+    config = make_config()
+    # A catalog that is given may need its own key.
+    key = "adls.sas-token.planted" if GIVEN_CATALOG else "s3.secret-access-key"
+    catalog = {**_catalog(config), key: "env:PLANTED_KEY", "thing": "env:PLANTED_THING"}
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {
+        **small_spark(),
+        "spark.hadoop.fs.test": "env:PLANTED_CONF",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{events}",
+    }
+    lines: set[str] = set()
+    notebook = ROOT / "notebooks" / "20_incremental_cdc.ipynb"
+    with loopback_proxy(opensearch_url, credentials=f"ann:{secrets['PLANTED_PASSWORD']}") as proxy:
+        given = {
+            "table": config.table,
+            "index": config.index,
+            "positions_index": config.positions_index,
+            "identifier_columns": "id",
+            "number_of_replicas": "0",
+            "opensearch_url": proxy.url,
+            "opensearch_username": "ann",
+            "opensearch_password": "env:PLANTED_PASSWORD",
+            "catalog_properties": json.dumps(catalog),
+            "spark_conf": json.dumps(conf),
+            "log_path": str(tmp_path / "log.jsonl"),
+            "metrics_folder": str(tmp_path / "metrics"),
+            "report_path": str(tmp_path / "report.json"),
         }
-        lines: set[str] = set()
-        notebook = ROOT / "notebooks" / "20_incremental_cdc.ipynb"
-        with loopback_proxy(opensearch_url, credentials=f"ann:{secrets['PLANTED_PASSWORD']}") as proxy:
-            given = {
-                "table": config.table,
-                "index": config.index,
-                "positions_index": config.positions_index,
-                "identifier_columns": "id",
-                "number_of_replicas": "0",
-                "opensearch_url": proxy.url,
-                "opensearch_username": "ann",
-                "opensearch_password": "env:PLANTED_PASSWORD",
-                "catalog_properties": json.dumps(catalog),
-                "spark_conf": json.dumps(conf),
-                "log_path": str(tmp_path / "log.jsonl"),
-                "metrics_folder": str(tmp_path / "metrics"),
-                "report_path": str(tmp_path / "report.json"),
-            }
-            arguments = [text for name, value in given.items() for text in ("-r", name, value)]
-            run = [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "out.ipynb"), "-k", "python3"]
-            with (tmp_path / "out").open("wb") as out:
-                process = subprocess.Popen(
-                    [*run, *arguments],
-                    stdout=out,
-                    stderr=out,
-                    env={**os.environ, "PYTHONPATH": str(ROOT), **secrets},
-                )
-                while process.poll() is None:
-                    lines |= _command_lines()
-                    time.sleep(0.3)
-            secrets_used = len(proxy.authorizations)
-        documents = opensearch.search(index=config.positions_index, body={"size": 100})
-        # The JVM ends a moment after the run, and renames its event log before it does.
-        while any(str(events) in line for line in _command_lines()):
-            time.sleep(0.1)
-        files = [path for path in tmp_path.rglob("*") if path.is_file()]
-        left = {str(path): path.read_bytes().decode("utf-8", "replace") for path in files}
-        left |= {"command lines": "\n".join(lines), "positions": json.dumps(documents)}
-        found = [(where, name) for where, text in left.items() for name, value in secrets.items() if value in text]
-        java = any("org.apache.spark.deploy.SparkSubmit" in line for line in lines)
-        event_log = any("spark.hadoop.fs.test" in text for where, text in left.items() if "events" in where)
-        shown = "env:PLANTED_PASSWORD" in left[str(tmp_path / "out.ipynb")]
-        actual = process.returncode, secrets_used, java, event_log, shown, found
-        assert actual == (0, 1, True, True, True, []), left[str(tmp_path / "out")][-3000:]
+        arguments = [text for name, value in given.items() for text in ("-r", name, value)]
+        run = [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "out.ipynb"), "-k", "python3"]
+        with (tmp_path / "out").open("wb") as out:
+            process = subprocess.Popen(
+                [*run, *arguments], stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": str(ROOT), **secrets}
+            )
+            while process.poll() is None:
+                lines |= _command_lines()
+                time.sleep(0.3)
+        secrets_used = len(proxy.authorizations)
+    documents = opensearch.search(index=config.positions_index, body={"size": 100})
+    # The JVM ends a moment after the run, and renames its event log before it does.
+    while any(str(events) in line for line in _command_lines()):
+        time.sleep(0.1)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    left = {str(path): path.read_bytes().decode("utf-8", "replace") for path in files}
+    left |= {"command lines": "\n".join(lines), "positions": json.dumps(documents)}
+    found = [(where, name) for where, text in left.items() for name, value in secrets.items() if value in text]
+    java = any("org.apache.spark.deploy.SparkSubmit" in line for line in lines)
+    event_log = any("spark.hadoop.fs.test" in text for where, text in left.items() if "events" in where)
+    shown = "env:PLANTED_PASSWORD" in left[str(tmp_path / "out.ipynb")]
+    actual = process.returncode, secrets_used, java, event_log, shown, found
+    assert actual == (0, 1, True, True, True, []), left[str(tmp_path / "out")][-3000:]
 
 
 class DescribeLeastPrivilege:
@@ -248,8 +230,7 @@ class DescribeLeastPrivilege:
         with loopback_proxy(opensearch_url, gate=gate) as proxy:
             through = config.replace(opensearch_url=proxy.url)
             export_table(spark, through)
-            sql("ALTER TABLE {t} ADD COLUMN more STRING")
-            sql("INSERT INTO {t} VALUES (3, double('NaN'), 'x')")
+            sql("ALTER TABLE {t} ADD COLUMN more STRING", "INSERT INTO {t} VALUES (3, double('NaN'), 'x')")
             sql("DELETE FROM {t} WHERE id = 1")
             sync_changes(spark, through)
             replay_dead_letters(spark, through)
@@ -270,13 +251,12 @@ class DescribeLeastPrivilege:
             first_request(make_config(opensearch_url=proxy.url))
 
 
-class DescribeListeners:
-    def it_listens_on_loopback_only(self, spark, opensearch_url):
-        port = int(opensearch_url.rpartition(":")[2])
-        ours = _listening()
-        ports = {port for _, port in ours}
-        open_to_all = {host for host, _ in ours if host not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")}
-        assert (port in ports or bool(os.environ.get("ICECDC_OPENSEARCH_URL")), open_to_all) == (True, set())
+def it_listens_on_loopback_only(spark, opensearch_url):
+    port = int(opensearch_url.rpartition(":")[2])
+    ours = _listening()
+    ports = {port for _, port in ours}
+    open_to_all = {host for host, _ in ours if host not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")}
+    assert (port in ports or bool(os.environ.get("ICECDC_OPENSEARCH_URL")), open_to_all) == (True, set())
 
 
 def _allowed(config):
@@ -309,83 +289,46 @@ def _listening():
     return found
 
 
-def is_signed(
-    method: str, path: str, headers: Mapping[str, str], body: bytes, key_id: str, secret: str, region: str, service: str
-) -> bool:
+def is_signed(method, path, headers, body, key_id, secret, region, service):
     """Whether the request carries the right signature of this key for this region and service."""
-    found = re.fullmatch(
-        r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, "
-        r"SignedHeaders=([^,]+), Signature=([0-9a-f]{64})",
-        headers.get("Authorization") or "",
-    )
-    if not found or (found[1], found[3], found[4]) != (key_id, region, service):
+    given = r"AWS4-HMAC-SHA256 Credential=(\S+), SignedHeaders=([^,]+), Signature=([0-9a-f]{64})"
+    found = re.fullmatch(given, headers.get("Authorization") or "")
+    if not found or headers.get("X-Amz-Content-SHA256") not in (None, hashlib.sha256(body).hexdigest()):
         return False
-    url = urlsplit(path)
-    pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(url.query, True))
-    names = found[5].split(";")
-    payload = hashlib.sha256(body).hexdigest()
-    if "host" not in names or headers.get("X-Amz-Content-SHA256") not in (None, payload):
-        return False
-    canonical = "\n".join(
-        [
-            method,
-            quote(url.path, safe="/-_.~"),
-            "&".join(f"{name}={value}" for name, value in pairs),
-            *(f"{name}:{' '.join((headers.get(name) or '').split())}" for name in names),
-            "",
-            found[5],
-            payload,
-        ]
-    )
-    scope = f"{found[2]}/{region}/{service}/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", headers["X-Amz-Date"], scope, hashlib.sha256(canonical.encode()).hexdigest()])
-    key = f"AWS4{secret}".encode()
-    for part in (found[2], region, service, "aws4_request"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    return hmac.compare_digest(hmac.new(key, text.encode(), hashlib.sha256).hexdigest(), found[6])
+    url, auth = urlsplit(path), SigV4Auth(Credentials(key_id, secret), service, region)
+    signed = {name: headers.get(name) for name in found[2].split(";")}
+    address, params = f"http://{headers['Host']}{url.path}", dict(parse_qsl(url.query, True))
+    request = AWSRequest(method, address, signed, body, params=params)
+    request.context["timestamp"] = headers["X-Amz-Date"]
+    signature = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
+    return (found[1], found[3]) == (auth.scope(request), signature)
 
 
 class Authority:
-    def __init__(self, folder: Path, name: str = "the tests' CA") -> None:
-        self.folder = folder
+    NAME = "the tests' CA"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "ca.pem"
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        builder = self._builder(self._name, self._key.public_key())
-        certificate = builder.add_extension(x509.BasicConstraints(True, None), critical=True).sign(
-            self._key, hashes.SHA256()
-        )
-        self.file = folder / "ca.pem"
-        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self.file.write_bytes(self._signed(self.NAME, self._key.public_key(), x509.BasicConstraints(True, None)))
 
     def issue(self, name: str) -> tuple[Path, Path]:
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         try:
             alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
         except ValueError:
             alternative = x509.DNSName(name)
-        certificate = (
-            self._builder(subject, key.public_key())
-            .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
         files = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        files[1].write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
+        files[0].write_bytes(self._signed(name, key.public_key(), x509.SubjectAlternativeName([alternative])))
+        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        files[1].write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
         return files
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _signed(self, name: str, key: ec.EllipticCurvePublicKey, extension: x509.ExtensionType) -> bytes:
+        subject, issuer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (name, self.NAME))
         now = datetime.now(UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
-        )
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+        builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+        builder = builder.serial_number(x509.random_serial_number())
+        builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

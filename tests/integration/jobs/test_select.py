@@ -6,12 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.errors import (
-    ConfigError,
-    IcecdcError,
-    SchemaChangeError,
-    SparkJobError,
-)
+from icecdc_core.errors import ConfigError, IcecdcError, SchemaChangeError, SparkJobError
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.reporting.reports import report_json
 from tests.broken_runs import forget_commit
@@ -22,13 +17,13 @@ SELECT = ["* EXCEPT (id, email, lat, lon, other)", OWNER, PLACE]
 SECRET = "planted-secret"
 
 
-def create(sql, version="2", mode="copy-on-write"):
+def made(version="2", mode="copy-on-write"):
     properties = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("update", "delete", "merge"))
-    sql(
+    return (
         "CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, name STRING, lat DOUBLE, lon DOUBLE, other INT) USING "
-        f"iceberg TBLPROPERTIES ('format-version' = '{version}', {properties})"
+        f"iceberg TBLPROPERTIES ('format-version' = '{version}', {properties})",
+        f"INSERT INTO {{t}} SELECT id, concat('{SECRET}', id), concat('n', id), id, id, 0 FROM range(20)",
     )
-    sql(f"INSERT INTO {{t}} SELECT id, concat('{SECRET}', id), concat('n', id), id, id, 0 FROM range(20)")
 
 
 def document(opensearch, config, identity):
@@ -38,12 +33,11 @@ def document(opensearch, config, identity):
 class DescribeADocumentOfExpressions:
     @pytest.mark.parametrize(("version", "mode"), KINDS)
     def it_is_what_they_make_of_the_row_in_every_job(self, spark, sql, make_config, opensearch, version, mode):
-        create(sql, version, mode)
+        sql(*made(version, mode))
         config = make_config(select=SELECT)
         assert export_table(spark, config).upserts == 20
         assert validate_table(spark, config).ok
-        sql("UPDATE {t} SET email = concat(email, '!'), lat = 99 WHERE id = 3")
-        sql("DELETE FROM {t} WHERE id = 4")
+        sql("UPDATE {t} SET email = concat(email, '!'), lat = 99 WHERE id = 3", "DELETE FROM {t} WHERE id = 4")
         sql("INSERT INTO {t} VALUES (100, 'x', 'n100', 1, 2, 0)")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes) == (2, 1)
@@ -56,11 +50,7 @@ class DescribeADocumentOfExpressions:
         if (version, mode) == ("2", "copy-on-write"):
             sql("UPDATE {t} SET other = other + 1")  # no expression uses it
             assert (sync_changes(spark, config).upserts, validate_table(spark, config).ok) == (0, True)
-
-    def it_is_repaired_and_replayed(self, spark, sql, make_config, opensearch):
-        create(sql)
-        config = make_config(select=SELECT)
-        export_table(spark, config)
+        # It is repaired and replayed.
         (physical,) = opensearch.indices.get_alias(name=config.index)
         opensearch.delete(index=physical, id="6", refresh=True)
         opensearch.index(index=physical, id="7", body={"name": "wrong"}, refresh=True)
@@ -70,11 +60,9 @@ class DescribeADocumentOfExpressions:
         forget_commit(opensearch, config, sync_changes(spark, config))
         assert sync_changes(spark, config).already_applied == 1
 
-    def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config, opensearch):
-        create(sql)
-        sql("ALTER TABLE {t} ADD PARTITION FIELD email")  # its values are in the paths of files
-        config = make_config(select=SELECT, identifier_columns=[])
-        export_table(spark, config)
+    def it_needs_no_identifier_columns_for_appends(self, spark, sql, new_index, opensearch):
+        partition = "ALTER TABLE {t} ADD PARTITION FIELD email"  # its values are in the paths of files
+        config = new_index(*made(), partition, select=SELECT, identifier_columns=[])
         sql(f"INSERT INTO {{t}} VALUES (1, '{SECRET}x', 'twice', 1, 2, 0)")
         assert sync_changes(spark, config).upserts == 1
         assert validate_table(spark, config).ok
@@ -82,18 +70,16 @@ class DescribeADocumentOfExpressions:
         assert {len(hit["_id"]) for hit in found} == {64}
         assert (len(found), SECRET in json.dumps(found)) == (21, False)
 
-    def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(self, spark, sql, make_config, opensearch):
-        sql("CREATE TABLE {t} (`k y` BIGINT NOT NULL, `i``d` STRING NOT NULL, `s.t` INT, z INT) USING iceberg")
-        sql("INSERT INTO {t} SELECT id, concat('a|', id), 1, id % 2 FROM range(8)")
-        config = make_config(
+    def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(self, spark, sql, new_index, opensearch):
+        config = new_index(
+            "CREATE TABLE {t} (`k y` BIGINT NOT NULL, `i``d` STRING NOT NULL, `s.t` INT, z INT) USING iceberg",
+            "INSERT INTO {t} SELECT id, concat('a|', id), 1, id % 2 FROM range(8)",
             select=["`s.t` + 1 AS `p.q`", "'same' AS `b``q`"],
             identifier_columns=["k y", "i`d"],
             row_filter="z = 0",
             change_mode="snapshot",
         )
-        export_table(spark, config)
-        sql("DELETE FROM {t} WHERE `k y` = 2")
-        sql("UPDATE {t} SET z = `k y` / 4 WHERE `k y` IN (1, 4)")
+        sql("DELETE FROM {t} WHERE `k y` = 2", "UPDATE {t} SET z = `k y` / 4 WHERE `k y` IN (1, 4)")
         sql("UPDATE {t} SET `s.t` = 9 WHERE `k y` = 0")
         sync_changes(spark, config)
         found = opensearch.search(index=config.index, body={"size": 9})["hits"]["hits"]
@@ -109,15 +95,14 @@ class DescribeADocumentOfExpressions:
         ],
         ids=["select", "columns"],
     )
-    def it_is_synced_from_a_table_with_a_column_named_like_a_change_column(
-        self, spark, sql, make_config, opensearch, monkeypatch, version, chosen
-    ):
+    def it_may_use_a_name_of_change_columns(self, spark, sql, new_index, opensearch, monkeypatch, version, chosen):
         monkeypatch.setattr("icecdc_core.changes.net_changes.ROW_IDS_FROM_ROWS", 0)
         properties = f"TBLPROPERTIES ('format-version' = '{version}')"
-        sql(f"CREATE TABLE {{t}} (id BIGINT NOT NULL, name STRING, _change_type STRING) USING iceberg {properties}")
-        sql("INSERT INTO {t} SELECT id, concat('n', id), 'new' FROM range(4)")
-        config = make_config(**chosen)
-        export_table(spark, config)
+        config = new_index(
+            f"CREATE TABLE {{t}} (id BIGINT NOT NULL, name STRING, _change_type STRING) USING iceberg {properties}",
+            "INSERT INTO {t} SELECT id, concat('n', id), 'new' FROM range(4)",
+            **chosen,
+        )
         sql("UPDATE {t} SET name = 'other' WHERE id = 1")
         assert sync_changes(spark, config).upserts == 1
         expected = {"name": "other", "kind": "new"} if "select" in chosen else {"id": 1, "name": "other"}
@@ -126,26 +111,19 @@ class DescribeADocumentOfExpressions:
 
 
 class DescribeAChangeOfTheTable:
-    def it_matters_for_a_star_within_a_function(self, spark, sql, make_config):
-        create(sql)
-        config = make_config(select=["to_json(struct(*), map('ignoreNullFields', 'false')) AS raw"])
-        export_table(spark, config)
-        sql("ALTER TABLE {t} ADD COLUMN added INT")
-        sql("INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2, 0, 9)")
+    def it_matters_for_a_star_within_a_function(self, spark, sql, new_index):
+        config = new_index(*made(), select=["to_json(struct(*), map('ignoreNullFields', 'false')) AS raw"])
+        sql("ALTER TABLE {t} ADD COLUMN added INT", "INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2, 0, 9)")
         with pytest.raises(SchemaChangeError, match="'added'"):
             sync_changes(spark, config)
         sync_changes(spark, config.replace(on_schema_change="reexport"))
         assert validate_table(spark, config).ok
 
-    def it_matters_for_columns_that_are_used_only(self, spark, sql, make_config, opensearch):
-        create(sql)
-        config = make_config(select=["upper(name) AS name"])
-        export_table(spark, config)
-        sql("ALTER TABLE {t} DROP COLUMN other")
-        sql("INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2)")
+    def it_matters_for_columns_that_are_used_only(self, spark, sql, new_index, opensearch):
+        config = new_index(*made(), select=["upper(name) AS name"])
+        sql("ALTER TABLE {t} DROP COLUMN other", "INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2)")
         assert sync_changes(spark, config).upserts == 1
-        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
-        sql("ALTER TABLE {t} ADD COLUMN name STRING")
+        sql("ALTER TABLE {t} RENAME COLUMN name TO title", "ALTER TABLE {t} ADD COLUMN name STRING")
         with pytest.raises(SchemaChangeError, match="'name'"):
             sync_changes(spark, config)
         other = config.replace(select=["lower(title) AS name"])
@@ -157,8 +135,7 @@ class DescribeAChangeOfTheTable:
 
 class DescribeAMaskedValue:
     def it_is_in_no_index_report_dead_letter_log_or_error(self, spark, sql, make_config, opensearch, tmp_path, name):
-        create(sql)
-        sql("ALTER TABLE {t} ADD PARTITION FIELD email")
+        sql(*made(), "ALTER TABLE {t} ADD PARTITION FIELD email")
         dead_letters = f"lake.ns.dead_letters_{name}"
         log, report = tmp_path / "log.jsonl", tmp_path / "report.json"
         config = make_config(
@@ -190,7 +167,7 @@ class DescribeAMaskedValue:
         assert [where for where, text in found.items() if SECRET in text] == []
 
     def it_is_in_no_error_of_a_failing_expression(self, spark, sql, make_config, tmp_path):
-        create(sql)
+        sql(*made())
         log = tmp_path / "log.jsonl"
         for expression in (
             "cast(concat(email, '\\n', email) AS int)",
@@ -206,9 +183,7 @@ class DescribeAMaskedValue:
                 export_table(spark, make_config(select=[f"{expression} AS x"], log_path=str(log)))
             assert SECRET not in f"{failed.value}{failed.value.value}{log.read_text()}"
             assert isinstance(failed.value, (ConfigError, SparkJobError)), expression
-
-    def it_is_noted_when_the_ids_of_documents_show_it(self, spark, sql, make_config):
-        create(sql)
+        # It is noted when the ids of documents show it.
         for select, hidden in (
             (["* EXCEPT (email)", "sha2(email, 256) AS owner"], True),
             (["upper(email) AS mail"], True),

@@ -1,10 +1,11 @@
 """A changed spec: what leaves indexed documents right is put in place, anything else needs a new index."""
 
 import threading
+from unittest import mock
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, SchemaChangeError
@@ -15,12 +16,12 @@ TITLE = {"type": "text", "analyzer": "standard"}
 
 
 @pytest.fixture
-def config(spark, sql, make_config):
-    sql("CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
-    sql("INSERT INTO {t} SELECT id, concat('title ', id) FROM range(20)")
-    config = make_config(mapping={"title": TITLE})
-    export_table(spark, config)
-    return config
+def config(new_index):
+    return new_index(
+        "CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')",
+        "INSERT INTO {t} SELECT id, concat('title ', id) FROM range(20)",
+        mapping={"title": TITLE},
+    )
 
 
 def physical_index(opensearch, config):
@@ -62,8 +63,7 @@ class DescribeAChangeInPlace:
         assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("1h", str(config.number_of_replicas))
         assert fields["title"]["search_analyzer"] == "whitespace"
 
-        sql("ALTER TABLE {t} ADD COLUMN code STRING")
-        sql("INSERT INTO {t} VALUES (50, 'new', 'A B')")
+        sql("ALTER TABLE {t} ADD COLUMN code STRING", "INSERT INTO {t} VALUES (50, 'new', 'A B')")
         sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}}))
         assert "search_analyzer" not in of_index(opensearch, config)[1]["title"]
         found = opensearch.search(index=config.index, body={"query": {"term": {"code": "A B"}}})["hits"]["hits"]
@@ -71,19 +71,7 @@ class DescribeAChangeInPlace:
 
 
 class DescribeAChangeThatNeedsANewIndex:
-    def it_builds_one_when_the_index_has_a_new_column_with_another_type(self, spark, sql, opensearch, config):
-        body = {"properties": {"code": {"type": "text"}}}
-        opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
-        sql("ALTER TABLE {t} ADD COLUMN code STRING")
-        mapping = {"title": TITLE, "code": {"type": "keyword"}}
-        other = config.replace(mapping=mapping, settings={"max_result_window": 20000})
-        with pytest.raises(SchemaChangeError, match="code"):
-            sync_changes(spark, other)
-        assert "max_result_window" not in of_index(opensearch, config)[0]
-        assert sync_changes(spark, other.replace(on_schema_change="reexport")).strategy == "reexport"
-        assert of_index(opensearch, config)[1]["code"] == {"type": "keyword"}
-
-    def it_builds_one_behind_the_alias_when_the_policy_says_so(self, spark, opensearch, config):
+    def it_builds_one_behind_the_alias_when_the_policy_says_so(self, spark, sql, opensearch, config):
         missed, done = [], threading.Event()
 
         def read():
@@ -94,7 +82,8 @@ class DescribeAChangeThatNeedsANewIndex:
         reader = threading.Thread(target=read)
         reader.start()
         before = physical_index(opensearch, config)
-        other = config.replace(mapping={"title": {**TITLE, "analyzer": "english"}}, on_schema_change="reexport")
+        title = {**TITLE, "analyzer": "english"}
+        other = config.replace(mapping={"title": title}, on_schema_change="reexport")
         dry = sync_changes(spark, other.replace(dry_run=True))
         report = sync_changes(spark, other)
         done.set()
@@ -106,27 +95,34 @@ class DescribeAChangeThatNeedsANewIndex:
         assert of_index(opensearch, config)[1]["title"]["analyzer"] == "english"
         assert validate_table(spark, other).ok
 
+        # The index has a new column with another type.
+        body = {"properties": {"code": {"type": "text"}}}
+        opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
+        sql("ALTER TABLE {t} ADD COLUMN code STRING")
+        mapping = {"title": title, "code": {"type": "keyword"}}
+        other = config.replace(mapping=mapping, settings={"max_result_window": 20000})
+        with pytest.raises(SchemaChangeError, match="code"):
+            sync_changes(spark, other)
+        assert "max_result_window" not in of_index(opensearch, config)[0]
+        assert sync_changes(spark, other.replace(on_schema_change="reexport")).strategy == "reexport"
+        assert of_index(opensearch, config)[1]["code"] == {"type": "keyword"}
+
 
 class DescribeASpecFollowedHalfway:
-    @pytest.fixture
-    def die(self, spark, monkeypatch):
-        """Let a sync die before or after it puts its mapping in place."""
+    def it_is_put_back_when_it_is_taken_back_or_refused(self, spark, sql, opensearch, config):
         evolve = batch.evolve_mapping
 
-        def run(config, after):
+        def die(config, after):
+            """Sync, and die before or after its mapping is in place."""
+
             def killed(*given):
                 if after:
                     evolve(*given)
                 raise RuntimeError("killed")
 
-            with monkeypatch.context() as patched:
-                patched.setattr(batch, "evolve_mapping", killed)
-                with pytest.raises(RuntimeError):
-                    sync_changes(spark, config)
+            with mock.patch.object(batch, "evolve_mapping", killed), pytest.raises(RuntimeError):
+                sync_changes(spark, config)
 
-        return run
-
-    def it_is_put_back_when_it_is_taken_back(self, spark, opensearch, config, die):
         mapping = {"title": {**TITLE, "search_analyzer": "whitespace"}}
         for after in (False, True):
             die(config.replace(settings={"refresh_interval": "77s"}, mapping=mapping), after)
@@ -136,7 +132,7 @@ class DescribeASpecFollowedHalfway:
             assert ("refresh_interval" in settings, "search_analyzer" in fields["title"]) == (False, False)
             assert PositionStore(opensearch, config).read().unfinished_specs == []
 
-    def it_is_put_back_when_the_server_refused_it(self, spark, opensearch, config):
+        # The server refuses it.
         with pytest.raises(ConfigError, match="unknown setting"):
             sync_changes(spark, config.replace(settings={"max_result_windw": 20000}))
         static = config.replace(settings={"replication.type": "SEGMENT"})
@@ -151,7 +147,8 @@ class DescribeASpecFollowedHalfway:
         sync_changes(spark, static)
         assert PositionStore(opensearch, config).read().unfinished_specs == []
 
-    def it_says_which_new_field_cannot_be_put_back(self, spark, sql, opensearch, config, die):
+        # A new field cannot be put back.
+        config = static
         sql("ALTER TABLE {t} ADD COLUMN code STRING")
         die(config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}), True)
         assert of_index(opensearch, config)[1]["code"] == {"type": "integer"}

@@ -2,9 +2,11 @@
 
 import pytest
 
-from icecdc_core import export_table, sync_changes
+from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.jobs.poll import follow_changes
+from tests.faults.tables import rows_as_documents
 
 pytestmark = pytest.mark.usefixtures("sql", "compiled_plans")
 
@@ -14,24 +16,25 @@ FILL = """INSERT INTO {t} SELECT id, concat('n', id), id * 1.5D,
 element_at(array('north', 'south', 'west'), CAST(id % 3 AS INT) + 1) FROM range(100)"""
 
 
-def table_rows(sql):
-    return {str(row["id"]): row.asDict() for row in sql("SELECT * FROM {t}").collect()}
+@pytest.fixture
+def rows(spark, make_config):
+    return lambda: rows_as_documents(spark, make_config().table)
 
 
 class DescribeExportTable:
-    @pytest.mark.parametrize("group_bytes", [1, 1 << 30])
-    def it_makes_the_index_equal_to_the_table(self, spark, sql, make_config, indexed, group_bytes):
-        sql(CREATE)
+    def it_makes_the_index_equal_to_the_table(self, spark, sql, new_index, indexed, rows):
+        config = new_index(CREATE)
+        assert indexed() == {}
         sql(FILL)
-        report = export_table(spark, make_config(export_group_bytes=group_bytes))
-        counts = report.strategy, report.upserts, report.deletes, report.rejected
-        assert (counts, indexed()) == (("export", 100, 0, 0), table_rows(sql))
+        sync_changes(spark, config)  # brings the first snapshot
+        assert indexed() == rows()
+        for group_bytes in (1, 1 << 30):
+            report = export_table(spark, config.replace(export_group_bytes=group_bytes))
+            counts = report.strategy, report.upserts, report.deletes, report.rejected
+            assert (counts, indexed()) == (("export", 100, 0, 0), rows())
 
-    def it_reads_the_table_once_and_a_second_time_only_for_an_index_that_readers_have(
-        self, spark, sql, make_config, monkeypatch
-    ):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'one', 1.10, 'EU'), (2, 'two', 2.20, 'US')")
+    def it_reads_the_table_twice_only_for_an_index_that_readers_have(self, spark, sql, make_config, monkeypatch):
+        sql(CREATE, "INSERT INTO {t} VALUES (1, 'one', 1.10, 'EU'), (2, 'two', 2.20, 'US')")
         reads = []
         monkeypatch.setattr("icecdc_core.table.source.require_unique", lambda rows, *_, **__: reads.append(rows))
         export_table(spark, make_config())
@@ -39,51 +42,42 @@ class DescribeExportTable:
         export_table(spark, make_config())
         assert len(reads) == 1
 
-    def it_exports_an_empty_table_and_sync_brings_its_first_snapshot(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        export_table(spark, make_config())
-        before = indexed()
-        sql(FILL)
-        sync_changes(spark, make_config())
-        assert (before, indexed()) == ({}, table_rows(sql))
-
 
 class DescribeSyncChanges:
-    def it_exports_first_then_applies_all_snapshots_in_one_batch(self, spark, sql, make_config, opensearch, indexed):
-        sql(CREATE)
-        sql(FILL)
+    def it_exports_first_then_applies_all_at_once(self, spark, sql, make_config, opensearch, indexed, name, rows):
+        sql(CREATE, FILL)
         report, again = (sync_changes(spark, make_config()) for _ in range(2))
-        assert (report.strategy, indexed()) == ("export", table_rows(sql))
+        assert (report.strategy, indexed()) == ("export", rows())
         assert (again.strategy, again.upserts, again.deletes, again.snapshots) == ("none", 0, 0, 0)
-        sql("UPDATE {t} SET name = 'changed' WHERE id IN (1, 2, 3)")
-        sql("DELETE FROM {t} WHERE id IN (2, 10)")
+        sql("UPDATE {t} SET name = 'changed' WHERE id IN (1, 2, 3)", "DELETE FROM {t} WHERE id IN (2, 10)")
         sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'east')")
         report = sync_changes(spark, make_config())
         counts = (report.snapshots, report.upserts, report.deletes, report.carryovers_removed)
-        assert (counts, indexed()) == ((3, 3, 2, 96), table_rows(sql))
+        assert (counts, indexed()) == ((3, 3, 2, 96), rows())
         log = PositionStore(opensearch, make_config()).log()
         assert [(entry["kind"], entry["deletes"]) for entry in log] == [("sync", 2), ("export", 0)]
+        # No data is read for a compaction.
+        sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
+        report = sync_changes(spark, make_config())
+        assert (report.steps, report.snapshots, indexed()) == ([], 1, rows())
+        # Polls read only metadata while there is nothing new. How a lag is kept: tests/unit/jobs/test_poll_interval.py.
+        tracker, pauses = spark.sparkContext.statusTracker(), []
+        before = set(tracker.getJobIdsForGroup())
+        report = follow_changes(spark, make_config(target_lag="3s", max_polls=4), sleep=pauses.append)
+        assert set(tracker.getJobIdsForGroup()) == before
+        assert (report.strategy, report.worst_lag_seconds, report.lag_kept) == ("none", None, None)
+        assert min(pauses) > 0.3
 
-    def it_applies_appends_without_identifier_columns_and_refuses_deletes(self, spark, sql, make_config, indexed):
-        sql(CREATE)
-        sql(FILL)
-        config = make_config(identifier_columns=[])
-        export_table(spark, config)
+    def it_applies_appends_without_identifier_columns_and_refuses_deletes(self, spark, sql, new_index, indexed, name):
+        config = new_index(CREATE, FILL, identifier_columns=[])
         for number, policy in enumerate(("last", "fail"), 1):
             sql(f"INSERT INTO {{t}} VALUES ({1000 + number}, 'new', 1.00, 'east')")
             report = sync_changes(spark, config.replace(on_duplicate_identifier=policy))
             assert (report.strategy, report.upserts, len(indexed())) == ("insert-only", 1, 100 + number)
         before = indexed()
+        sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
+        assert validate_table(spark, config).ok  # by content
         sql("DELETE FROM {t} WHERE id = 5")
         with pytest.raises(IdentifierColumnsError, match="identifier_columns"):
             sync_changes(spark, config)
         assert indexed() == before
-
-    def it_reads_no_data_for_a_compaction(self, spark, sql, make_config, indexed, name):
-        sql(CREATE)
-        sql(FILL)
-        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'north')")
-        export_table(spark, make_config())
-        spark.sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
-        report = sync_changes(spark, make_config())
-        assert (report.steps, report.snapshots, indexed()) == ([], 1, table_rows(sql))

@@ -3,12 +3,10 @@
 import pytest
 from pyspark.sql.types import StructType
 
-from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import OpenSearchUnreachableError, TableLockedError
+from icecdc_core import sync_changes, validate_table
+from icecdc_core.errors import OpenSearchUnreachableError
 from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.checksums import index_checksums
-from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg
@@ -18,19 +16,12 @@ FROM range(500)"""
 
 
 @pytest.fixture
-def exported(spark, sql, make_config):
-    return exported_table(spark, sql, make_config(), CREATE, FILL)
+def exported(new_index):
+    return new_index(CREATE, FILL)
 
 
-def plant(opensearch, name):
-    opensearch.delete(index=name, id="7")
-    opensearch.index(index=name, id="9999", body={"id": 9999, "name": "extra"})
-    opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
-
-
-def it_parses_no_document_where_all_texts_are_equal_and_takes_another_way_of_writing_for_equal(
-    spark, exported, opensearch, name, monkeypatch
-):
+def it_finds_and_repairs_what_differs(spark, exported, opensearch, name, indexed, sql, monkeypatch):
+    # It parses no document where all texts are equal, and takes another way of writing for equal.
     with monkeypatch.context() as patched:
         patched.setattr(checksums, "content_digests", lambda *_: pytest.fail("parses documents"))
         report = validate_table(spark, exported)
@@ -39,11 +30,10 @@ def it_parses_no_document_where_all_texts_are_equal_and_takes_another_way_of_wri
     opensearch.index(index=name, id="8", body=dict(reversed(document.items())))
     report = validate_table(spark, exported)
     assert (report.ok, report.stale) == (True, 0)
-
-
-def it_finds_and_repairs_a_missing_an_extra_and_a_stale_document(spark, exported, opensearch, name, indexed, sql):
     before = indexed()
-    plant(opensearch, name)
+    opensearch.delete(index=name, id="7")
+    opensearch.index(index=name, id="9999", body={"id": 9999, "name": "extra"})
+    opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
     report = validate_table(spark, exported)
     found = (report.ok, report.missing_ids, report.extra_ids, report.stale_ids)
     assert found == (False, ["7"], ["9999"], ["8"])
@@ -59,23 +49,9 @@ def it_finds_and_repairs_a_missing_an_extra_and_a_stale_document(spark, exported
     assert validate_table(spark, exported.replace(validate_at="position")).ok
 
 
-def it_compares_tables_without_identifier_columns_by_content(spark, sql, make_config, name):
-    config = make_config(identifier_columns=[])
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, config)
-    spark.sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
-    assert validate_table(spark, config).ok
-
-
 @pytest.mark.parametrize(("shards", "parallelism"), [pytest.param(1, 4, marks=pytest.mark.long), (3, 2)])
-def it_reads_every_document_in_one_part_of_the_index(
-    spark, sql, make_config, opensearch, monkeypatch, shards, parallelism
-):
-    sql(CREATE)
-    sql(FILL)
-    config = make_config(number_of_shards=shards)
-    export_table(spark, config)
+def it_reads_every_document_in_one_part_of_the_index(spark, new_index, opensearch, monkeypatch, shards, parallelism):
+    config = new_index(CREATE, FILL, number_of_shards=shards)
     monkeypatch.setattr(checksums, "RANGE_DOCUMENTS", 60)
     monkeypatch.setattr(checksums, "PAGE_DOCUMENTS", 7)
     pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
@@ -87,11 +63,8 @@ def it_reads_every_document_in_one_part_of_the_index(
     assert (ids, len(parts) >= 8) == ([list(range(500))] * 2, True)
 
 
-def it_says_nothing_of_an_index_that_is_only_partly_there(spark, sql, make_config, opensearch, opensearch_url, name):
-    sql(CREATE)
-    sql(FILL)
-    config = make_config(number_of_shards=2, retry_timeout_seconds=0)
-    export_table(spark, config)
+def it_says_nothing_of_an_index_that_is_only_partly_there(spark, new_index, opensearch, opensearch_url, name):
+    config = new_index(CREATE, FILL, number_of_shards=2, retry_timeout_seconds=0)
     (physical,) = opensearch.indices.get_alias(name=name)
     (node,) = opensearch.nodes.info()["nodes"]
     lost = {"index": physical, "shard": 0, "node": node, "allow_primary": True}
@@ -111,11 +84,9 @@ def it_says_nothing_of_an_index_that_is_only_partly_there(spark, sql, make_confi
     assert validate_table(spark, config).ok
 
 
-def it_reads_primary_shards_because_replicas_of_segments_may_be_behind(spark, sql, make_config, opensearch_url):
-    sql("CREATE TABLE {t} (id BIGINT NOT NULL) USING iceberg")
-    sql("INSERT INTO {t} VALUES (1)")
-    config = make_config(settings={"replication.type": "SEGMENT"})
-    export_table(spark, config)
+def it_reads_primary_shards_because_replicas_of_segments_may_be_behind(spark, new_index, opensearch_url):
+    create = "CREATE TABLE {t} (id BIGINT NOT NULL) USING iceberg"
+    config = new_index(create, "INSERT INTO {t} VALUES (1)", settings={"replication.type": "SEGMENT"})
     opened = []
 
     def note(method, path, body):
@@ -125,19 +96,3 @@ def it_reads_primary_shards_because_replicas_of_segments_may_be_behind(spark, sq
     with loopback_proxy(opensearch_url, trouble=note) as proxy:
         assert validate_table(spark, config.replace(opensearch_url=proxy.url)).ok
     assert ["preference=_primary" in path for path in opened] == [True]
-
-
-def it_leaves_nothing_cached_when_the_repair_fails(spark, sql, make_config, opensearch):
-    sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
-    sql("INSERT INTO {t} VALUES (1, '1')")
-    config = make_config()
-    export_table(spark, config)
-    opensearch.delete(index=config.index, id="1", refresh=True)
-    lock = PositionStore(opensearch, config).lock(config.table, "", "the-other-run")
-    spark.catalog.clearCache()
-    try:
-        with pytest.raises(TableLockedError):
-            validate_table(spark, config.replace(repair=True))
-    finally:
-        lock.release()
-    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()

@@ -1,4 +1,4 @@
-"""The embedded OpenSearch: a real server, its start, its end, and its failures."""
+"""The embedded OpenSearch and Kafka: real servers, their start, their end, and their failures."""
 
 import http.client
 import json
@@ -16,12 +16,14 @@ import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DownloadError, PortInUseError, ServiceStartError
-from icecdc_core.local import running_opensearch, server, start_opensearch
+from icecdc_core.local import kafka, running_opensearch, server, start_opensearch
 from icecdc_core.local.__main__ import main
+from icecdc_core.local.kafka import running_kafka, start_kafka
 from icecdc_core.local.opensearch import background
 from icecdc_core.local.server import answers, end
 from icecdc_core.session.jars import kafka_jars, listed_jars
 from icecdc_core.session.processes import is_running
+from tests.kafka_topics import Topic
 from tests.waiting import is_true_within
 
 _HEAP = "384m"
@@ -107,18 +109,11 @@ class DescribeRunningOpensearch:
         with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running_opensearch(**given):
             pass
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"port": 80}, "1024 to 9299"),
-            ({"port": 9300}, "1024 to 9299"),
-            ({"version": "1.3"}, r"2\.19\.1\.0, 3\.8\.0\.0"),
-        ],
-        ids=str,
-    )
-    def it_refuses_what_it_cannot_use(self, given, message):
-        with pytest.raises(ConfigError, match=message), running_opensearch(**given):
-            pass
+    def it_refuses_what_it_cannot_use(self):
+        ports, versions = "1024 to 9299", r"2\.19\.1\.0, 3\.8\.0\.0"
+        for given, message in (({"port": 80}, ports), ({"port": 9300}, ports), ({"version": "1.3"}, versions)):
+            with pytest.raises(ConfigError, match=message), running_opensearch(**given):
+                pass
 
 
 class DescribeStartOpensearch:
@@ -166,6 +161,26 @@ def it_shows_the_end_of_a_log_without_secrets(tmp_path):
     assert ("proxyPassword=***" in str(error), "hunter2" in str(error)) == (True, False)
 
 
+class DescribeKafka:
+    @tools
+    def it_is_left_running_and_found_again_until_it_is_stopped(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+        first, second = start_kafka(), start_kafka()
+        try:
+            Topic(first.url).send({"id": 1})
+            main(["status"])
+            printed = capsys.readouterr().out
+        finally:
+            stopped = kafka.background.stop(remove_data=True)
+        assert (first, stopped, kafka.background.status()) == (second, True, None)
+        assert f"Kafka {first.version} at {first.url}" in printed
+        assert not answers(first.url)
+
+    def it_names_the_port_that_is_in_use(self, occupied_port):
+        with pytest.raises(PortInUseError, match=str(occupied_port)), running_kafka(port=occupied_port):
+            pass
+
+
 class DescribeJarsInTheCache:
     part = "connector-4.1"
 
@@ -206,7 +221,9 @@ def _use_and_kill(url, temporary_folder):
     bound = [address for layer in ("http", "transport") for address in node[layer]["bound_address"]]
     assert all(address.startswith("127.0.0.1:") for address in bound)
     _answers_this_machine_and_no_web_page(url)
-    _kill(temporary_folder, url)
+    (log,) = temporary_folder.glob("*/opensearch.log")
+    os.kill(int(re.search(r"pid\[(\d+)\]", log.read_text())[1]), signal.SIGKILL)
+    assert is_true_within(10, lambda: not answers(url))
 
 
 def _answers_this_machine_and_no_web_page(url):
@@ -231,12 +248,6 @@ def _answers_this_machine_and_no_web_page(url):
                 status, text = _asked(port, method, path, body, **headers)
                 assert (status, text[:8]) == (403, "refused:"), (headers, method, path)
         assert client.count(index="t")["count"] == 1
-
-
-def _kill(temporary_folder, url):
-    (log,) = temporary_folder.glob("*/opensearch.log")
-    os.kill(int(re.search(r"pid\[(\d+)\]", log.read_text())[1]), signal.SIGKILL)
-    assert is_true_within(10, lambda: not answers(url))
 
 
 def _asked(port, method, path, body="", **headers):

@@ -76,19 +76,14 @@ class DescribeFieldTypes:
     NORMALIZER = {"analysis": {"normalizer": {"lower": {"type": "custom", "filter": ["lowercase"]}}}}  # noqa: RUF012
 
     def it_finds_documents_by_every_field_and_validates_them(self, spark, sql, make_config, indexed, found):
-        sql(f"CREATE TABLE {{t}} ({self.TYPES}) USING iceberg")
-        sql(f"INSERT INTO {{t}} VALUES {self.ROWS}")
+        sql(f"CREATE TABLE {{t}} ({self.TYPES}) USING iceberg", f"INSERT INTO {{t}} VALUES {self.ROWS}")
         config = make_config(mapping=json.dumps(self.MAPPING), settings=self.NORMALIZER)
         report = export_table(spark, config)
         sql("UPDATE {t} SET code = 'ABC' WHERE id = 1")
         sync_changes(spark, config)
         documents = indexed()
-        assert (report.upserts, documents["1"]["spot"], documents["1"]["code"], sorted(documents["2"])) == (
-            2,
-            {"lat": "48.100000", "lon": "11.500000"},
-            "ABC",
-            sorted(documents["1"]),
-        )
+        shown = report.upserts, documents["1"]["spot"], documents["1"]["code"], documents["2"].keys()
+        assert shown == (2, {"lat": "48.100000", "lon": "11.500000"}, "ABC", documents["1"].keys())
         ages = {"bool": {"must": [{"term": {"people.name": "Ann"}}, {"range": {"people.age": {"gt": 35}}}]}}
         near = {"distance": "10km"}
         munich = {"lat": 48.1, "lon": 11.5}
@@ -113,8 +108,7 @@ class DescribeFieldTypes:
         assert validate_table(spark, config).ok
 
     def it_writes_nothing_if_the_server_or_icecdc_refuses(self, spark, sql, make_config, opensearch, name):
-        sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, 'a')")
+        sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg", "INSERT INTO {t} VALUES (1, 'a')")
         for given, subject, message in (
             ({"mapping": {"v": {"type": "nosuch"}}}, "mapping", r"No handler for type \[nosuch\]"),
             ({"mapping": {"v": {"analyzer": "nosuch"}}}, "mapping", r"analyzer \[nosuch\] has not been configured"),
@@ -139,10 +133,8 @@ class DescribeSettings:
 
     def it_overrides_a_template_that_could_lose_documents(self, spark, sql, make_config, opensearch, name):
         risky = {"gc_deletes": "1m", "translog": {"durability": "async"}, "refresh_interval": "9s"}
-        template = {
-            "settings": {"index": {**risky, "codec": "best_compression"}},
-            "aliases": {f"{name}-by-template": {}},
-        }
+        index = {**risky, "codec": "best_compression"}
+        template = {"settings": {"index": index}, "aliases": {f"{name}-by-template": {}}}
         body = {"index_patterns": [f"{name}--*"], "priority": 900, "template": template}
         opensearch.indices.put_index_template(name=name, body=body)
         try:
@@ -155,76 +147,46 @@ class DescribeSettings:
         finally:
             opensearch.indices.delete_index_template(name=name)
 
-    def it_moves_the_aliases_of_users_to_the_index_of_the_next_export(
-        self, spark, sql, make_config, opensearch, name, found
-    ):
-        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1), (2)")
-        export_table(spark, make_config())
+    def it_moves_the_aliases_of_users_to_the_index_of_the_next_export(self, spark, new_index, opensearch, name, found):
+        config = new_index("CREATE TABLE {t} (id BIGINT) USING iceberg", "INSERT INTO {t} VALUES (1), (2)")
         opensearch.indices.put_alias(index=f"{name}--*", name=f"{name}-one", body={"filter": {"term": {"id": 1}}})
         opensearch.indices.put_alias(index=f"{name}--*", name=f"{name}-routed", body={"routing": "x"})
         before = opensearch.indices.get_alias(name=f"{name}-*")
-        report = export_table(spark, make_config())
+        report = export_table(spark, config)
         after = opensearch.indices.get_alias(name=f"{name}-one,{name}-routed")
         ((physical, entry),) = after.items()
-        assert (entry["aliases"], found({"match_all": {}}, f"{name}-one")) == (
-            {
-                f"{name}-one": {"filter": {"term": {"id": 1}}},
-                f"{name}-routed": {"index_routing": "x", "search_routing": "x"},
-            },
-            ["1"],
-        )
-        assert (physical in before, report.upserts, validate_table(spark, make_config()).ok) == (False, 2, True)
+        routed = {"index_routing": "x", "search_routing": "x"}
+        assert entry["aliases"] == {f"{name}-one": {"filter": {"term": {"id": 1}}}, f"{name}-routed": routed}
+        assert found({"match_all": {}}, f"{name}-one") == ["1"]
+        assert (physical in before, report.upserts, validate_table(spark, config).ok) == (False, 2, True)
 
 
 class DescribePipelines:
     TABLE = "CREATE TABLE {t} (id BIGINT, v STRING, f FLOAT, place STRUCT<city: STRING>) USING iceberg"
     ROWS = "INSERT INTO {t} VALUES (1, 'a', 1.1F, named_struct('city', 'Rome')), (2, 'b', null, null)"
 
-    def it_validates_documents_without_the_fields_of_the_pipeline(
-        self, spark, sql, make_config, indexed, found, pipeline
-    ):
+    def it_validates_without_the_fields_of_the_pipeline(self, spark, sql, new_index, indexed, found, pipeline):
         made = pipeline(
             {"set": {"field": "tags.source", "value": "icecdc"}},
             {"set": {"field": "place.country", "value": "IT", "if": "ctx.place != null"}},
         )
         final = pipeline({"set": {"field": "shout", "value": "{{v}}!"}}, suffix="final")
-        sql(self.TABLE)
-        sql(self.ROWS)
-        names = ["tags.source", "place.country", "shout"]
-        config = make_config(
-            mapping={each: {"type": "keyword"} for each in names},
-            settings={"default_pipeline": made, "final_pipeline": final},
-            pipeline_fields=names,
-        )
-        export_table(spark, config)
+        names, shouts = ["tags.source", "place.country", "shout"], {"term": {"shout": "c!"}}
+        mapping = {each: {"type": "keyword"} for each in names}
+        settings = {"default_pipeline": made, "final_pipeline": final}
+        config = new_index(self.TABLE, self.ROWS, mapping=mapping, settings=settings, pipeline_fields=names)
         exported = indexed()
-        sql("UPDATE {t} SET v = 'c' WHERE id = 2")
-        sql("DELETE FROM {t} WHERE id = 1")
+        sql("UPDATE {t} SET v = 'c' WHERE id = 2", "DELETE FROM {t} WHERE id = 1")
         report = sync_changes(spark, config)
-        assert exported["1"] == {
-            "id": 1,
-            "v": "a",
-            "f": 1.1,
-            "place": {"city": "Rome", "country": "IT"},
-            "tags": {"source": "icecdc"},
-            "shout": "a!",
-        }
-        assert (report.upserts, report.deletes, sorted(indexed()), found({"term": {"shout": "c!"}})) == (
-            1,
-            1,
-            ["2"],
-            ["2"],
-        )
+        place, tags = {"city": "Rome", "country": "IT"}, {"source": "icecdc"}
+        assert exported["1"] == {"id": 1, "v": "a", "f": 1.1, "place": place, "tags": tags, "shout": "a!"}
+        assert (report.upserts, report.deletes, sorted(indexed()), found(shouts)) == (1, 1, ["2"], ["2"])
         assert validate_table(spark, config).ok
 
-    def it_finds_documents_whose_columns_a_pipeline_changed(self, spark, sql, make_config, pipeline):
+    def it_finds_documents_whose_columns_a_pipeline_changed(self, spark, new_index, pipeline):
         made = pipeline({"rename": {"field": "v", "target_field": "w"}})
-        sql(self.TABLE)
-        sql(self.ROWS)
         mapping, settings = {"w": {"type": "keyword"}}, {"default_pipeline": made}
-        config = make_config(mapping=mapping, settings=settings, pipeline_fields=["w"])
-        export_table(spark, config)
+        config = new_index(self.TABLE, self.ROWS, mapping=mapping, settings=settings, pipeline_fields=["w"])
         report = validate_table(spark, config)
         assert (report.ok, report.stale, report.stale_ids) == (False, 2, ["1", "2"])
 

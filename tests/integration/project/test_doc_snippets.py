@@ -11,6 +11,7 @@ import pytest
 from icecdc_core.__main__ import main
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
+from icecdc_core.runs.dead_letters import SCHEMA
 from tests.doc_blocks import Block, all_blocks, words_of
 from tests.integration.project.test_tutorial import COMMANDS, FILES, PRINTED, plain
 from tests.kafka_topics import Topic
@@ -72,7 +73,7 @@ def it_runs_as_it_is_printed(page, spark, shop, addresses, tmp_path, monkeypatch
     text = "\n".join(block.text for block in RUN if block.page == page)
     if re.search(r"\b(status|replay_dead_letters)\(", text) or DEAD_LETTERS in text:
         export_table(spark, shop)
-        spark.createDataFrame([], _dead_letter_schema()).writeTo(DEAD_LETTERS).createOrReplace()
+        spark.createDataFrame([], SCHEMA).writeTo(DEAD_LETTERS).createOrReplace()
     files = [block for block in all_blocks() if block.page == page and block.language == "yaml" and not block.mark]
     if files:
         Path("indexes.yml").write_text(files[0].text, encoding="utf-8")
@@ -126,9 +127,3 @@ def it_shows_in_the_tutorial_what_happens(spark, warehouse, opensearch, opensear
     spark.sql("DROP TABLE lake.shop.books")
     opensearch.indices.delete(index="books-*,positions-tutorial", params={"expand_wildcards": "all"})
     assert differences == []
-
-
-def _dead_letter_schema() -> str:
-    from icecdc_core.runs.dead_letters import SCHEMA
-
-    return SCHEMA

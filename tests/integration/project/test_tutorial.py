@@ -1,4 +1,4 @@
-"""docs/tutorial.md as a reader does it, with the output that it shows; test_doc_snippets.py does it in seconds."""
+"""docs/tutorial.md with the output that it shows, which test_doc_snippets.py does in seconds, and the demo."""
 
 import json
 import os
@@ -71,3 +71,26 @@ def it_runs_from_the_wheel_in_an_empty_environment_and_an_empty_folder(installed
     finally:
         run(["icecdc", "services", "down", "--remove-data"])
     assert differences == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def it_ends_with_commands_that_work_when_pasted(opensearch_url, tmp_path):
+    """`make demo ARGS=--keep`."""
+    command = [sys.executable, "-m", "demo", "--keep", "--output", str(tmp_path / "demo")]
+    given = {**os.environ, "ICECDC_OPENSEARCH_URL": opensearch_url}
+    ended = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "The airline is nested" in ended.stdout
+    assert "from 1 of 3 shards" in ended.stdout
+    assert "\n  San Francisco Intl\n" in ended.stdout  # found by its vector
+    search, status, *_, page = ended.stdout.partition("Try it:\n")[2].strip().splitlines()
+    assert "arr_delay" in Path(page).read_text(encoding="utf-8")
+    pasted = [
+        subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
+        for line in (search, f"{status} --json")
+    ]
+    hits = json.loads(pasted[0].stdout)["hits"]["hits"]
+    report = json.loads(pasted[1].stdout.splitlines()[-1])
+    assert [hit["_source"]["arr_delay"] for hit in hits] == [1007]
+    assert (report["state"], len(report["indexes"])) == ("ok", 5)

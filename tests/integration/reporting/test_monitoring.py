@@ -14,17 +14,11 @@ from tests.monitoring_receivers import events_of, gauges_of, receiver, set_up_te
 
 
 @pytest.fixture
-def watch(monkeypatch):
-    """Begin to watch: gives the receiver of lineage, and what OpenTelemetry keeps."""
+def server(monkeypatch):
     for name in [name for name in os.environ if name.startswith(("OTEL_", "OPENLINEAGE", "TRACEPARENT"))]:
         monkeypatch.delenv(name)
     with receiver() as server:
-
-        def begin():
-            monkeypatch.setenv("OPENLINEAGE_URL", server.url)
-            return server, set_up_telemetry(monkeypatch)
-
-        yield begin
+        yield server
 
 
 def dataset_of(spark, table):
@@ -34,12 +28,13 @@ def dataset_of(spark, table):
     return ("s3://" + parts.netloc, parts.path.lstrip("/")) if parts.scheme == "s3" else ("file", parts.path)
 
 
-def it_shows_what_a_sync_did_and_why_one_failed_without_a_value_of_its_rows(spark, sql, make_config, watch, tmp_path):
+def it_shows_what_a_sync_did_and_no_value_of_its_rows(spark, sql, make_config, server, monkeypatch, tmp_path):
     config = make_config(metrics_folder=str(tmp_path), log_path=str(tmp_path / "log"))
-    sql("CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, price DOUBLE) USING iceberg")
-    sql("INSERT INTO {t} VALUES (1, 'ann@example.com', 1.5), (2, 'bob@example.com', 2.5)")
+    create = "CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, price DOUBLE) USING iceberg"
+    sql(create, "INSERT INTO {t} VALUES (1, 'ann@example.com', 1.5), (2, 'bob@example.com', 2.5)")
     export_table(spark, config.replace(log_path="", metrics_folder=""))
-    server, telemetry = watch()
+    monkeypatch.setenv("OPENLINEAGE_URL", server.url)
+    telemetry = set_up_telemetry(monkeypatch)
     sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
     report = sync_changes(spark, config)
 

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.job_session import job_session
@@ -27,19 +27,17 @@ SELECT = [
 
 
 class DescribeTheSessionOfTheCaller:
-    def it_changes_no_document(self, spark, sql, make_config, opensearch, indexed):
-        sql("CREATE TABLE {t} (id INT, tags ARRAY<INT>, price DECIMAL(38, 10), seen TIMESTAMP) USING iceberg")
-        sql("INSERT INTO {t} SELECT id, null, 1.5, timestamp '2026-01-31T11:30:00Z' FROM range(1, 4)")
-        config = make_config(select=SELECT, row_filter="hour(seen) < 12")
-        export_table(spark, config)
+    def it_changes_no_document(self, spark, sql, new_index, opensearch, indexed):
+        create = "CREATE TABLE {t} (id INT, tags ARRAY<INT>, price DECIMAL(38, 10), seen TIMESTAMP) USING iceberg"
+        fill = "INSERT INTO {t} SELECT id, null, 1.5, timestamp '2026-01-31T11:30:00Z' FROM range(1, 4)"
+        config = new_index(create, fill, select=SELECT, row_filter="hour(seen) < 12")
         exported = indexed()
         caller = spark.newSession()
         for name, value in SETTINGS.items():
             caller.conf.set(name, value)
         caller.udf.register("mine", lambda value: True, "boolean")
         caller.createDataFrame([(1,)], "id int").createOrReplaceTempView("mine")
-        sql("UPDATE {t} SET price = 1.50 WHERE id < 3")
-        sql("DELETE FROM {t} WHERE id = 3")
+        sql("UPDATE {t} SET price = 1.50 WHERE id < 3", "DELETE FROM {t} WHERE id = 3")
         report = sync_changes(caller, config)
         assert (report.deletes, SparkSession.getActiveSession()) == (1, caller)
         del exported["3"]

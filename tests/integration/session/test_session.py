@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -43,59 +42,35 @@ def rows(config):
     return [row.id for row in get_spark(config).table(config.quoted_table).collect()]
 
 
-def in_another_thread(work):
-    """What the work returns or raises in a thread without an active session, as after an interrupted cell."""
-    results = []
-
-    def run():
-        assert SparkSession.getActiveSession() is None
-        try:
-            results.append(work())
-        except Exception as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return results[0]
-
-
 class DescribeTheCatalog:
     def it_is_registered_once_and_found_again_after_an_interrupt(self, spark, parameters, tmp_path):
         config = parameters(warehouse=str(tmp_path))
         fill(config, "one")
         assert get_spark(config)._jsparkSession.equals(running_session()._jsparkSession)
-        assert in_another_thread(lambda: rows(config)) == ["one"]
+        with ThreadPoolExecutor(1) as another:  # without an active session, as after an interrupted cell
+            found = another.submit(lambda: (SparkSession.getActiveSession(), rows(config))).result()
+        assert found == (None, ["one"])
         assert rows(parameters()) == ["one"]
 
-    @pytest.mark.parametrize(
-        ("given", "names"),
-        [
-            ({"warehouse": "two"}, "warehouse"),
-            ({"catalog_properties": {"type": "hadoop", "warehouse": "one"}}, "type, uri"),
-            ({"catalog_properties": {"type": "rest", "uri": "http://x", "thing": "env:PLANTED"}}, "thing"),
-            ({"catalog_properties": {"type": "rest", "token": "hunter2"}}, "token"),
-            ({"spark_conf": {"cache-enabled": "true"}}, "cache-enabled"),
-        ],
-        ids=str,
-    )
-    def it_must_be_the_one_that_the_parameters_describe(
-        self, spark, parameters, catalog, tmp_path, monkeypatch, given, names
-    ):
+    def it_must_be_the_one_described(self, spark, parameters, catalog, tmp_path, monkeypatch, opensearch_url):
         monkeypatch.setenv("PLANTED", "hunter2")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-        session = get_spark(parameters(warehouse=str(tmp_path / "one")))
-        if "spark_conf" in given:
-            given = {"spark_conf": {f"spark.sql.catalog.{catalog}.{key}": v for key, v in given["spark_conf"].items()}}
-        if "warehouse" in given:
-            given = {"warehouse": str(tmp_path / given["warehouse"])}
-        config = parameters(**given)
-        for job in (get_spark, lambda config: export_table(session, config)):
-            with pytest.raises(ConfigError, match=r"restart the kernel") as caught:
-                job(config)
-            shown = str(caught.value)
-            assert [name for name in names.split(", ") if name not in shown] == []
-            assert "hunter2" not in shown
+        session, two = get_spark(parameters(warehouse=str(tmp_path / "one"))), {"warehouse": str(tmp_path / "two")}
+        for given, names in (
+            (two, ["warehouse"]),
+            ({"catalog_properties": {"type": "hadoop", "warehouse": "one"}}, ["type", "uri"]),
+            ({"catalog_properties": {"type": "rest", "uri": "http://x", "thing": "env:PLANTED"}}, ["thing"]),
+            ({"catalog_properties": {"type": "rest", "token": "hunter2"}}, ["token"]),
+            ({"spark_conf": {f"spark.sql.catalog.{catalog}.cache-enabled": "true"}}, ["cache-enabled"]),
+        ):
+            config = parameters(**given)
+            for job in (get_spark, lambda config: export_table(session, config)):
+                with pytest.raises(ConfigError, match=r"restart the kernel") as caught:
+                    job(config)
+                shown = str(caught.value)
+                assert ([name for name in names if name not in shown], "hunter2" in shown) == ([], False)
+        report = check_setup(session, parameters(**two, opensearch_url=opensearch_url))
+        assert "The session's catalog is not the one" in report.problems[0]
 
     def it_may_be_configured_by_somebody_else(self, spark, parameters, catalog, tmp_path):
         prefix = f"spark.sql.catalog.{catalog}"
@@ -104,22 +79,12 @@ class DescribeTheCatalog:
         for key, value in {**settings, ".io-impl": "org.apache.iceberg.hadoop.HadoopFileIO"}.items():
             mine.conf.set(prefix + key, value)
         warehouse = {"warehouse": str(tmp_path)}
-        same = [
-            {},
-            warehouse,
-            {"catalog_properties": {"type": "hadoop", **warehouse}},
-            {"spark_conf": {f"{prefix}.type": "hadoop"}},
-        ]
-        for given in same:
+        same = [{"catalog_properties": {"type": "hadoop", **warehouse}}, {"spark_conf": {f"{prefix}.type": "hadoop"}}]
+        for given in ({}, warehouse, *same):
             assert get_spark(parameters(**given))._jsparkSession.equals(mine._jsparkSession)
         for given in ({"warehouse": f"{tmp_path}/else"}, {"spark_conf": {f"{prefix}.cache-enabled": "false"}}):
             with pytest.raises(ConfigError, match="is not the one that the parameters describe"):
                 get_spark(parameters(**given))
-
-    def it_is_a_problem_that_the_setup_check_finds(self, spark, parameters, tmp_path, opensearch_url):
-        session = get_spark(parameters(warehouse=str(tmp_path / "one")))
-        report = check_setup(session, parameters(warehouse=str(tmp_path / "two"), opensearch_url=opensearch_url))
-        assert "The session's catalog is not the one" in report.problems[0]
 
 
 LOCAL_SESSION = """

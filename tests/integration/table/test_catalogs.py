@@ -63,10 +63,9 @@ def properties(request, tmp_path):
     def of(kind):
         if kind == "hadoop":
             return {"type": "hadoop", "warehouse": str(tmp_path)}
-        if kind == "rest":
-            return {"type": "rest", "uri": request.getfixturevalue("rest")}
-        if kind == "rest-refs":
-            return {"type": "rest", "uri": request.getfixturevalue("rest"), "snapshot-loading-mode": "refs"}
+        if kind.startswith("rest"):
+            more = {"snapshot-loading-mode": "refs"} if kind == "rest-refs" else {}
+            return {"type": "rest", "uri": request.getfixturevalue("rest"), **more}
         if kind == "hive":
             return {"type": "hive", "uri": request.getfixturevalue("hive"), "warehouse": str(tmp_path)}
         uri = f"{_present(request.getfixturevalue('nessie_url'))}/api/v2"
@@ -104,32 +103,31 @@ class DescribeACatalog:
         assert (proxy.authorizations, "very-hidden" in repr(config)) == ({"Bearer very-hidden"}, False)
 
 
-class DescribeLeastPrivilegeInACatalog:
-    def it_needs_no_request_that_the_role_does_not_have(self, config_for, rest, sql):
-        shown = config_for({"type": "rest", "uri": rest})
-        spark = create(shown)
-        names = {"{namespace}": shown.namespace, "{table}": shown.table_name}
-        allowed, used, refused = allowed_requests("catalog requests", names), set(), []
+def it_needs_no_request_that_the_role_does_not_have(config_for, rest, sql):
+    shown = config_for({"type": "rest", "uri": rest})
+    spark = create(shown)
+    names = {"{namespace}": shown.namespace, "{table}": shown.table_name}
+    allowed, used, refused = allowed_requests("catalog requests", names), set(), []
 
-        def gate(method, path, headers, body):
-            rules = [rule for rule in allowed if rule[0] == method and re.fullmatch(rule[1], path.partition("?")[0])]
-            used.update(rules)
-            if rules:
-                return None
-            if spark.version.startswith("4.0.") and (method, path.rpartition("/")[2][:8]) == ("GET", "rewrite?"):
-                # Iceberg 1.11 first looks for a table of this name; SECURITY.md says so.
-                return 404, {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}
-            refused.append(f"{method} {path}")
-            return 403, {"error": {"message": "not in the role", "type": "ForbiddenException", "code": 403}}
+    def gate(method, path, headers, body):
+        rules = [rule for rule in allowed if rule[0] == method and re.fullmatch(rule[1], path.partition("?")[0])]
+        used.update(rules)
+        if rules:
+            return None
+        if spark.version.startswith("4.0.") and (method, path.rpartition("/")[2][:8]) == ("GET", "rewrite?"):
+            # Iceberg 1.11 first looks for a table of this name; SECURITY.md says so.
+            return 404, {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}
+        refused.append(f"{method} {path}")
+        return 403, {"error": {"message": "not in the role", "type": "ForbiddenException", "code": 403}}
 
-        with loopback_proxy(rest, gate=gate) as proxy:
-            properties = {"type": "rest", "uri": proxy.url}
-            config = shown.replace(table=f"least_{shown.table}", catalog_properties=properties)
-            export_table(get_spark(config), config)
-            change(spark, shown)
-            sync_changes(get_spark(config), config)
-            ok = validate_table(get_spark(config), config.replace(repair=True)).ok
-        assert (refused, ok, [rule for rule in allowed if rule not in used]) == ([], True, [])
+    with loopback_proxy(rest, gate=gate) as proxy:
+        properties = {"type": "rest", "uri": proxy.url}
+        config = shown.replace(table=f"least_{shown.table}", catalog_properties=properties)
+        export_table(get_spark(config), config)
+        change(spark, shown)
+        sync_changes(get_spark(config), config)
+        ok = validate_table(get_spark(config), config.replace(repair=True)).ok
+    assert (refused, ok, [rule for rule in allowed if rule not in used]) == ([], True, [])
 
 
 def latest_only(path, body, answer):
@@ -142,31 +140,20 @@ def latest_only(path, body, answer):
     return answer
 
 
-class DescribeHiddenHistory:
-    @pytest.fixture
-    def hiding(self, config_for, rest):
-        """A table of four snapshots, as a catalog shows it that hides all but the last."""
-        shown = config_for({"type": "rest", "uri": rest})
-        change(create(shown), shown)
-        with loopback_proxy(rest, spoil=latest_only) as proxy:
-            yield (
-                shown.replace(table=f"hiding_{shown.table}", catalog_properties={"type": "rest", "uri": proxy.url}),
-                shown,
-            )
-
-    def it_is_named_before_anything_is_written(self, hiding, opensearch, name):
-        with pytest.raises(
-            HiddenHistoryError, match=r"metadata file has more.*catalog_properties\]\. Remedy: .*reexport"
-        ):
-            export_table(get_spark(hiding[0]), hiding[0])
+def it_names_hidden_history_before_anything_is_written_and_by_a_sync(config_for, rest, opensearch, name):
+    """A table of four snapshots, as a catalog shows it that hides all but the last."""
+    shown = config_for({"type": "rest", "uri": rest})
+    change(create(shown), shown)
+    with loopback_proxy(rest, spoil=latest_only) as proxy:
+        properties = {"type": "rest", "uri": proxy.url}
+        config = shown.replace(table=f"hiding_{shown.table}", catalog_properties=properties)
+        spark, says = get_spark(config), r"metadata file has more.*catalog_properties\]\. Remedy: .*reexport"
+        with pytest.raises(HiddenHistoryError, match=says):
+            export_table(spark, config)
         assert list(opensearch.indices.get(index=f"*{name}*")) == []
-
-    def it_is_named_when_the_table_was_exported_before_it_grew(self, hiding):
-        config = hiding[0].replace(on_history_gap="reexport")
-        spark = get_spark(config)
-        export_table(spark, config)
+        export_table(spark, config.replace(on_history_gap="reexport"))
         with pytest.raises(HiddenHistoryError):
-            sync_changes(spark, config.replace(on_history_gap="fail"))
+            sync_changes(spark, config)
 
 
 @pytest.mark.long
@@ -195,27 +182,14 @@ class DescribeAws:
         }
         if nessie_url:
             journeys["nessie_rest"] = ("whole_way", {"type": "rest", "uri": f"{nessie_url}/iceberg", **store})
-        asked = [
-            {
-                "journey": journey,
-                "parameters": {
-                    "table": f"{case}.{'glue' if case == 'refused' else case}.t",
-                    "index": f"aws-{case.replace('_', '-')}-{os.getpid()}",
-                    "positions_index": f"positions-aws-{os.getpid()}",
-                    "opensearch_url": opensearch_url,
-                    "catalog_properties": properties,
-                    "identifier_columns": ["id"],
-                    "number_of_replicas": 0,
-                    "spark_conf": {
-                        "spark.master": "local[2]",
-                        "spark.log.level": "ERROR",
-                        **SPARK_CONF,
-                        "spark.sql.extensions": "",
-                    },
-                },
-            }
-            for case, (journey, properties) in journeys.items()
-        ]
+        conf = {"spark.master": "local[2]", "spark.log.level": "ERROR", **SPARK_CONF, "spark.sql.extensions": ""}
+        shared = {"opensearch_url": opensearch_url, "positions_index": f"positions-aws-{os.getpid()}"}
+        shared |= {"identifier_columns": ["id"], "number_of_replicas": 0, "spark_conf": conf}
+        asked = []
+        for case, (journey, properties) in journeys.items():
+            index = f"aws-{case.replace('_', '-')}-{os.getpid()}"
+            own = {"table": f"{case}.{'glue' if case == 'refused' else case}.t", "index": index}
+            asked.append({"journey": journey, "parameters": {**shared, **own, "catalog_properties": properties}})
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -247,23 +221,11 @@ class DescribeAws:
         assert (error, "Nessie's REST endpoint shows only the latest snapshot" in text) == ("HiddenHistoryError", True)
 
 
-class DescribeWhatIsMissing:
-    @pytest.mark.parametrize(
-        "properties",
-        [
-            {"type": "glue", "warehouse": "s3://lake/a"},
-            {"type": "hadoop", "warehouse": "s3://lake/a"},
-        ],
-        ids=["glue", "hadoop"],
-    )
-    def it_names_the_jar_of_aws(self, spark, config_for, properties):
-        config = config_for(properties)
-        with pytest.raises(DependencyError) as caught:
-            export_table(get_spark(config), config)
-        wanted = (
-            bundle_package("iceberg-aws-bundle", pyspark.__version__),
-            "[catalog_properties]",
-            "Databricks",
-            "spark.jars.packages",
-        )
-        assert [part for part in wanted if part not in str(caught.value)] == []
+@pytest.mark.parametrize("kind", ["glue", "hadoop"])
+def it_names_the_jar_of_aws(spark, config_for, kind):
+    config = config_for({"type": kind, "warehouse": "s3://lake/a"})
+    with pytest.raises(DependencyError) as caught:
+        export_table(get_spark(config), config)
+    package = bundle_package("iceberg-aws-bundle", pyspark.__version__)
+    wanted = (package, "[catalog_properties]", "Databricks", "spark.jars.packages")
+    assert [part for part in wanted if part not in str(caught.value)] == []

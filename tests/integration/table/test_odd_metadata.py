@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core import export_table, status, sync_changes, validate_table
+from icecdc_core import status, sync_changes, validate_table
 
 
 def _version_1(metadata, manifests):
@@ -38,16 +38,6 @@ def _drop_nanoseconds(table, jvm):
 
 
 @pytest.fixture
-def java_table(spark, name):
-    def load():
-        table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
-        table.refresh()
-        return table
-
-    return load
-
-
-@pytest.fixture
 def registered(sql, java_table, name):
     """Register the table again, with edited metadata."""
 
@@ -63,8 +53,7 @@ def registered(sql, java_table, name):
         number = int(file.name.split("-")[0])
         odd = file.with_name(f"{number + 1:05}-odd.metadata.json")
         odd.write_text(json.dumps(metadata))
-        sql("DROP TABLE {t}")
-        sql(f"CALL lake.system.register_table(table => 'ns.{name}', metadata_file => '{odd}')")
+        sql("DROP TABLE {t}", f"CALL lake.system.register_table(table => 'ns.{name}', metadata_file => '{odd}')")
 
     return run
 
@@ -78,23 +67,16 @@ def registered(sql, java_table, name):
         (3, _version_4, _drop_nanoseconds),
     ],
 )
-def test_a_table_that_spark_reads_is_synced(
-    spark, sql, registered, java_table, make_config, indexed, version, edit, evolve
-):
+def it_is_synced(spark, sql, registered, java_table, new_index, indexed, version, edit, evolve):
     sql(f"CREATE TABLE {{t}} (id INT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '{version}')")
-    sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-    sql("INSERT INTO {t} VALUES (3, 'c')")
-    sql("INSERT INTO {t} VALUES (5, 'e')")
+    sql(*(f"INSERT INTO {{t}} VALUES {rows}" for rows in ("(1, 'a'), (2, 'b')", "(3, 'c')", "(5, 'e')")))
     if evolve:
         evolve(java_table(), spark._jvm)
         sql("REFRESH TABLE {t}")
     registered(edit)
     assert sql("SELECT * FROM {t}").count() == 4
-    config = make_config()
-    export_table(spark, config)
-    sql("UPDATE {t} SET name = 'B' WHERE id = 2")
-    sql("INSERT INTO {t} VALUES (4, 'd')")
-    sql("DELETE FROM {t} WHERE id = 3")
+    config = new_index()
+    sql("UPDATE {t} SET name = 'B' WHERE id = 2", "INSERT INTO {t} VALUES (4, 'd')", "DELETE FROM {t} WHERE id = 3")
     registered(edit)
     report = sync_changes(spark, config)
     assert (report.upserts, report.deletes) == (2, 1)

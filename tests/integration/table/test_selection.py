@@ -4,98 +4,77 @@ from datetime import UTC, datetime
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError
 
 CREATE = """CREATE TABLE {{t}} (id INT, v STRING, amount INT, region STRING) USING iceberg
 TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
 'write.merge.mode' = '{mode}')"""
 FILL = "INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id), CAST(id * 10 AS INT), 'north' FROM range(6)"
+BRANCH = "ALTER TABLE {t} CREATE BRANCH audit"
 KINDS = pytest.mark.parametrize(
     ("version", "mode"), [pytest.param(2, "merge-on-read", marks=pytest.mark.long), (3, "copy-on-write")]
 )
 
 
 @KINDS
-class DescribeColumnsAndRowFilterOnABranch:
-    def it_follows_rows_that_start_and_stop_matching_a_column_that_is_no_part_of_the_document(
-        self, spark, sql, make_config, indexed, monkeypatch, version, mode
-    ):
-        monkeypatch.setattr("icecdc_core.changes.net_changes.ROW_IDS_FROM_ROWS", 0)
-        sql(CREATE.format(version=version, mode=mode))
-        sql(FILL)
-        sql("ALTER TABLE {t} CREATE BRANCH audit")
-        config = make_config(columns=["v", "id"], row_filter="amount < 30 AND region = 'north'", branch="audit")
-        export_table(spark, config)
-        exported = indexed()
-        sql("UPDATE {t}.branch_audit SET amount = 99 WHERE id = 1")  # stops matching
-        sql("UPDATE {t}.branch_audit SET amount = 1 WHERE id = 5")  # starts matching
-        sql("UPDATE {t}.branch_audit SET region = NULL WHERE id = 0")  # neither true nor false
-        sql("UPDATE {t}.branch_audit SET amount = 98 WHERE id = 4")  # never matched
-        sql("INSERT INTO {t}.branch_audit VALUES (6, 'in', 2, 'north'), (7, 'out', 2, 'south')")
-        sql("DELETE FROM {t} WHERE id = 2")  # elsewhere
-        report = sync_changes(spark, config)
-        counts = report.upserts, report.deletes, validate_table(spark, config).ok
-        assert (exported, indexed(), counts) == (
-            {str(number): {"v": f"v{number}", "id": number} for number in (0, 1, 2)},
-            {"2": {"v": "v2", "id": 2}, "5": {"v": "v5", "id": 5}, "6": {"v": "in", "id": 6}},
-            (2, 2, True),
-        )
+def it_follows_rows_of_a_branch_that_come_and_go(spark, sql, new_index, indexed, monkeypatch, version, mode):
+    monkeypatch.setattr("icecdc_core.changes.net_changes.ROW_IDS_FROM_ROWS", 0)
+    chosen = {"columns": ["v", "id"], "row_filter": "amount < 30 AND region = 'north'", "branch": "audit"}
+    config = new_index(CREATE.format(version=version, mode=mode), FILL, BRANCH, **chosen)
+    exported = indexed()
+    sql("UPDATE {t}.branch_audit SET amount = 99 WHERE id = 1")  # stops matching
+    sql("UPDATE {t}.branch_audit SET amount = 1 WHERE id = 5")  # starts matching
+    sql("UPDATE {t}.branch_audit SET region = NULL WHERE id = 0")  # neither true nor false
+    sql("UPDATE {t}.branch_audit SET amount = 98 WHERE id = 4")  # never matched
+    sql("INSERT INTO {t}.branch_audit VALUES (6, 'in', 2, 'north'), (7, 'out', 2, 'south')")
+    sql("DELETE FROM {t} WHERE id = 2")  # elsewhere
+    report = sync_changes(spark, config)
+    counts = report.upserts, report.deletes, validate_table(spark, config).ok
+    assert (exported, indexed(), counts) == (
+        {str(number): {"v": f"v{number}", "id": number} for number in (0, 1, 2)},
+        {"2": {"v": "v2", "id": 2}, "5": {"v": "v5", "id": 5}, "6": {"v": "in", "id": 6}},
+        (2, 2, True),
+    )
 
 
 @pytest.mark.parametrize(
-    ("version", "mode", "change_mode", "policy"),
+    ("version", "given"),
     [
-        pytest.param(1, "copy-on-write", "net", "fail", marks=pytest.mark.long),
-        (3, "copy-on-write", "snapshot", "last"),
+        pytest.param(1, {}, marks=pytest.mark.long),
+        (3, {"change_mode": "snapshot", "on_duplicate_identifier": "last"}),
     ],
 )
-def it_moves_on_when_no_row_that_is_read_meets_the_condition(
-    spark, sql, make_config, indexed, snapshots, version, mode, change_mode, policy
-):
-    sql(CREATE.format(version=version, mode=mode))
-    sql(FILL)
-    sql("INSERT INTO {t} VALUES (10, 'a', 1, 'south'), (11, 'b', 1, 'south'), (12, 'c', 1, 'south')")
-    config = make_config(row_filter="region = 'north'", change_mode=change_mode, on_duplicate_identifier=policy)
-    export_table(spark, config)
+def it_moves_on_when_no_row_meets_the_condition(spark, sql, new_index, indexed, snapshots, version, given):
+    others = "INSERT INTO {t} VALUES (10, 'a', 1, 'south'), (11, 'b', 1, 'south'), (12, 'c', 1, 'south')"
+    create = CREATE.format(version=version, mode="copy-on-write")
+    config = new_index(create, FILL, others, row_filter="region = 'north'", **given)
     exported = indexed()
-    sql("UPDATE {t} SET amount = 99 WHERE id = 10")
-    sql("DELETE FROM {t} WHERE id = 11")
+    sql("UPDATE {t} SET amount = 99 WHERE id = 10", "DELETE FROM {t} WHERE id = 11")
     report = sync_changes(spark, config)
     counts = report.upserts, report.deletes, report.carryovers_removed
     assert (counts, report.to_snapshot_id, indexed()) == ((0, 0, 0), snapshots()[-1], exported)
     assert (len(exported), sync_changes(spark, config).strategy) == (6, "none")
 
 
-class DescribeABranch:
-    def it_is_followed_when_it_is_replaced_by_one_that_went_another_way(self, spark, sql, make_config, indexed):
-        sql(CREATE.format(version=2, mode="copy-on-write"))
-        sql(FILL)
-        sql("ALTER TABLE {t} CREATE BRANCH audit")
-        config = make_config(branch="audit")
-        sql("DELETE FROM {t}.branch_audit WHERE id = 1")
-        export_table(spark, config)
-        sql("UPDATE {t} SET v = 'main' WHERE id = 2")
-        sql("ALTER TABLE {t} REPLACE BRANCH audit")
-        report = sync_changes(spark, config)
-        counts = report.upserts, report.deletes, validate_table(spark, config).ok
-        assert ({key: row["v"] for key, row in indexed().items()}, counts) == (
-            {"0": "v0", "1": "v1", "2": "main", "3": "v3", "4": "v4", "5": "v5"},
-            (2, 0, True),
-        )
+def it_follows_a_branch_that_is_replaced_by_one_that_went_another_way(spark, sql, new_index, indexed):
+    create, delete = CREATE.format(version=2, mode="copy-on-write"), "DELETE FROM {t}.branch_audit WHERE id = 1"
+    config = new_index(create, FILL, BRANCH, delete, branch="audit")
+    sql("UPDATE {t} SET v = 'main' WHERE id = 2", "ALTER TABLE {t} REPLACE BRANCH audit")
+    report = sync_changes(spark, config)
+    counts = report.upserts, report.deletes, validate_table(spark, config).ok
+    assert ({key: row["v"] for key, row in indexed().items()}, counts) == (
+        {"0": "v0", "1": "v1", "2": "main", "3": "v3", "4": "v4", "5": "v5"},
+        (2, 0, True),
+    )
 
 
 class DescribeARowFilterWhoseColumnChanges:
     @pytest.mark.long
-    def it_is_refused_when_another_column_takes_the_name_and_exported_again_on_request(
-        self, spark, sql, make_config, indexed
-    ):
-        sql(CREATE.format(version=2, mode="merge-on-read"))
-        sql(FILL)
-        config = make_config(columns=["id"], row_filter="amount < 30")
-        export_table(spark, config)
-        sql("ALTER TABLE {t} RENAME COLUMN amount TO price")
-        sql("ALTER TABLE {t} ADD COLUMN amount INT")
+    def it_is_refused_when_another_column_takes_the_name(self, spark, sql, new_index, indexed):
+        create = CREATE.format(version=2, mode="merge-on-read")
+        config = new_index(create, FILL, columns=["id"], row_filter="amount < 30")
+        sql("ALTER TABLE {t} RENAME COLUMN amount TO price", "ALTER TABLE {t} ADD COLUMN amount INT")
         sql("UPDATE {t} SET amount = 1 WHERE id IN (4, 5)")
         with pytest.raises(SchemaChangeError, match="'amount' was dropped and another column took its name"):
             sync_changes(spark, config)
@@ -103,26 +82,22 @@ class DescribeARowFilterWhoseColumnChanges:
         sync_changes(spark, config.replace(on_schema_change="reexport"))
         assert (before, sorted(indexed())) == (["0", "1", "2"], ["4", "5"])
 
-    def it_is_refused_when_the_column_is_gone_and_exported_again_with_another_filter(
-        self, spark, sql, make_config, indexed
-    ):
-        sql(CREATE.format(version=2, mode="copy-on-write"))
-        sql(FILL)
-        config = make_config(columns=["id"], row_filter="amount < 30")
-        export_table(spark, config)
-        sql("ALTER TABLE {t} RENAME COLUMN amount TO price")
-        sql("DELETE FROM {t} WHERE id = 1")
+    def it_is_refused_when_the_column_is_gone(self, spark, sql, new_index, indexed):
+        create = CREATE.format(version=2, mode="copy-on-write")
+        config = new_index(create, FILL, columns=["id"], row_filter="amount < 30")
+        sql("ALTER TABLE {t} RENAME COLUMN amount TO price", "DELETE FROM {t} WHERE id = 1")
         with pytest.raises(ConfigError, match=r"`amount`.*\[row_filter='amount < 30'\]"):
             sync_changes(spark, config)
         renamed = config.replace(row_filter="price < 30", on_schema_change="reexport")
         sync_changes(spark, renamed)
         assert (sorted(indexed()), validate_table(spark, renamed).ok) == (["0", "2"], True)
 
-    def it_is_followed_in_place_when_the_struct_of_its_field_gets_another_one(self, spark, sql, make_config, indexed):
-        sql("CREATE TABLE {t} (id INT, place STRUCT<country: STRING>) USING iceberg")
-        sql("INSERT INTO {t} SELECT CAST(id AS INT), named_struct('country', if(id < 2, 'EU', 'US')) FROM range(4)")
-        config = make_config(row_filter="place.country = 'EU'")
-        export_table(spark, config)
+    def it_is_followed_in_place_when_the_struct_of_its_field_gets_another_one(self, spark, sql, new_index, indexed):
+        config = new_index(
+            "CREATE TABLE {t} (id INT, place STRUCT<country: STRING>) USING iceberg",
+            "INSERT INTO {t} SELECT CAST(id AS INT), named_struct('country', if(id < 2, 'EU', 'US')) FROM range(4)",
+            row_filter="place.country = 'EU'",
+        )
         sql("ALTER TABLE {t} ADD COLUMN place.zip INT")
         sql("UPDATE {t} SET place = named_struct('country', 'EU', 'zip', 9) WHERE id = 3")
         sync_changes(spark, config)
@@ -132,18 +107,14 @@ class DescribeARowFilterWhoseColumnChanges:
         }
 
 
-class DescribeStartFrom:
-    def it_refuses_a_start_that_has_expired_and_reads_all_that_is_left_when_it_starts_earliest(
-        self, spark, sql, make_config, indexed, name
-    ):
-        sql(CREATE.format(version=2, mode="merge-on-read"))
-        sql(FILL)
-        first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
-        sql("DELETE FROM {t} WHERE id = 1")
-        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
-        for start in (datetime(2001, 1, 1, tzinfo=UTC).isoformat(), str(first)):
-            with pytest.raises((ConfigError, HistoryGapError)):
-                sync_changes(spark, make_config(start_from=start))
-        config = make_config(start_from="earliest")
-        sync_changes(spark, config)
-        assert (sorted(indexed()), validate_table(spark, config).ok) == (["0", "2", "3", "4", "5"], True)
+def it_refuses_a_start_that_has_expired_but_reads_all_that_is_left(spark, sql, make_config, indexed, name):
+    sql(CREATE.format(version=2, mode="merge-on-read"), FILL)
+    first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
+    sql("DELETE FROM {t} WHERE id = 1")
+    spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
+    for start in (datetime(2001, 1, 1, tzinfo=UTC).isoformat(), str(first)):
+        with pytest.raises((ConfigError, HistoryGapError)):
+            sync_changes(spark, make_config(start_from=start))
+    config = make_config(start_from="earliest")
+    sync_changes(spark, config)
+    assert (sorted(indexed()), validate_table(spark, config).ok) == (["0", "2", "3", "4", "5"], True)

@@ -4,16 +4,12 @@ import json
 
 import pytest
 
-from icecdc_core.errors import (
-    IndexNotFoundError,
-    OpenSearchRequestError,
-    OpenSearchUnreachableError,
-)
+from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, OpenSearchUnreachableError
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.exit_states import state_of
 from tests.bulk_writes import write
-from tests.loopback_proxy import Page, at_first, loopback_proxy
+from tests.loopback_proxy import at_first, loopback_proxy
 
 
 def index_action(number, epoch=1, value=None):
@@ -26,8 +22,8 @@ def delete_action(number, epoch=1):
     return f"{json.dumps(head)}\n"
 
 
-def item_error(status, kind="es_rejected_execution_exception"):
-    return {"status": status, "error": {"type": kind, "reason": "made by the test"}}
+def too_large(limit):
+    return lambda _, path, body: (413, {"error": "too large"}) if "_bulk" in path and len(body) > limit else None
 
 
 @pytest.fixture
@@ -44,13 +40,8 @@ def settings(opensearch_url, alias):
     """Build settings of the bulk writer; keyword arguments override."""
 
     def build(url=opensearch_url, **overrides):
-        values = {
-            "alias": alias,
-            "bulk_bytes": 4096,
-            "bulk_connections": 2,
-            "retry_timeout_seconds": 20.0,
-            "max_rejected_documents": 0,
-        }
+        values = {"alias": alias, "bulk_bytes": 4096, "bulk_connections": 2}
+        values |= {"retry_timeout_seconds": 20.0, "max_rejected_documents": 0}
         return BulkWriter(Connection(url, options={"timeout": 10.0}), **{**values, **overrides})
 
     return build
@@ -58,9 +49,9 @@ def settings(opensearch_url, alias):
 
 # Unusable answers to one index and one delete operation; the unit tests have more.
 NO_ANSWERS = {
-    "too few items": Page('{"errors":false,"items":[{"index":{"status":201}}]}'),
-    "another object": Page('{"message":"ok"}'),
-    "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
+    "too few items": (200, b'{"errors":false,"items":[{"index":{"status":201}}]}'),
+    "another object": (200, b'{"message":"ok"}'),
+    "a page for a missing index": (404, b"<html>Not found</html>", "text/html"),
 }
 
 
@@ -78,22 +69,13 @@ class DescribeCounts:
 class DescribeTrouble:
     def it_halves_a_request_that_is_too_large_until_it_fits(self, opensearch_url, settings, indexed):
         actions = [index_action(n) for n in range(10, 26)]
-        limit = 5 * len(actions[0])
-
-        def too_large(method, path, body):
-            return (413, {"error": "too large"}) if "_bulk" in path and len(body) > limit else None
-
-        with loopback_proxy(opensearch_url, trouble=too_large) as proxy:
+        with loopback_proxy(opensearch_url, trouble=too_large(5 * len(actions[0]))) as proxy:
             result = write(settings(proxy.url), *actions)
         assert (result.counts.upserts, result.counts.bytes, len(indexed())) == (16, sum(map(len, actions)), 16)
 
     def it_rejects_the_one_document_that_is_larger_than_any_request(self, opensearch_url, settings, indexed):
         actions = [index_action(1), index_action(2, value=2 * 10**17), index_action(3)]
-
-        def too_large(method, path, body):
-            return (413, {"error": "too large"}) if "_bulk" in path and len(body) > len(actions[0]) else None
-
-        with loopback_proxy(opensearch_url, trouble=too_large) as proxy:
+        with loopback_proxy(opensearch_url, trouble=too_large(len(actions[0]))) as proxy:
             result = write(settings(proxy.url, max_rejected_documents=1), *actions)
         reasons = [(sample["id"], sample["status"]) for sample in result.rejected_samples]
         assert (result.counts.upserts, reasons, sorted(indexed())) == (2, [("2", 413)], ["1", "3"])
@@ -106,7 +88,8 @@ class DescribeTrouble:
             if "_bulk" in path:
                 bulks.append(body.count(b"\n") // 2)
                 if len(bulks) == 1:
-                    answer["items"][0] = {"index": item_error(429)}
+                    error = {"type": "es_rejected_execution_exception", "reason": "made by the test"}
+                    answer["items"][0] = {"index": {"status": 429, "error": error}}
             return answer
 
         with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
@@ -145,7 +128,5 @@ class DescribeAMissingAlias:
     def it_fails_and_creates_no_index(self, opensearch, settings, name, indexed, suffix):
         result = write(settings(alias=f"{name}{suffix}"), index_action(1))
         assert (type(result.failure), indexed()) == (IndexNotFoundError, {})
-        assert ("run the export again" in str(result.failure), list(opensearch.indices.get(index=f"{name}*"))) == (
-            True,
-            [name],
-        )
+        assert "run the export again" in str(result.failure)
+        assert list(opensearch.indices.get(index=f"{name}*")) == [name]
