@@ -20,6 +20,7 @@ def metadata_of(
     schema: Mapping[str, Any] = SCHEMA,
     log: Sequence[Mapping[str, Any]] = (),
     first_number: int = 1,
+    properties: Mapping[str, str] | None = None,
 ) -> TableMetadata:
     """Return the metadata of a table with these snapshots, committed in this order, and these branches."""
     return TableMetadata.from_json(
@@ -38,6 +39,7 @@ def metadata_of(
             "default-sort-order-id": 0,
             "sort-orders": [{"order-id": 0, "fields": []}],
             "metadata-log": list(log),
+            "properties": dict(properties or {}),
             "current-snapshot-id": branches.get("main"),
             "snapshots": [
                 {

@@ -60,7 +60,7 @@ from icecdc_core.session.spark import RowCount, storage_level_for, tuned_for_man
 from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.schema import require_no_null, require_unique
+from icecdc_core.table.schema import any_null, require_no_null, require_unique
 from icecdc_core.table.source import Selection
 from icecdc_core.updates import (
     DECIDING_STEP,
@@ -113,10 +113,6 @@ class PlannedRange:
             return None
         older = self.table.union(*(tasks for scan in changing for tasks in scan.read_older))
         return None if any(self.table.delete_digests(older)) else sum(self.table.row_counts(older))
-
-
-def any_null(columns: Sequence[str]) -> str:
-    return " OR ".join(f"{quoted(name)} IS NULL" for name in columns)
 
 
 def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
@@ -286,11 +282,6 @@ class NetChanges:
                 unpersist(rows)
                 raise
         return cls(rows, strategy, counts.upserts, counts.deletes, counts.nulls, carryovers_removed, (rows,))
-
-    @property
-    def reported_strategy(self) -> str:
-        """The strategy as a report names it: ``none``, ``insert-only`` or ``diff``."""
-        return self.strategy if self.strategy in (NONE, INSERT_ONLY) else "diff"
 
     def close(self) -> None:
         for frame in self.cached:

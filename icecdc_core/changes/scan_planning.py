@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from icecdc_core.changes.steps import Step, cut_at_replaces, plan_steps
+from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.iceberg_table import CommitFiles, FileTasks, IcebergTable
 from icecdc_core.table.snapshots import TableMetadata, common_ancestor, sequence_number
 
@@ -63,6 +64,14 @@ def compare_scans(
     place_older = {at: position for position, at in enumerate(names_older) if at not in repeated}
     place_newer = {at: position for position, at in enumerate(names_newer) if at not in repeated}
     shared = [(position, place_newer[at]) for at, position in place_older.items() if at in place_newer]
+    facts = [list(zip(table.sizes(t), table.row_counts(t), strict=True)) for t in (older, newer)] if shared else []
+    if any(facts[0][a] != facts[1][b] for a, b in shared):
+        raise HistoryGapError(
+            f"A data file of '{table.name}' was removed, overwritten and added again, so its earlier rows are gone",
+            subject="table",
+            value=table.name,
+            remedy="set on_history_gap=reexport, or run the export; write every data file under a path of its own",
+        )
     added, removed, changed = _different_deletes(table, older, newer, shared)
     scan = StepScan(
         step,

@@ -90,7 +90,7 @@ def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
     for name in names:
         value = values.get(name)
         if value is True:
-            shown.append(f"a {name}")
+            shown.append(name)
         elif not value and name in _DROPPABLE:
             shown.append(f"no {name}")
         elif value and name == "select" and value[0].startswith(ALIAS):
@@ -195,7 +195,7 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
 def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     if not position.schema or position.schema == source.schema_json:
         return None
-    differences = schema_change(position.schema, source.schema_json)
+    differences = schema_change(position.schema, source.schema_json, source.metadata.has_name_mapping)
     if all(change.additive for change in differences) and not source.recomputes(differences):
         return None
     changes = "; ".join(str(change) for change in differences)

@@ -1,13 +1,13 @@
 """The incremental sync: from the index's position to the table's current snapshot."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from icecdc_core.changes.net_changes import NetChanges
+from icecdc_core.changes.net_changes import INSERT_ONLY, NONE, NetChanges
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
@@ -177,17 +177,19 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
 def _next_batch(run: Run, source: Source, position: Position) -> Iterator[tuple[BatchPlan, NetChanges]]:
     with run.stage("plan", lambda: f"reading {lag_of_tables(position, source)[0]:,} snapshots"):
         plan = plan_batch(source, run.config, position)
-    with run.stage("changes", lambda: f"comparing {count_rows(source, plan):,} rows"):
-        changes = compute_changes(source, run.config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
-    with closing(changes):
-        suffixes = find_suffixes(run.config, changes.rows, position.every_index)
+    with ExitStack() as opened:
+        with run.stage("changes", lambda: f"comparing {count_rows(source, plan):,} rows"):
+            changes = compute_changes(source, run.config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
+            opened.callback(changes.close)
+            suffixes = find_suffixes(run.config, changes.rows, position.every_index)
         yield replace(plan, suffixes=suffixes), changes
 
 
 def _batch_report(run: Run, position: Position, plan: BatchPlan, changes: NetChanges, **found: Any) -> RunReport:
     found |= {"carryovers_removed": changes.carryovers_removed, "snapshots": plan.snapshots, "steps": plan.steps}
     found["nested_snapshots"] = {name: at.snapshot_id for name, at in plan.nested.items()}
-    return run.report("sync", position.snapshot_id, plan.end, changes.reported_strategy, **found)
+    strategy = changes.strategy if changes.strategy in (NONE, INSERT_ONLY) else "diff"
+    return run.report("sync", position.snapshot_id, plan.end, strategy, **found)
 
 
 def _catch_up_after_export(run: Run, source: Source, lock: IndexLock, export: RunReport) -> RunReport:

@@ -105,7 +105,7 @@ def card_text(card: Card) -> str:
 def _facts(card: Card) -> list[tuple[str, str]]:
     facts = [(name, value) for name, value in card.facts if value]
     if card.command:
-        with_options = "" if " --file " in card.command else " (with the options of this run)"
+        with_options = "" if " --file " in card.command else " (with the options of this run; with --file also --only)"
         facts.append(("Run next", card.command + with_options))
     return facts
 

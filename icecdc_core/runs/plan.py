@@ -13,7 +13,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, HistoryGapError
 from icecdc_core.runs.nested import heads, nested_positions
-from icecdc_core.table.snapshots import committed_at, history_gap_error, snapshot_as_of
+from icecdc_core.table.snapshots import history_gap_error, snapshot_as_of
 from icecdc_core.table.source import Source
 
 
@@ -45,8 +45,8 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
     if not position.exists:
         nested = nested_positions(source, {name: _start_snapshot(each, config) for name, each in source.nested.items()})
         start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None, nested=nested)
-        if start.snapshot_id is not None and history_gap_error(source.metadata, start.snapshot_id) is not None:
-            raise _wrong_start(source, config, "The table has no such snapshot")
+        if start.snapshot_id is not None and (gap := history_gap_error(source.metadata, start.snapshot_id)) is not None:
+            raise _wrong_start(config, gap)
         error = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
         if error is not None:
             raise error
@@ -140,15 +140,13 @@ def _start_snapshot(source: Source, config: SyncConfig) -> int | None:
         try:
             return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), source.branch)
         except HistoryGapError as error:
-            raise _wrong_start(source, config, "The snapshots of that time have expired") from error
+            raise _wrong_start(config, error) from error
     return point if isinstance(point, int) else None
 
 
-def _wrong_start(source: Source, config: SyncConfig, problem: str) -> ConfigError:
-    times = [(committed_at(snapshot).isoformat(), snapshot.snapshot_id) for snapshot in source.metadata.snapshots]
-    oldest = "; the oldest is {1} of {0}".format(*min(times)) if times else ""
+def _wrong_start(config: SyncConfig, gap: HistoryGapError) -> ConfigError:
     return ConfigError(
-        f"{problem}{oldest}",
+        gap.message,
         subject="start_from",
         value=str(config.start_point),
         remedy="give a snapshot that the table has, a later time, or latest; without it the sync exports the table",

@@ -167,7 +167,8 @@ def require_readable_index(client: OpenSearch, position: Position) -> None:
             f"The alias '{index}' must show readers {wanted}, and shows {found}",
             subject="index",
             value=index,
-            remedy=f"make the alias '{index}' point only to {wanted}, without filter and routing (POST /_aliases)",
+            remedy=f"{f'delete the index {index} if nobody needs it, then ' if index in seen else ''}make the alias "
+            f"'{index}' point only to {wanted}, without filter and routing (POST /_aliases)",
         )
 
 

@@ -43,9 +43,10 @@ def load_table(spark: SparkSession, name: str) -> Any:
             # The catalog first: in a lookup with the table, a catalog that fails counts as a namespace.
             state = spark._jsparkSession.sessionState()
             state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())
-            table = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
-        table.refresh()
-        return table
+            util = iceberg_class(spark, "spark.Spark3Util")
+            found = util.catalogAndIdentifier(spark._jsparkSession, name)
+            found.catalog().invalidateTable(found.identifier())  # a cache may have one that was dropped since
+            return util.loadIcebergTable(spark._jsparkSession, name)
     except (PySparkException, Py4JError) as error:
         raise catalog_error(error, spark, name) from error
 

@@ -18,6 +18,7 @@ from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table, require_visible_history
 from icecdc_core.table.schema import (
+    METADATA_COLUMNS,
     require_readable,
     spark_schema,
     table_to_read,
@@ -68,15 +69,6 @@ class FileTasks:
 
     def __len__(self) -> int:
         return int(self.java_list.size())
-
-
-_METADATA_COLUMNS = {
-    "_file": "string",
-    "_pos": "long",
-    "_deleted": "boolean",
-    "_row_id": "long",
-    "_last_updated_sequence_number": "long",
-}
 
 
 class IcebergTable:
@@ -279,10 +271,7 @@ class IcebergTable:
 
     def _read(self, tasks: FileTasks, readable: Any) -> DataFrame:
         if not len(tasks):
-            schema = self.schema()
-            for name, kind in _METADATA_COLUMNS.items():
-                schema = schema.add(name, kind)
-            return self.spark.createDataFrame([], schema)
+            return self.spark.createDataFrame([], StructType([*self.schema(), *METADATA_COLUMNS]))
         if self._in_batches is None:  # Iceberg's vectorized reader fails on lists and maps of variants
             self._in_batches = not re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString())
         key = uuid.uuid4().hex

@@ -17,6 +17,10 @@ from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
 
+METADATA_COLUMNS = StructType().add("_file", "string").add("_pos", "long").add("_deleted", "boolean")
+METADATA_COLUMNS.add("_row_id", "long").add("_last_updated_sequence_number", "long")
+"""The metadata columns of Iceberg that icecdc reads."""
+
 _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", "timestamp_ns")}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -43,7 +47,7 @@ class _Field(NamedTuple):
     siblings: tuple[int, ...]
 
 
-def schema_change(old_schema: str, new_schema: str) -> list[SchemaChange]:
+def schema_change(old_schema: str, new_schema: str, has_name_mapping: bool = False) -> list[SchemaChange]:
     old, new = (dict(_flatten(json.loads(text)["fields"])) for text in (old_schema, new_schema))
     new_paths = {field.path for key, field in new.items() if key not in old}
     changes: list[SchemaChange] = []
@@ -57,7 +61,9 @@ def schema_change(old_schema: str, new_schema: str) -> list[SchemaChange]:
         if key in old or (now.parent in new and now.parent not in old):
             continue
         if now.default is None:
-            changes.append(SchemaChange("added", now.path, "was added", additive=True))
+            # Files without field ids are read by the names of a mapping, and may have had the column all along.
+            what = "was added" + has_name_mapping * ", and old files may have it by the table's name mapping"
+            changes.append(SchemaChange("added", now.path, what, additive=not has_name_mapping))
         else:
             what = f"was added with the default {json.dumps(now.default)} for old rows"
             changes.append(SchemaChange("added_with_default", now.path, what))
@@ -116,15 +122,19 @@ def require_identifier_types(names: Sequence[str], schema: StructType) -> None:
             )
 
 
+def any_null(columns: Sequence[str]) -> str:
+    return " OR ".join(f"{quoted(name)} IS NULL" for name in columns)
+
+
 def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: str, allow_duplicates: bool) -> None:
     """Check that no identifier is null and none occurs twice, reading the identifier columns only."""
     names, count = [quoted(name) for name in identifier_columns], unused_name("_rows", identifier_columns)
-    some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
+    wrong = any_null(identifier_columns) + ("" if allow_duplicates else f" OR {quoted(count)} > 1")
     # Nearly every row is a group of its own, so a partial aggregate before the shuffle would not reduce anything.
     identifiers = rows.select(*names).transform(shuffle_by_identifiers, identifier_columns)
     groups = identifiers.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
     with tuned_for_many_groups(rows.sparkSession):
-        suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
+        suspects = groups.where(wrong).limit(5).collect()
     shown = [{identifier_name(name): row[name] for name in identifier_columns} for row in suspects]
     for values in shown:
         if None in values.values():
@@ -134,11 +144,12 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
 
 
 def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], table: str) -> None:
-    names = [quoted(name) for name in identifier_columns]
-    some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
-    for row in identifiers.where(some_null).limit(1).collect():
+    for row in identifiers.where(any_null(identifier_columns)).limit(1).collect():
         values = {identifier_name(name): row[name] for name in identifier_columns}
         raise null_error(table, values, f"for example {values}")
+
+
+_OTHER_COLUMNS = "(with replace_index=true, in an export, if the index exists)"
 
 
 def duplicate_error(table: str, identifier_columns: Iterable[str], said: str) -> DuplicateIdentifierError:
@@ -146,7 +157,8 @@ def duplicate_error(table: str, identifier_columns: Iterable[str], said: str) ->
         f"Identifier columns of '{table}' are not unique: {said}",
         subject="identifier_columns",
         value=list(identifier_columns),
-        remedy="choose columns that are unique together, remove the duplicates, or set on_duplicate_identifier=last",
+        remedy=f"remove the duplicates, set on_duplicate_identifier=last, or choose columns that are unique together "
+        f"{_OTHER_COLUMNS}",
     )
 
 
@@ -155,17 +167,17 @@ def null_error(table: str, identifier_columns: Iterable[str], said: str) -> Iden
         f"Identifier columns of '{table}' are null in some rows: {said}",
         subject="identifier_columns",
         value=list(identifier_columns),
-        remedy="choose columns that are never null, or leave those rows out with row_filter",
+        remedy=f"leave those rows out with row_filter, or choose columns that are never null {_OTHER_COLUMNS}",
     )
 
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
     """Return the top-level columns Spark cannot read, each with the reason; empty for most tables."""
-    reserved = iceberg_class(spark, "MetadataColumns")
+    reserved, fold = iceberg_class(spark, "MetadataColumns"), str if is_case_sensitive(spark) else str.lower
     found = {}
     for name in top_level_names(spark, table):
-        if name.startswith("_") and reserved.isMetadataColumn(name):
-            found[name] = "has the name of a metadata column of Iceberg, so Spark cannot read it"
+        if name.startswith("_") and (fold(name) in METADATA_COLUMNS.names or reserved.isMetadataColumn(name)):
+            found[name] = "has the name of a metadata column of Iceberg, so it cannot be read"
     convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
     if _is_convertible(convert, table.schema()):
         return found

@@ -54,6 +54,7 @@ class TableMetadata:
     refs: Mapping[str, int]
     current_snapshot_id: int | None
     has_metadata_log: bool
+    has_name_mapping: bool
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TableMetadata:
@@ -66,6 +67,7 @@ class TableMetadata:
             {name: ref["snapshot-id"] for name, ref in content.get("refs", {}).items()},
             None if current == -1 else current,
             bool(content.get("metadata-log")),
+            "schema.name-mapping.default" in content.get("properties", {}),
         )
 
     @cached_property
@@ -120,7 +122,8 @@ def rows_removed(snapshot: Snapshot) -> int:
 
 
 def committed_at(snapshot: Snapshot) -> datetime:
-    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+    """The time of a commit; Python has none after the year 9999, where one lies that a writer took in microseconds."""
+    return datetime.fromtimestamp(min(max(snapshot.timestamp_ms, 0), 253_402_300_799_000) / 1000, UTC)
 
 
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:

@@ -101,7 +101,14 @@ class Selection:
 
 
 def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
-    """Check that the position of every row of these files is known."""
+    """Check that every row of these files has a position, which no other row has."""
+    if not table.has_row_lineage and len(set(table.locations(tasks))) < len(tasks):
+        raise IdentifierColumnsError(
+            f"'{table.name}' has a data file twice, so two rows have one position, and there are no identifier columns",
+            subject="identifier_columns",
+            value=[],
+            remedy="delete the rows of the file and add it once, or name the columns that identify a row",
+        )
     if len(tasks) and table.has_row_lineage and not table.have_row_ids(tasks):
         raise IdentifierColumnsError(
             f"Rows of '{table.name}' have no row id yet (they were written before it became format version 3, or lie "

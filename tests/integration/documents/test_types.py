@@ -185,7 +185,7 @@ class DescribeNamesInARealTable:
         assert (indexed(), validate_table(spark, config).ok) == (expected, True)
 
     def it_refuses_names_of_iceberg_and_can_leave_them_out(self, spark, sql, create_table, make_config, indexed):
-        names = ("_pos", "_row_id", "_file")
+        names = ("_DELETED", "_row_id", "_file")
         create_table([field(1, "id"), *(field(number, name) for number, name in enumerate(names, 2))])
         sql("INSERT INTO {t} VALUES (1, 1, 1, 1)")
         for given in (

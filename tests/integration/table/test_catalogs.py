@@ -16,7 +16,9 @@ import pytest
 
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
 from icecdc_core.errors import DependencyError, HiddenHistoryError, JavaNotFoundError
+from icecdc_core.session.compat import SPARK_CATALOG
 from icecdc_core.session.jars import bundle_package
+from icecdc_core.table.iceberg_table import IcebergTable
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
 from tests.fast_java import SPARK_CONF
@@ -101,6 +103,19 @@ class DescribeACatalog:
             config = config_for({"type": "rest", "uri": proxy.url, "token": "env:LAKE_TOKEN"})
             get_spark(config).sql(f"SHOW NAMESPACES IN {config.catalog}").collect()
         assert (proxy.authorizations, "very-hidden" in repr(config)) == ({"Bearer very-hidden"}, False)
+
+    def it_shows_a_table_that_was_created_again_although_it_keeps_tables_in_a_cache(self, spark, name, tmp_path):
+        for catalog, is_cached in (("plain", "false"), ("cached", "true")):
+            prefix = f"spark.sql.catalog.{catalog}_{name}"
+            spark.conf.set(prefix, SPARK_CATALOG)
+            for key, value in {"type": "hadoop", "warehouse": str(tmp_path), "cache-enabled": is_cached}.items():
+                spark.conf.set(f"{prefix}.{key}", value)
+        uuids = set()
+        for _ in range(2):
+            spark.sql(f"CREATE TABLE plain_{name}.ns.t (id INT) USING iceberg")
+            uuids.add(IcebergTable(spark, f"cached_{name}.ns.t").table_uuid)
+            spark.sql(f"DROP TABLE plain_{name}.ns.t")
+        assert len(uuids) == 2
 
 
 def it_needs_no_request_that_the_role_does_not_have(config_for, rest, sql):

@@ -14,11 +14,13 @@ class File(NamedTuple):
     deletes: frozenset[str] = frozenset()
     sequence_number: int = 1
     has_row_ids: bool = False
+    size: int = 1
 
 
 @dataclass(frozen=True)
 class Table:
     marks_deletes: bool = True
+    name = "lake.ns.t"
 
     def locations(self, files):
         return [file.location for file in files]
@@ -28,6 +30,12 @@ class Table:
 
     def sequence_numbers(self, files):
         return [file.sequence_number for file in files]
+
+    def sizes(self, files):
+        return [file.size for file in files]
+
+    def row_counts(self, files):
+        return [10] * len(files)
 
     def have_row_ids(self, files):
         return self.know_row_ids(files)
@@ -115,9 +123,6 @@ class History(Table):
             file._replace(deletes=frozenset(name for name, target in deletes.items() if target == file.location))
             for file in data_files
         ]
-
-    def sizes(self, tasks: list[File]) -> list[int]:
-        return [1] * len(tasks)
 
     def union(self, *parts: list[File]) -> list[File]:
         return [file for part in parts for file in part]

@@ -7,6 +7,7 @@ import pytest
 from icecdc_core.changes.net_changes import PlannedRange
 from icecdc_core.changes.scan_planning import compare_scans
 from icecdc_core.changes.steps import Step
+from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.source import Selection
 from tests.table_metadata import metadata
 from tests.unit.changes.file_lists import Table, files, shown
@@ -42,6 +43,10 @@ class DescribeCompareScans:
         scan = compared("a b", "a a b", has_row_ids=True)
         assert (shown(scan.only_older), shown(scan.only_newer)) == ("a", "a a")
         assert (scan.by_value, scan.unchanged_until) == (True, None)
+
+    def it_refuses_a_file_that_was_overwritten_and_added_again(self):
+        with pytest.raises(HistoryGapError, match=r"overwritten and added again.*on_history_gap=reexport"):
+            compare_scans(Table(), LINE, STEP, files("a b"), [*files("a"), *files("b", size=2)])
 
 
 class DescribeHowChangedRowsAreTold:
@@ -90,19 +95,14 @@ class DescribeHowChangedRowsAreTold:
 SELECTION = Selection(("id", "name"))
 
 
-class TenRows(Table):
-    """A table whose data files have ten rows each."""
-
+class Joined(Table):
     def union(self, *parts):
         return [file for part in parts for file in part]
-
-    def row_counts(self, tasks):
-        return [10] * len(tasks)
 
 
 def planned(*steps, selection=SELECTION, has_row_ids=False):
     """A range of steps; each is the files of its older and of its newer state."""
-    table = TenRows()
+    table = Joined()
     scans = [
         compare_scans(table, LINE, Step(n, 1, 2, (2,)), *(files(side, has_row_ids=has_row_ids) for side in sides))
         for n, sides in enumerate(steps)

@@ -20,9 +20,9 @@ NAME = NestedField(2, "name", StringType())
 SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_columns": ["id"]}
 
 
-def source(snapshots=(1, 2), head=2, fields=(ID, NAME), row_filter="", identifier_columns=("id",)):
+def source(snapshots=(1, 2), head=2, fields=(ID, NAME), row_filter="", identifier_columns=("id",), properties=()):
     made = [(number, None, "append", number, {}) for number in snapshots]
-    metadata = metadata_of(made, {}, schema=json.loads(schema(*fields)))
+    metadata = metadata_of(made, {}, schema=json.loads(schema(*fields)), properties=dict.fromkeys(properties, "[]"))
     names = [field.name for field in fields]
     table = SimpleNamespace(name="lake.ns.t")
     return Source(table, metadata, head, names, list(identifier_columns), StructType(), row_filter, "main", [])
@@ -69,6 +69,9 @@ REFUSED = {
         *(SCHEMA, SchemaChangeError, "'id' was renamed to 'key'")),
     "an identifier column dropped": (*(POSITION, source(fields=[NAME], identifier_columns=["name"])),
         *(SCHEMA, SchemaChangeError, "identifier_columns=['name']]. Remedy: if this is the table of the index, run")),
+    "added, perhaps with values": (*(replace(POSITION, schema=schema(ID)),
+        source(properties=["schema.name-mapping.default"])),
+        *(SCHEMA, SchemaChangeError, "column 'name' was added, and old files may have it")),
     "other type": (POSITION, source(fields=[ID, NUMBER]), SCHEMA, SchemaChangeError, "changed from string to long"),
     "the worst of several": (*(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID])),
         *(GAP, TableReplacedError, UUID)),

@@ -55,7 +55,10 @@ def it_has_the_digest_of_its_data_files_and_groups(files, group_bytes, is_same):
     assert (groups(files, group_bytes)[1] == groups("a3 b3 c3", 6)[1]) is is_same
 
 
-def it_refuses_an_export_without_identifier_columns_when_files_have_no_row_ids():
+def it_refuses_an_export_without_identifier_columns_when_rows_have_no_position_of_their_own(monkeypatch):
     with pytest.raises(IdentifierColumnsError, match="have no row id yet"):
         groups("a3", 3, identifier_columns=())
+    monkeypatch.setattr(Table, "has_row_lineage", False)
+    with pytest.raises(IdentifierColumnsError, match="a data file twice"):
+        groups("a3 b3 a3", 3, identifier_columns=())
     assert groups("", 3, identifier_columns=())[0] == []

@@ -244,9 +244,9 @@ class DescribeRequireReadableIndex:
 
     def it_refuses_another_index_in_front_of_the_readers(self, server, client, published):
         del server.indexes[ONE].aliases["t"]
-        for name in ("others", "t"):
+        for name, remedy in (("others", "make"), ("t", "delete the index t if nobody")):
             server.indexes = {ONE: server.indexes[ONE], name: Index(aliases={"t": {}})}
-            with pytest.raises(IndexConflictError, match=rf"shows \['{name}'\]"):
+            with pytest.raises(IndexConflictError, match=rf"shows \['{name}'\].*Remedy: {remedy}"):
                 require_readable_index(client, OF_ONE)
 
     def it_refuses_one_of_several_indexes_that_is_hidden_or_gone(self, server, client, config, published):

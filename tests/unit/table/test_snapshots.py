@@ -3,7 +3,15 @@
 import pytest
 
 from icecdc_core.errors import HistoryGapError
-from icecdc_core.table.snapshots import head_snapshot_id, lag, rows_added, rows_removed, sequence_number, snapshot_as_of
+from icecdc_core.table.snapshots import (
+    head_snapshot_id,
+    history_gap_error,
+    lag,
+    rows_added,
+    rows_removed,
+    sequence_number,
+    snapshot_as_of,
+)
 from tests.table_metadata import metadata, metadata_of
 
 LINE = ((1, None, "append"), (2, 1, "overwrite"), (3, 2, "replace"), (4, 3, "append"))
@@ -36,6 +44,11 @@ class DescribeHeads:
         assert (snapshot_as_of(table, 3500), snapshot_as_of(table, 500)) == (3, None)
         with pytest.raises(HistoryGapError, match="start_from"):
             snapshot_as_of(metadata(*LINE[1:], current=4), 1500)
+
+    def it_names_the_oldest_snapshot_though_its_time_is_none(self):
+        """Its writer took microseconds for milliseconds."""
+        error = history_gap_error(metadata_of([(1, None, "append", 1_700_000_000_000_000, {})], {"main": 1}), 7)
+        assert "the oldest is 1 of 9999-12-31" in str(error)
 
 
 APPENDS = metadata((1, None, "append"), (2, 1, "append"), (3, 2, "append"), current=3)
