@@ -11,7 +11,7 @@ def it_names_brokers_that_do_not_answer(spark, make_ingest, servers):
     config = make_ingest(
         bootstrap_servers=servers, kafka_options={"request.timeout.ms": "500", "default.api.timeout.ms": "500"}
     )
-    with pytest.raises(KafkaUnreachableError, match="No broker answers within") as caught:
+    with pytest.raises(KafkaUnreachableError, match="No broker answers") as caught:
         Topics(spark, config).names()
     assert caught.value.value == servers
 
