@@ -52,13 +52,7 @@ _MOST_LOSSES_IN_A_ROW = 5
 
 
 class IngestRun(JobRun[IngestConfig]):
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: IngestConfig,
-        clock: Callable[[], float] = time.monotonic,
-        first_pause: float = FIRST_PAUSE,
-    ) -> None:
+    def __init__(self, spark: SparkSession, config: IngestConfig, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__("ingest", spark, config, clock)
         self.written = Totals()
         self.lost: list[dict[str, Any]] = []
@@ -69,7 +63,6 @@ class IngestRun(JobRun[IngestConfig]):
         self.topic_names: list[str] = []
         self.stop = StopRequest()
         self._known_schemas: dict[int, RegisteredSchema] = {}
-        self._first_pause = first_pause
         self._progress_due = clock()
 
     def run(self) -> IngestReport:
@@ -105,7 +98,7 @@ class IngestRun(JobRun[IngestConfig]):
     def _run_streams(self, topics: Topics) -> None:
         """Run stream after stream: a new one to refill tables, after lost records, and to retry tables behind."""
         # No library for this loop: each stream starts from a new plan, and most of them follow a success.
-        pause, losses_in_a_row = self._first_pause, 0
+        pause, losses_in_a_row = FIRST_PAUSE, 0
         while True:
             planned_at = datetime.now(UTC)
             with self.stage("plan"):
@@ -139,7 +132,7 @@ class IngestRun(JobRun[IngestConfig]):
             elif self._time_is_over():
                 return
             else:
-                pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else self._first_pause
+                pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else FIRST_PAUSE
 
     def _stream(self, stream_start: StreamStart, batches: Batches, pause: float) -> None:
         available_now = self.config.trigger == "available_now"

@@ -30,6 +30,7 @@ from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import causes, root_cause
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_class
+from icecdc_core.table.catalogs import describe_failure
 from icecdc_core.table.failures import known_failure
 
 _CHECK_SECONDS = 0.2
@@ -239,8 +240,7 @@ def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
 
 def typed_error(error: PySparkException | Py4JError, bootstrap_servers: str) -> KafkaError:
     chain = causes(error)
-    last = f"{chain[-1].kind}: {chain[-1].text}" if chain else str(error)
-    reason = mask_secrets(last.strip().partition("\n")[0])[:500]
+    reason = describe_failure(error)[:500]
     if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):
         return KafkaAuthError(
             f"The brokers refuse the credentials, or this user lacks a permission: {reason}",
@@ -257,7 +257,6 @@ def typed_error(error: PySparkException | Py4JError, bootstrap_servers: str) -> 
     return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers)
 
 
-_LOST = "OffsetOutOfRangeException"
 # Spark's own message. Other failures of its Kafka source have the same class.
 _LOST_TEXT = re.compile("data may have been lost|failOnDataLoss")
 _ADDED_TEXT = re.compile("you must specify all TopicPartitions|KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
@@ -299,7 +298,7 @@ def _known_failure(error: Exception) -> IcecdcError | None:
     text = root_cause(error)
     if (known := known_failure(text)) is not None:
         return known
-    if not _LOST_TEXT.search(text) and all(cause.kind != _LOST for cause in causes(error)):
+    if not _LOST_TEXT.search(text) and all(cause.kind != "OffsetOutOfRangeException" for cause in causes(error)):
         return None
     return LostOffsetsError(
         "Records were removed from the topic just before they were read",

@@ -14,11 +14,8 @@ from icecdc_core.ingest.formats.decode_results import has_too_big_number, parse_
 Path = tuple[str, ...]
 """The names from a top-level field down to a nested one."""
 
-WRITTEN_AS = "icecdc.written_as"
-"""Metadata key: the Iceberg type that Spark does not show (uuid or fixed), as JSON."""
-
-DEFAULT = "icecdc.default"
-"""Metadata key: the value that the table's `write-default` gives to a record without the field, as Spark SQL."""
+WRITTEN_AS, DEFAULT = "icecdc.written_as", "icecdc.default"
+"""Metadata keys: the Iceberg type that Spark does not show (uuid or fixed), as JSON, and `write-default`, as SQL."""
 
 _FLOATS = (T.FloatType, T.DoubleType)
 TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)

@@ -12,7 +12,6 @@ from icecdc_core.ingest.formats.decode_results import (
     MALFORMED,
     SHOWN,
     evaluate_once,
-    is_one_object,
     is_whole_object,
     parse_object,
     quoted_start,
@@ -22,14 +21,8 @@ from icecdc_core.ingest.formats.decode_results import (
 from icecdc_core.ingest.inference import Seen, find_spellings, look_at, unknown_fields
 from icecdc_core.ingest.readers import ColumnMatching, FieldReader, Path, Record, StructReader, any_of
 
-PARSED = f"{OWN_PREFIX}parsed"
-"""The column with the result of `StructReader.parse`."""
-
-ROW = "row"
-"""The column of `parse_rows` with the row: a struct of the table's columns."""
-
-IS_VALID = "is_valid"
-"""The column of `parse_rows` that says whether the row can be used."""
+PARSED, ROW, IS_VALID = f"{OWN_PREFIX}parsed", "row", "is_valid"
+"""The columns of `parse_rows`: what was parsed, the row as a struct of the columns, and whether it can be used."""
 
 
 def parse_rows(
@@ -99,17 +92,18 @@ def _reason(reader: StructReader, record: Record, parsed: Column, row: Column | 
     other = F.concat(F.lit("does not fit the columns: "), quoted_start(payload))
 
     def explain(texts: Column) -> Column:
-        reasons = F.when(~is_one_object(payload), unreadable_reason(payload, other))
+        reasons = []
         for field in reader.fields:
             text = F.coalesce(*(F.try_element_at(texts, F.lit(name)) for name in field.spellings))
             wrong = [text.isNotNull() & field.parsed(values).isNull(), *field.violations(values, row, record)]
             if isinstance(field.json_fields[0].dataType, (T.StructType, T.ArrayType, T.MapType)):
                 # A nested value was parsed, but without the values in it that do not fit.
                 wrong.append(parse_object(payload, T.StructType(field.json_fields))[MALFORMED].isNotNull())
-            reasons = reasons.when(any_of(wrong), _field_reason(field, values, text))
-        return reasons.otherwise(unreadable_reason(payload, other))
+            reasons.append(F.when(any_of(wrong), _field_reason(field, values, text)))
+        return F.coalesce(*reasons, other)
 
-    return evaluate_once(F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS), explain)
+    texts = F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS)
+    return unreadable_reason(payload, evaluate_once(texts, explain))
 
 
 def _field_reason(field: FieldReader, values: Column, text: Column) -> Column:

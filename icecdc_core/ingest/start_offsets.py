@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
-from typing import Any, Literal
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -190,14 +190,13 @@ def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]
     return []
 
 
-State = Literal["current", "log is ahead", "replaced", "rolled back"]
 _PROBLEMS = {
     "replaced": "The table was dropped and made again since the ingest last wrote into it",
     "rolled back": "The table no longer has what the ingest wrote into it: it was rolled back",
 }
 
 
-def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> State:
+def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> str:
     if logged.uuid and logged.uuid != str(table.uuid()):
         return "replaced"
     if offsets.covers(recorded.offsets, logged.offsets):

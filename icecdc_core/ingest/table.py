@@ -251,24 +251,19 @@ class Writer:
 def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
     """Rewrite the small data files of tables that have enough of them; a failure is only logged."""
     actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
-    compacted = []
+    compacted: list[str] = []
     for name in names:
         try:
             action = actions.get(spark._jsparkSession).rewriteDataFiles(load_table(spark, name))
             result = action.option("min-input-files", str(min_files)).execute()
+            compacted += [name] if int(result.rewrittenDataFilesCount()) else []
         except Exception as error:
             event(f"the table was not compacted: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
-            continue
-        if int(result.rewrittenDataFilesCount()):
-            compacted.append(name)
     return compacted
 
 
-IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
-"""Columns that `last_row_of_each` compares: one for each identifier column, numbered, and the ordering value."""
-
-CLEARED = "_icecdc_cleared"
-"""Column that `last_row_of_each` adds: whether a delete of the identifier has no ordering value."""
+IDENTIFIER, ORDER, CLEARED = "_icecdc_id_", "_icecdc_order", "_icecdc_cleared"
+"""Columns of `last_row_of_each`: each identifier column, numbered; the ordering value; whether a delete has none."""
 
 _POSITION = ("topic", "partition", "offset", "timestamp")
 _SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"

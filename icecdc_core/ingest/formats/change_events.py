@@ -209,14 +209,10 @@ def decode_dms(text: Column, tombstone: Column, settings: IngestConfig) -> Colum
         metadata = record["metadata"]
         nested_op, nested_problem = parse_operation(metadata["operation"], "the operation (metadata.operation)")
         flat_op, flat_problem = parse_operation(record["Op"], "the operation (Op)")
-        data = F.when(~F.is_variant_null(record["data"]), F.to_json(record["data"]))
-        no_data = F.lit("the record has no data")
-        nested = evaluate_once(
-            data,
-            lambda data: decode_result(
-                data, None, nested_op, F.coalesce(nested_problem, F.when(data.isNull(), no_data))
-            ),
-        )
+        is_missing = record["data"].isNull() | F.is_variant_null(record["data"])
+        data = F.when(~is_missing, F.to_json(record["data"]))
+        no_data = F.when(is_missing, F.lit("the record has no data"))
+        nested = decode_result(data, None, nested_op, F.coalesce(nested_problem, no_data))
         other = F.concat(F.lit("not a DMS record: "), quoted_start(text))
         return (
             F.when(F.lower(metadata["record-type"]) == "control", decode_result(op=IGNORED))

@@ -87,14 +87,11 @@ def has_too_big_number(text: Column, kind: T.DataType) -> Column:
     return F.exists(numbers, lambda number: F.coalesce(number.try_cast(kind) == F.lit(float("inf")), F.lit(False)))
 
 
-def is_one_object(text: Column) -> Column:
-    return is_whole_object(parse_object(text, T.StructType()))
-
-
 def unreadable_reason(text: Column, problem: Column) -> Column:
     """Return why a JSON text could not be read: that it is not one object, or the given problem."""
     not_one_object = F.concat(F.lit("not one JSON object: "), quoted_start(text))
-    return F.when(~is_one_object(text), not_one_object).otherwise(problem)
+    is_one_object = is_whole_object(parse_object(text, T.StructType()))
+    return F.when(is_one_object, problem).otherwise(not_one_object)
 
 
 def quoted_start(text: Column) -> Column:

@@ -11,9 +11,8 @@ from icecdc_core.errors import (
     TableNotFoundError,
     TableResetError,
 )
-from icecdc_core.ingest import destinations, ingest
+from icecdc_core.ingest import destinations, ingest, job
 from icecdc_core.ingest.destinations import create_namespace
-from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.table import DELETE_IN_APPEND
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
@@ -300,7 +299,7 @@ def it_creates_a_namespace_that_another_run_creates_at_the_same_time(spark, name
 
 
 class DescribeTablesLeftBehind:
-    def it_writes_the_others_and_reads_the_records_again(self, spark, make_ingest, topic, tables, name):
+    def it_writes_the_others_and_reads_the_records_again(self, spark, make_ingest, topic, tables, name, monkeypatch):
         # A continuous run would retry the table at once; a scheduled one reads to the end of the topic first.
         good, bad, late = (f"lake.{name}.{each}" for each in ("good", "bad", "late"))
         quoted = [f"`lake`.`{name}`.`{each}`" for each in ("bad", "late")]
@@ -308,7 +307,8 @@ class DescribeTablesLeftBehind:
         config = make_ingest(route_by="regex", route_field="kind", routes=routes, max_records_per_batch=4)
         tables(["good"])
         topic.send(*({"id": number, "kind": "x"} for number in range(6)), partition=0)
-        first = IngestRun(spark, config, first_pause=0.0).run()
+        monkeypatch.setattr(job, "FIRST_PAUSE", 0.0)
+        first = job.IngestRun(spark, config).run()
         tables(["bad"])
         second = ingest(spark, config)
         assert [(each.state, each.behind) for each in (first, second)] == [("partial", quoted), ("partial", quoted[1:])]
