@@ -142,7 +142,8 @@ class Batches:
         )
         commit_log.write(spark, self.config.quoted_commit_log, entry)
         if batch.number % commit_log.KEEP == commit_log.KEEP - 1:
-            commit_log.trim(spark, self.config.quoted_commit_log, self.config.job)
+            own = self.config.quoted_commit_log, self.config.job, self.config.quoted_dead_letters
+            commit_log.trim(spark, *own)
         self.last = entry
         self.number += 1
         event(

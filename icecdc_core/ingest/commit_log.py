@@ -160,8 +160,10 @@ def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
         _row(spark, entry).writeTo(name).append()
 
 
-def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_minutes: float = 10.0) -> None:
-    """Replace all entries of a job but the last ones by one that says the same; a failure is only logged."""
+def trim(
+    spark: SparkSession, name: str, job: str, dead_letters: str, keep: int = KEEP, readers_minutes: float = 10.0
+) -> None:
+    """Replace the older entries of a job by one that says the same, and expire snapshots; a failure is only logged."""
     try:
         snapshot_id = current_snapshot_id(load_table(spark, name))
         seen = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}")  # noqa: S608
@@ -186,7 +188,8 @@ def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_min
                 trimmed = trimmed.option(key, str(value))
             trimmed.overwrite(F.col("job") == job)
         oldest_ms = int((time.time() - 60 * readers_minutes) * 1000)
-        load_table(spark, name).expireSnapshots().expireOlderThan(oldest_ms).commit()
+        for table in filter(spark.catalog.tableExists, (name, dead_letters)):
+            load_table(spark, table).expireSnapshots().expireOlderThan(oldest_ms).commit()
     except (IcecdcError, PySparkException, Py4JError) as error:
         event(f"the commit log was not trimmed: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
 

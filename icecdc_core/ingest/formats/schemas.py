@@ -154,7 +154,6 @@ def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
     return kind if isinstance(kind, T.StructType) else None
 
 
-_ACCEPT = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 """The registry's error codes for an unknown subject, version and schema."""
 _TRANSIENT = (429, *range(500, 600))
@@ -182,7 +181,7 @@ class SchemaRegistry:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._url, self._sleep = url.rstrip("/"), sleep
-        self._headers = {"Accept": _ACCEPT}
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         if auth:
             self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
         self._known = {} if known is None else known

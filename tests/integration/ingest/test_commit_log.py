@@ -44,11 +44,16 @@ def it_reports_a_log_that_cannot_be_used(spark, name):
         assert caught.value.subject == "commit_log_table"
 
 
+def rejected(spark, offset=0):
+    headers = F.lit(None).cast("array<struct<key: string, value: binary>>")
+    more = {"headers": headers, "problem": F.lit("x"), "offset": F.col("offset") + offset}
+    return records(spark, [(None, "{}")]).withColumns(more)
+
+
 def it_reports_a_dead_letter_table_that_cannot_be_used(spark):
-    rows = records(spark, [(None, "{}")]).withColumns({"headers": F.lit(None), "problem": F.lit("x")})
     config = SimpleNamespace(job="j", quoted_dead_letters="nowhere.ns.letters")
     with pytest.raises(IngestWriteError, match="The dead letter table cannot be used: ") as caught:
-        DeadLetters(config, "r").write(rows)
+        DeadLetters(config, "r").write(rejected(spark))
     assert caught.value.subject == "dead_letter_table"
 
 
@@ -56,6 +61,9 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
     log = f"lake.ns.{name}"
     commit_log.create(spark, log)
     commit_log.write(spark, log, entry("other", 0))
+    letters = f"{log}_letters"
+    for offset in range(2):
+        DeadLetters(SimpleNamespace(job="j", quoted_dead_letters=letters), "r").write(rejected(spark, offset))
     behind = TableEntry("b", "u", 9, state=BEHIND, offsets={"t": {0: 4}}, error="x")
     for batch in range(24):
         table = behind if batch == 0 else TableEntry("a", "u", batch)
@@ -64,7 +72,7 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
         commit_log.write(spark, log, LogEntry("j", batch, "r", "batch", offsets, topic_ids=ids, tables=[table]))
         if batch % 8 == 7:
             said = commit_log.read(spark, log, "j")
-            commit_log.trim(spark, log, "j", keep=5, readers_minutes=0)
+            commit_log.trim(spark, log, "j", letters, keep=5, readers_minutes=0)
             assert commit_log.read(spark, log, "j") == said
     assert (said.batch, said.offsets, said.topic_ids) == (23, {"t": {0: 23}}, {"t": "id", "gone": "g"})
     assert said.tables == {"a": TableEntry("a", "u", 23), "b": behind}
@@ -73,6 +81,7 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
     assert kinds == ["checkpoint", *["batch"] * 5]
     assert counts["files"] == 2
     assert counts["snapshots"] == 1
+    assert (spark.table(letters).count(), spark.table(f"{letters}.snapshots").count()) == (2, 1)
     assert counts["metadata_log_entries"] <= 101
     assert commit_log.read(spark, log, "other").exists
 
@@ -90,6 +99,6 @@ def it_does_not_trim_what_another_copy_of_the_job_writes_meanwhile(spark, sql, n
         return row(session, made)
 
     monkeypatch.setattr(commit_log, "_row", row_after_another_entry)
-    commit_log.trim(spark, log, "j", keep=1)
+    commit_log.trim(spark, log, "j", f"{log}_letters", keep=1)
     assert commit_log.read(spark, log, "j").topic_ids == {"x": "y"}
     assert spark.table(log).count() == 4
