@@ -163,8 +163,11 @@ def _decode_avro(
         result = decode_result(problem=f"schema {number} does not describe {what}")
     result = F.when(tombstone, delete_by_typed_key(row, logical_type, settings)).otherwise(result)
     # As JSON, each byte that is no character is U+FFFD.
-    is_wrong = F.contains(result["payload"], F.lit("\ufffd")) & ~F.is_valid_utf8(row.cast("string"))
-    result = F.when(is_wrong, decode_result(problem="a text in it is not valid UTF-8")).otherwise(result)
+    invalid = decode_result(problem="a text in it is not valid UTF-8")
+    is_valid, mark = F.is_valid_utf8(row.cast("string")), F.lit("\ufffd")
+    result = evaluate_once(
+        result, lambda it: F.when(~F.contains(it["payload"], mark) | is_valid, it).otherwise(invalid)
+    )
     unreadable = decode_result(problem=f"the bytes do not fit schema {number}")
     return F.when(row.isNull(), unreadable).otherwise(result)
 

@@ -42,12 +42,9 @@ from icecdc_core.session.jvm import has_ended, java_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
 from icecdc_core.table.catalogs import load_table
 
-SECONDS_BETWEEN = 15.0
-"""A continuous run publishes its metrics so often."""
-
+SECONDS_BETWEEN = 15.0  # a continuous run publishes its metrics so often
+# Seconds until a continuous run retries the tables that are behind; doubled after each failure.
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
-"""Seconds until a continuous run retries the tables that are behind; doubled after each failure."""
-
 _MOST_LOSSES_IN_A_ROW = 5
 
 

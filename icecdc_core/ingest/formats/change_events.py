@@ -34,14 +34,16 @@ from icecdc_core.ingest.formats.logical_types import DECIMAL, FLOAT, LogicalType
 _UNAVAILABLE = "__debezium_unavailable_value"
 # What Debezium writes for a large PostgreSQL value that did not change: the text, its Base64 for bytes, an object as
 # text (hstore), the bytes as numbers or as days, and the UUID of the text.
-_PLACEHOLDERS = (
-    f'"{_UNAVAILABLE}"',
-    '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',
-    rf'"{{\"{_UNAVAILABLE}\":\"{_UNAVAILABLE}\"}}"',
-    json.dumps([*_UNAVAILABLE.encode()], separators=(",", ":")),
-    json.dumps([str(date.fromordinal(719_163 + each)) for each in _UNAVAILABLE.encode()], separators=(",", ":")),
-    '["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]',
-)
+# Searching for what is rarer than a quote is faster.
+_PLACEHOLDERS = {
+    _UNAVAILABLE: (f'"{_UNAVAILABLE}"', rf'"{{\"{_UNAVAILABLE}\":\"{_UNAVAILABLE}\"}}"'),
+    "X19k": ('"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',),
+    "[": (
+        json.dumps([*_UNAVAILABLE.encode()], separators=(",", ":")),
+        json.dumps([str(date.fromordinal(719_163 + each)) for each in _UNAVAILABLE.encode()], separators=(",", ":")),
+        '["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]',
+    ),
+}
 
 _JSON_DOCUMENT = "io.debezium.data.Json"
 _PAYLOAD = ',"payload":'
@@ -78,8 +80,8 @@ def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: Ing
 
 def unavailable_problem(row: Column) -> Column:
     """Why a row must not overwrite the one in the table; null if it may."""
-    found = reduce(or_, map(row.contains, _PLACEHOLDERS))
-    return F.when(found, F.lit(f"a value is {_UNAVAILABLE}: unchanged, and not in the source's log"))
+    found = (row.contains(part) & reduce(or_, map(row.contains, texts)) for part, texts in _PLACEHOLDERS.items())
+    return F.when(reduce(or_, found), F.lit(f"a value is {_UNAVAILABLE}: unchanged, and not in the source's log"))
 
 
 def _decode_change(

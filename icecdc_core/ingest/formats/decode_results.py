@@ -27,8 +27,7 @@ JSON_READ_OPTIONS = {
 SECRET = f"{OWN_PREFIX}{secrets.token_hex(8)}"
 """A name that no record can know, so that no record can forge what stands under it."""
 
-SHOWN = 100
-"""Characters of a value that a problem shows."""
+SHOWN = 100  # characters of a value that a problem shows
 
 LONE_SURROGATE = "a text in it has half of a surrogate pair, which is no character"
 
@@ -36,7 +35,7 @@ LONE_SURROGATE = "a text in it has half of a surrogate pair, which is no charact
 _ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
 # More digits than the shortest text of a double has, with an exponent, or more than a decimal has.
-_LONG_NUMBER = r"[1-9](?:[.]?[0-9]){17}(?:[0-9.]*+[eE]|(?:[.]?[0-9]){21})"
+_LONG_NUMBER = r"(?<![0-9.])[0.]*+[1-9](?=[0-9.]{17})(?:[.]?[0-9]){17}(?:[0-9.]*+[eE]|(?:[.]?[0-9]){21})"
 
 
 def wrap_object(text: Column) -> Column:

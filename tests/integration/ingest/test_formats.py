@@ -371,8 +371,8 @@ class DescribeJsonSchema:
         chosen = settings(format="json_schema", schema_registry_url="http://127.0.0.1:9", unknown_fields="reject")
         decoded = decode_records(records(spark, [(None, framed(1, value)) for value in values]), chosen, known)
         columns = T.StructType.fromDDL("id bigint, day date")
-        problems = [row.problem for row in parsed(decoded, columns, chosen).orderBy("offset").collect()]
-        assert problems == [None, "field extra: '5' has no column", None]
+        found = parsed(decoded, columns, chosen).orderBy("offset").collect()
+        assert [row.problem for row in found] == [None, "field extra: '5' has no column", None]
         chosen.evolve_schema = True
         changes = plan_evolution(T.StructType.fromDDL("id bigint"), look_at(decoded, columns, chosen), chosen)
         assert sorted(map(str, changes)) == ["add day date", "add extra bigint"]

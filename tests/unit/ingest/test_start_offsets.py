@@ -33,7 +33,6 @@ AT_A_MOMENT = {"t": {0: 7, 1: 3}}
         lambda spark, config: known_tables(spark, config, LoggedJob()),
         lambda spark, config: create_namespace(spark, config.namespace_parts),
     ],
-    ids=["list", "create"],
 )
 def it_types_what_a_catalog_refuses(text, kind, ask):
     def refuse(query):

@@ -8,6 +8,7 @@ from http.client import IncompleteRead
 import pytest
 
 from icecdc_core.errors import SchemaRegistryError
+from icecdc_core.ingest.formats import schemas
 from icecdc_core.ingest.formats.schemas import RegisteredSchema, SchemaRegistry, json_schema_struct as spark_struct
 from tests.http_server import Answer, Request, http_server
 
@@ -57,10 +58,10 @@ class DescribeSchemaRegistry:
         assert "secret" not in str(caught.value)
 
     def it_raises_for_an_answer_that_is_cut_off(self, monkeypatch):
-        def cut_off(*given):
+        def cut_off(*given, **more):
             raise IncompleteRead(b"{")
 
-        monkeypatch.setattr(SchemaRegistry, "_request", cut_off)
+        monkeypatch.setattr(schemas, "urlopen", cut_off)
         with pytest.raises(SchemaRegistryError):
             SchemaRegistry("http://127.0.0.1:9", sleep=lambda _: None).schema(7)
 
