@@ -117,30 +117,24 @@ class DescribeAssembledDocuments:
         roots = spark.createDataFrame([(2,), (2,), (7,)], "film_id INT")
         assert [each["film_id"] for each in documents(assemble(SPEC, frames(), roots))] == [2]
 
-    @pytest.mark.parametrize(
-        ("order_by", "expected"),
-        [
-            ("name DESC", ["Bo", "Ana", "Ana"]),
-            (["length(name) DESC", "name"], ["Ana", "Ana", "Bo"]),
-            ([], ["Ana", "Ana", "Bo"]),
-        ],
-    )
-    def it_orders_arrays(self, frames, order_by, expected):
-        spec = {**SPEC, "nest": {"actors": {**ACTORS, "order_by": order_by}}}
+    def it_orders_arrays_and_compares_keys_as_a_join_does(self, frames):
+        arrays = {
+            "by_name": ({"order_by": "name DESC"}, ["Bo", "Ana", "Ana"]),
+            "by_length": ({"order_by": ["length(name) DESC", "name"]}, ["Ana", "Ana", "Bo"]),
+            "by_all": ({"order_by": []}, ["Ana", "Ana", "Bo"]),
+            # Values that Spark does not compare exactly.
+            **{
+                name: ({"select": [value, "name"], "order_by": "agent IS NULL DESC"}, ["Bo", "Ana", "Ana"])
+                for name, value in {"map": "map('n', name) AS m", "double": "CAST(actor_id AS DOUBLE) AS d"}.items()
+            },
+        }
+        nest = {name: {**ACTORS, **given} for name, (given, _) in arrays.items()}
+        nest["language"] = {**LANGUAGES, "on": "CAST(l.language_id AS STRING) = f.language_id"}
         rows = frames({CAST: [(1, 11), (1, 10), (1, 10)]})
-        actors = documents(assemble(spec, rows).where("film_id = 1"))[0]["actors"]
-        assert [each["name"] for each in actors] == expected
-
-    @pytest.mark.parametrize("select", [["map('n', name) AS m", "name"], ["CAST(actor_id AS DOUBLE) AS d", "name"]])
-    def it_orders_values_that_spark_does_not_compare_exactly(self, frames, select):
-        spec = {**SPEC, "nest": {"actors": {**ACTORS, "select": select, "order_by": "agent IS NULL DESC"}}}
-        (film,) = documents(assemble(spec, frames()).where("film_id = 1"))
-        assert [each["name"] for each in film["actors"]] == ["Bo", "Ana"]
-
-    def it_compares_keys_as_a_join_does(self, frames):
-        on = "CAST(l.language_id AS STRING) = f.language_id"
-        spec = {**SPEC, "nest": {"language": {**LANGUAGES, "on": on}}}
-        assert documents(assemble(spec, frames()).where("film_id = 1"))[0]["language"]["name"] == "English"
+        (film,) = documents(assemble({**SPEC, "nest": nest}, rows).where("film_id = 1"))
+        found = {name: [each["name"] for each in film[name]] for name in arrays}
+        assert found == {name: expected for name, (_, expected) in arrays.items()}
+        assert film["language"]["name"] == "English"
 
     def it_ends_at_an_object_of_several_rows(self, frames):
         rows = frames({LANGUAGE: [(1, "English"), (1, "Inglese")]})
