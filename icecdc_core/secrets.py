@@ -17,13 +17,13 @@ LONGEST = 2000
 _REFERENCE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<scope>[^/\s]+)/(?P<key>\S+)")
 _SECRET_NAME = re.compile(
     r"passw(or)?d|passphrase|secret|token(?!izer|_(?:chars|count|filter|length))|credential|access[-_.]?key|account[-_.]?key|private[-_.]?key|shared[-_.]?key"
-    r"|api[-_.]?key|encryption[-_.]?key|\bsas\b|authorization",
+    r"|(?:api|cryption|keystore|sse)[-_.]?key|\bsas\b|authorization|cookie|pwd|user[-_.]?info|connection[-_.]?string",
     re.IGNORECASE,
 )
 _SECRET_IN_TEXT = re.compile(
-    r"(?<=://)[^/\s]*(?=@)"
-    r"|(?<![A-Za-z])(?P<name>(?:sig|[\w.-]*(?:password|pwd|secret|token|credential|signature|(?:access|account)[-_.]?key)"
-    r"[\w.-]*)\s*=\s*)"
+    r"(?<=://)[^/\s]*(?=@)|-----BEGIN [A-Z ]*PRIVATE KEY(?s:.*?)(?:END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<![A-Za-z])(?P<name>(?:Bearer|Basic)\s+(?=\w)|(?:sig|[\w.-]*(?:password|pwd|secret|token|credential|signature"
+    r"|(?:access|account)[-_.]?key)[\w.-]*)\s*=\s*)"
     r"(?:(?P<quote>\\*[\"']).*?(?:(?<!\\)(?P=quote)|(?m:$))|[^\s&;,]+)",
     re.IGNORECASE,
 )

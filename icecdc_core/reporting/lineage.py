@@ -97,7 +97,7 @@ def _facet(kind: str, **values: Any) -> dict[str, Any]:
 
 def _post(sent: dict[str, Any]) -> bool:
     headers = {"Content-Type": "application/json"}
-    if key := os.environ.get("OPENLINEAGE_API_KEY"):
+    if key := os.environ.get("OPENLINEAGE_API_KEY", "").strip():  # a line break of a file, which an error would show
         headers["Authorization"] = f"Bearer {key}"
     try:
         url = f"{os.environ['OPENLINEAGE_URL'].rstrip('/')}/api/v1/lineage"

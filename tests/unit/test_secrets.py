@@ -12,11 +12,12 @@ REFERENCES = ("env:A_1", "secret:scope/key", "secret:scope/a/b")
 NO_REFERENCES = ("env:", "env:1A", "env:A B", "secret:scope", "secret:/key", "hunter2", "")
 SECRET_NAMES = (
     *("jdbc.password", "s3.secret-access-key", "s3.access-key-id", "fs.s3a.access.key", "oauth2-token", "credential"),
-    *("adls.sas-token.account", "header.Authorization", "token", "access_tokens"),
+    *("adls.sas-token.account", "header.Authorization", "token", "access_tokens", "header.Cookie", "jdbc.pwd"),
+    *("ssl.keystore.key", "gcs.decryption-key", "s3.sse.key", "basic.auth.user.info", "connection-string"),
 )
 OTHER_NAMES = (
     *("type", "tokenizer", "analysis.analyzer.a.tokenizer", "max_token_length", "token_count", "uri", "warehouse"),
-    "jdbc.schema-version",
+    *("jdbc.schema-version", "ssl.truststore.location", "s3.sse.type", "user", "key.converter"),
 )
 
 
@@ -36,6 +37,11 @@ def it_distinguishes_references_from_secrets_and_knows_which_names_hold_secrets(
         ("https://user:p@hunter2@host/a@b", "https://***@host/a@b"),
         ("SharedAccessKey=hunter2; fs.azure.account.key.x = hunter2",
             "SharedAccessKey=***; fs.azure.account.key.x = ***"),
+        (r"Invalid header value b'Bearer hunter2\n'", "Invalid header value b'Bearer ***"),
+        ("Authorization: Basic aHVudGVyMg==, next", "Authorization: Basic ***, next"),
+        ("Endpoint=sb://x/;SharedAccessSignature=hunter2;x=y", "Endpoint=sb://x/;SharedAccessSignature=***;x=y"),
+        ("a -----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY----- b", "a *** b"),
+        ("-Ddisabled=Basic -Dx=y", "-Ddisabled=Basic -Dx=y"),
         ("-Dhttps.proxyPassword=hunter2 -Dx=y", "-Dhttps.proxyPassword=*** -Dx=y"),
         ("https://a/f?sv=1&sig=a%2Fb&X-Amz-Signature=c", "https://a/f?sv=1&sig=***&X-Amz-Signature=***"),
         ("key=value and keys = 3, token_type", "key=value and keys = 3, token_type"),

@@ -99,7 +99,7 @@ class DescribeEvents:
 
     def it_names_the_namespace_the_parent_and_the_key_of_the_environment(self, server, monkeypatch):
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "search")
-        monkeypatch.setenv("OPENLINEAGE_API_KEY", "k")
+        monkeypatch.setenv("OPENLINEAGE_API_KEY", "k\n")
         monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"http://airflow:8080/dag.task/{PARENT_ID}")
         run()
         event, parent = (found := events_of(server.posts)[0]), found["run"]["facets"]["parent"]
