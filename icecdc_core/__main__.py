@@ -76,13 +76,17 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         with suppress(ConfigError):  # it was refused above, or the exit code matters more
             write_page(report, request.html)
     if as_json:
-        print(report_json(report), flush=True)  # noqa: T201
+        print_line(report_json(report))
     elif isinstance(report, Report):  # a failure is no table
-        print(report.text(), flush=True)  # noqa: T201
+        print_line(report.text())
     if facts.get("failed") and (log := keep_jvm_output()):
         print_line(f"Spark's log: {log}", sys.stderr)
     if not as_json and sys.stderr and sys.stderr.isatty():
         print_line(f"{time.monotonic() - begin:.1f} s in all", sys.stderr)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):  # Python would try again when it ends, and replace the exit code
+        sys.stdout = None
     return EXIT_STATES[state].code
 
 
@@ -93,13 +97,14 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
     config = command.kind(**request.parameters)
     facts |= config.subject
     check_report_path(config.report_path)
+    is_named = "index" in config.model_fields_set
     if request.command == "status" and not request.tables:
-        report = _status(config)
+        report = _status(config, request.parameters["index"] if is_named else "")
     else:
         spark = _session([config], request, facts)
         polls = request.command == "sync" and config.polls  # type: ignore[attr-defined]
         with stop_on_sigterm(or_interrupt=True) if polls else nullcontext(), activity(f"{request.command} is running"):
-            report = command.job()(spark, config)
+            report = command.job(of_many=is_named)(spark, config)
     if config.report_path:
         write_report(report, config.report_path)
     return report
@@ -125,7 +130,8 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
 
     def on_failure(name: str, failure: Mapping[str, Any], trace: str) -> None:
         facts["failed"] = True
-        sys.stderr.write(trace)
+        if trace and (request.verbose or failure["state"] == "failed"):
+            print_line(trace.rstrip(), sys.stderr)
         _print_failure(f"{request.command} {name}", failure)
 
     if request.command == "status" and not request.tables:

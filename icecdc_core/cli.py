@@ -6,6 +6,7 @@ In: the arguments. Out: the parameters of one job, or of the same job for many i
 import argparse
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
@@ -135,7 +136,8 @@ def parse(arguments: Sequence[str]) -> Request:
         raise _error(*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown))
     own = {each.name: given.pop(each.name) for each in fields(Request) if each.name in given}
     request = Request(command, {**given, **COMMANDS[command].fixed}, **own)
-    problems = []
+    names = Counter(text.partition("=")[0] for text in options if text.startswith("--"))
+    problems = [f"{name}: given twice. Remedy: give it once." for name, times in names.items() if times > 1]
     if not request.file and {"file", "only", "parallel"} & own.keys():  # the run would work on something else
         problems.append("--file: missing or empty. Remedy: name the file with the indexes, or leave --only out.")
     if not all(request.only) or not 1 <= request.parallel <= 64:

@@ -66,7 +66,8 @@ class IngestReport(Report):
         return "partial" if self.behind else "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "tables_behind": len(self.behind)}
+        offsets = {topic: {str(number): at for number, at in each.items()} for topic, each in self.offsets.items()}
+        return {**super().to_dict(), "offsets": offsets, "tables_behind": len(self.behind)}
 
     def card(self) -> Card:
         word = BEHIND if self.behind or self.lost else IN_SYNC if self.records else NOTHING

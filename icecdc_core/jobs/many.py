@@ -15,7 +15,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
-from icecdc_core.reporting.exit_states import failure_report, state_of
+from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import ManyReport, Report, RunReport
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import register_catalog
@@ -59,7 +59,7 @@ def run_many(
 
     A polling sync runs in a loop for each index; SIGTERM, and for polling runs an interrupt, stops all of them.
     ``on_poll`` gets the report so far, one call at a time. ``on_failure`` gets the failure of an index at once, because
-    others may run for days, and the traceback of an unexpected one.
+    others may run for days, and its traceback.
     """
     require_one_session(configs)
     began = time.monotonic()
@@ -86,9 +86,7 @@ def run_many(
             reported.append(error)
             facts = {"job": command, **config.subject, "seconds": round(time.monotonic() - started, 3)}
             failure = failure_report(error, facts)
-            is_unexpected = state_of(error) == "failed"
-            trace = mask_secrets("".join(traceback.format_exception(error))) if is_unexpected else ""
-            on_failure(name, failure, trace)
+            on_failure(name, failure, mask_secrets("".join(traceback.format_exception(error))))
             ended(name, failure)
 
         def sync(session: SparkSession, given: SyncConfig) -> RunReport:

@@ -14,10 +14,10 @@ from icecdc_core.errors import IcecdcError, SparkJobError
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.instrumentation import publish_run_metrics
+from icecdc_core.reporting.instrumentation import leave_report, publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.progress import activity, print_line
-from icecdc_core.reporting.reports import RunReport, write_report
+from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
 
@@ -140,8 +140,7 @@ def follow_changes(
                     report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
             # One report stands for all earlier polls, so that a run without a limit needs no more memory.
             total = report if total is None else combine(total, report)
-            if config.report_path:
-                write_report(total, config.report_path)
+            leave_report(total, config)
             if on_poll is not None:
                 on_poll(total)
             print_line(
@@ -156,8 +155,7 @@ def follow_changes(
     assert total is not None, "a first poll that fails ends the run"
     if stop.requested:
         total = replace(total, stopped=True)
-        if config.report_path:
-            write_report(total, config.report_path)
+        leave_report(total, config)
     return total
 
 

@@ -1,5 +1,6 @@
 """A real Kafka broker on loopback without Docker: one node in KRaft mode, broker and controller in one process."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +82,9 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
             "log.dirs": str(data),
         }
         properties, logging = folder / "server.properties", folder / "log4j2.properties"
-        text = "".join(f"{key}={value}\n" for key, value in {**_SETTINGS, **addresses, **settings}.items())
+        merged = {**_SETTINGS, **addresses, **settings}
+        # Java reads it as ISO-8859-1, and understands the escapes of JSON.
+        text = "".join(f"{key}={json.dumps(str(value))[1:-1]}\n" for key, value in merged.items())
         properties.write_text(text, encoding="utf-8")
         logging.write_text(LOGGING, encoding="utf-8")
         command = [str(java.executable), f"-Xmx{heap}", f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]

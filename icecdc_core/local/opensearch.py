@@ -11,6 +11,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 from icecdc_core.errors import ConfigError, DependencyError, ServiceStartError
@@ -53,7 +54,7 @@ def running_opensearch(
     Args:
         data_folder: A folder for the data, which then stay; default: a temporary folder.
         heap: The server's heap, such as "512m" or "2g".
-        version: "2.19.1.0" or "3.8.0.0"; default: ICECDC_OPENSEARCH_VERSION, else what fits the Java of Spark.
+        version: "2.19.1.0" or "3.8.0.0"; default: ICECDC_OPENSEARCH_VERSION, else "2.19.1.0".
         port: The HTTP port; 0: a free one is found.
         timeout_seconds: How long the start may take.
 
@@ -69,11 +70,10 @@ def running_opensearch(
 
 
 def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
-    """Choose a Java for the version; without one, the version that fits the Java of Spark."""
+    """Choose a Java for the version; without one, the Java of Spark and the version that has the k-NN plugin."""
     wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION", "")
     if not wanted:
-        java = find_spark_java()
-        return java, max(known for known, minimum in VERSIONS.items() if java.version >= minimum)
+        return find_spark_java(), next(iter(VERSIONS))
     for known, minimum in VERSIONS.items():
         if f"{known}.".startswith(f"{wanted}."):
             # Without the locale data the creation of an index fails ("Thai segmentation").
@@ -177,7 +177,7 @@ def cluster_at(url: str) -> dict[str, object]:
         with opener.open(f"{url}/_cluster/health?wait_for_status=yellow&timeout=2s", timeout=5) as answer:
             health: dict[str, object] = json.load(answer)
             return health
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):
         return {}
 
 

@@ -106,7 +106,11 @@ def start(
                 )
         except OSError as error:
             raise _folder_error(service, data, error) from error
-        url = _wait(service, process, log, data, port, seconds)
+        try:
+            url = _wait(service, process, log, data, port, seconds)
+        except BaseException:  # also an interrupt: nobody else knows the process
+            end(process)
+            raise
         if url and (len(service.ports) > 1 or url.endswith(f":{port}")):
             return url, process, log
         end(process)  # another process took the port after the check
@@ -128,7 +132,6 @@ def _wait(service: Service, process: psutil.Popen, log: Path, data: Path, port: 
     text, ended = log.read_text(encoding="utf-8", errors="replace"), process.poll() is not None
     if ended and re.search(r"BindHttpException|BindException|Address already in use", text):
         return ""
-    end(process)
     if "No space left on device" in text:
         raise _folder_error(service, data, OSError(errno.ENOSPC, "No space left on device"))
     how = f"ended with exit code {process.returncode}" if ended else f"was not healthy after {seconds:g} seconds"

@@ -32,17 +32,13 @@ EXIT_STATES: dict[str, ExitState] = {
     ),
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
     "differs": ExitState(
-        8,
-        "a validation or a status found a difference",
-        "follow the remedy; after a validation, validate with repair and find out who else writes the index",
+        8, "a validation found a difference", "validate with repair, and find out who else writes the index"
     ),
     "partial": ExitState(
         9, "an ingest could not write some of its tables", "remove the cause; the next run reads their records again"
     ),
     "lost": ExitState(
-        10,
-        "a topic lost records, or a table lost what an ingest wrote",
-        "find out why, then follow the remedy",
+        10, "a topic lost records, or a table lost what an ingest wrote", "find out why, then follow the remedy"
     ),
 }
 """Every state with its exit code, its meaning and what to do about it."""

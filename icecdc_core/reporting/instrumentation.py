@@ -6,9 +6,10 @@ import logging
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from icecdc_core.changes.steps import snapshots_between
@@ -41,7 +42,7 @@ R = TypeVar("R", bound=Report)
 
 
 class JobRun(Generic[C]):
-    """One run of a job, for a ``with``; it leaves its metrics and, if it failed, a report at ``report_path``."""
+    """One run of a job, for a ``with``; it leaves its metrics, and its report at ``report_path``."""
 
     opened_source: Source | None = None
     """The table that the run reads."""
@@ -90,6 +91,7 @@ class JobRun(Generic[C]):
                 self._facts.update({**self._finished.to_dict(), **self._identity})
                 counts = {name: value for name, value in self._facts.items() if type(value) is int}
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
+                leave_report(self._finished, self.config)
             self._traced.update(self._facts)
             if error is not None or self._finished is not None:
                 publish_run_metrics(RunMetrics(self._facts, time.time()), self.config)
@@ -154,11 +156,7 @@ class JobRun(Generic[C]):
             trace = trace.replace(str(error), "(see message)")
         logged["traceback"] = shorten(mask_secrets(trace), LONGEST_MESSAGE)
         event(f"run failed: {report['message']}", logging.ERROR, **logged)
-        if self.config.report_path:
-            try:
-                write_report(report, self.config.report_path)
-            except ConfigError as unwritable:  # must not hide why the run failed
-                event(str(unwritable), logging.WARNING)
+        leave_report(report, self.config)
 
 
 def _rows_rewritten(metadata: TableMetadata, report: RunReport) -> int | None:
@@ -169,6 +167,15 @@ def _rows_rewritten(metadata: TableMetadata, report: RunReport) -> int | None:
     return sum(rows_added(each) + rows_removed(each) for each in found)
 
 
+def leave_report(report: Report | Mapping[str, Any], config: ParameterModel) -> None:
+    """Write the report to ``report_path``; a problem there is logged and does not change how the run ended."""
+    if config.report_path:
+        try:
+            write_report(report, config.report_path)
+        except ConfigError as unwritable:
+            event(str(unwritable), logging.WARNING)
+
+
 def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
     """Write, push and send the metrics; a problem here is logged and does not change how the run ended."""
     if getattr(config, "dry_run", False):  # it would count as a success, although nothing was written
@@ -177,6 +184,6 @@ def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
         try:
             if target:
                 send(metrics, target)
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, HTTPException) as error:
             event(f"the metrics were not published: {type(error).__name__}: {error}", logging.WARNING)
     send_gauges(metrics)

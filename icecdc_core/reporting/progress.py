@@ -132,7 +132,8 @@ def print_line(text: str, stream: Any = None) -> None:
     with _lock:
         if _shown:
             _shown[-1].write("")
-        print(f"{text}\n", end="", flush=True, file=stream)
+        with suppress(OSError, ValueError):  # nobody may read it any more, which is no reason to end the run
+            print(f"{text}\n", end="", flush=True, file=stream)
 
 
 class _NotebookLine:

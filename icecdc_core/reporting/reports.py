@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -287,10 +288,10 @@ def report_json(report: Report | Mapping[str, Any]) -> str:
 def check_report_path(path: str, subject: str = "report_path") -> None:
     """Prove that a report can be written there, before there is one; a file that is there stays as it is."""
     if path:
-        known = Path(path).expanduser().exists()
+        known = os.path.exists(os.path.expanduser(path))  # which refuse nothing, unlike Path
         written = _write(path, "", "a", subject)
         if not known:
-            written.unlink()
+            written.resolve().unlink()  # not a link to it
 
 
 def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
@@ -314,9 +315,7 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
         raise unwritable_error(subject, path, error) from error
 
 
-WORST_FIRST = (
-    *("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry", "locked", "ok"),
-)
+WORST_FIRST = ("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry", "locked", "ok")
 """The states, those first that a retry does not help."""
 
 

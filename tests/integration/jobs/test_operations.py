@@ -89,6 +89,8 @@ class DescribeARun:
         report = json.loads(Path(exported.report_path).read_text())
         names = ("state", "exit_code", "error", "job")
         assert [report[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
+        sync_changes(spark, exported)
+        assert json.loads(Path(exported.report_path).read_text())["state"] == "ok"
         sql("DELETE FROM {t} WHERE id = 1")
         opensearch.indices.delete(index=f"{exported.index}--*")
         with pytest.raises(IndexNotFoundError):

@@ -16,12 +16,13 @@ import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DownloadError, PortInUseError, ServiceStartError
-from icecdc_core.local import kafka, running_opensearch, server, start_opensearch
+from icecdc_core.local import kafka, opensearch, running_opensearch, server, start_opensearch
 from icecdc_core.local.__main__ import main
 from icecdc_core.local.kafka import running_kafka, start_kafka
 from icecdc_core.local.opensearch import background
 from icecdc_core.local.server import answers, end
 from icecdc_core.session.jars import kafka_jars, listed_jars
+from icecdc_core.session.java import JavaHome
 from icecdc_core.session.processes import is_running
 from tests.kafka_topics import Topic
 from tests.waiting import is_true_within
@@ -114,6 +115,30 @@ class DescribeRunningOpensearch:
         for given, message in (({"port": 80}, ports), ({"port": 9300}, ports), ({"version": "1.3"}, versions)):
             with pytest.raises(ConfigError, match=message), running_opensearch(**given):
                 pass
+
+    def it_is_the_version_with_vectors_on_any_java_of_spark(self, monkeypatch):
+        monkeypatch.delenv("ICECDC_OPENSEARCH_VERSION", raising=False)
+        monkeypatch.setattr(opensearch, "find_spark_java", lambda: JavaHome(Path("/java"), 21))
+        assert opensearch._choose_runtime(None)[1].startswith("2.19")
+
+
+def it_ends_a_server_whose_start_is_interrupted(tmp_path):
+    def interrupt(log, port):
+        raise KeyboardInterrupt
+
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    service = server.Service("Sleeper", "1", [0], lambda *_: command, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        server.start(service, tmp_path, tmp_path, 9, guarded=False)
+    assert [each.pid for each in psutil.Process().children() if each.cmdline() == command] == []
+
+
+def it_tells_kafka_a_folder_with_any_letters(tmp_path):
+    data = tmp_path / "dätä"
+    data.mkdir()
+    (data / "meta.properties").touch()
+    kafka._kafka([0], "1m", {}).prepare(tmp_path, data, 9092)
+    assert rb"d\u00e4t\u00e4" in (tmp_path / "server.properties").read_bytes()
 
 
 class DescribeStartOpensearch:

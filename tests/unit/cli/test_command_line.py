@@ -1,6 +1,8 @@
 """Every run of the command line ends with one JSON report on the last line of the standard output; no Spark."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -54,6 +56,7 @@ class DescribeAWrongCommandLine:
             (["sync", *GIVEN, "--dry-run", "often"], "dry_run: input should be a valid boolean"),
             (["ingest", "--file", "f.yml"], "unknown option"),
             (["sync", "--json=hunter2"], "--json: ignored explicit argument (not shown)"),
+            (["sync", *GIVEN, "--table=lake.ns.hunter2"], "--table: given twice"),
             (["sync", "--only", "a"], "--file: missing or empty"),
             (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: invalid int value: (not shown)"),
             (["sync", "--file", "f.yml", "--only="], "--only: needs names"),
@@ -94,6 +97,22 @@ class DescribeAWrongCommandLine:
         code, report, _ = run(job, *given, "--report-path", "/dev/null/report.json")
         assert (code, report["state"], report["stage"]) == (2, "config", "parameters")
         assert "report_path='/dev/null/report.json'" in report["message"]
+
+
+class DescribeTheEnd:
+    def it_has_the_code_of_the_run_although_nobody_can_read_its_report(self):
+        command = [sys.executable, "-m", "icecdc_core", "sync"]
+        with open("/dev/full", "w") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, "table: missing" in ended.stderr) == (2, True)
+
+    def it_shows_the_status_of_the_index_that_is_named(self, run, monkeypatch):
+        def status(config, index):
+            return RunReport("status", config.table, index)
+
+        monkeypatch.setattr("icecdc_core.runs.cluster_status.cluster_status", status)
+        shown = [run("status", *given)[1]["index"] for given in ([], ["--index", "films"], ["--table", "lake.ns.t"])]
+        assert shown == ["", "films", ""]
 
 
 class DescribeOptions:

@@ -100,9 +100,9 @@ class DescribePolling:
         found, _ = run(
             TableLockedError("another run"),
             on_wait=lambda stop: setattr(stop, "requested", True),
-            on_failure=lambda name, failure, trace: told.append((name, failure["state"])),
+            on_failure=lambda name, failure, trace: told.append((name, failure["state"], "Traceback" in trace)),
         )
-        assert (told, found.states["a"]) == ([("a", "locked")], "locked")
+        assert (told, found.states["a"]) == ([("a", "locked", True)], "locked")
 
     def it_ends_the_loop_of_an_index_that_no_retry_helps_and_reports_the_failure_of_the_last_poll(self, run):
         found, _ = run(None, SchemaChangeError("changed"), None)

@@ -1,8 +1,13 @@
 """Metrics as Prometheus reads them; they are written in one step, and pushed."""
 
+import socketserver
+import threading
+from contextlib import suppress
+
 import pytest
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.local.opensearch import cluster_at
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics, write_metrics
@@ -68,6 +73,24 @@ def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tm
     pushed = [] if dry_run else [("/metrics/job/icecdc/icecdc_job/sync/index/t", text_of(metrics))]
     assert found["icecdc_success_timestamp_seconds", ""] == succeeded
     assert [(path, body.decode()) for path, _, body in gateway.posts] == pushed
+
+
+class NoHttp(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.settimeout(0.2)
+        with suppress(TimeoutError):
+            while self.request.recv(65536):
+                pass
+        self.request.sendall(b"220 no http\r\n")
+
+
+def it_is_a_warning_in_the_log_if_what_answers_is_no_gateway(caplog):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NoHttp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        publish_run_metrics(RunMetrics(FACTS, 1.0), SyncConfig(table="lake.ns.t", metrics_url=url))
+        assert ("BadStatusLine" in caplog.text, cluster_at(url)) == (True, {})
+        server.shutdown()
 
 
 def it_is_a_warning_in_the_log_if_neither_can_be_reached(tmp_path, caplog):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.errors import ConfigError
+from icecdc_core.ingest.report import IngestReport
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.reports import RunReport, ValidationReport, check_report_path, write_report
 
@@ -26,7 +27,8 @@ class DescribeReports:
         text = SYNC.to_json()
         assert (json.loads(text), "\n" in text) == (SYNC.to_dict(), False)
         assert json.loads(text)["to_snapshot_id"] == 8924558786060583479
-        assert json.loads(DIFFERENT.to_json()) == DIFFERENT.to_dict()
+        for report in (DIFFERENT, IngestReport("j", offsets={"orders": {0: 5}})):
+            assert json.loads(report.to_json()) == report.to_dict()
 
 
 class DescribeWriteReport:
@@ -40,6 +42,9 @@ class DescribeWriteReport:
     def it_is_left_alone_until_there_is_one(self, tmp_path: Path):
         old, new = tmp_path / "old.json", tmp_path / "folder" / "new.json"
         old.write_text("the last one")
-        for path in (old, new):
+        link = tmp_path / "link.json"
+        link.symlink_to("nowhere.json")
+        for path in (old, new, link):
             check_report_path(str(path))
+        assert (link.is_symlink(), link.exists()) == (True, False)
         assert (old.read_text(), new.exists(), new.parent.is_dir()) == ("the last one", False, True)
