@@ -18,6 +18,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, is_given, problems_error
 from icecdc_core.config.values import parse_json_object
 from icecdc_core.errors import ConfigError, IndexDiffersError
+from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
 from icecdc_core.session.spark import get_spark
 
@@ -27,15 +28,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=ParameterModel)
 
-INDEX_FILE = "index_file"
-"""The parameter of notebooks that names an index file; `index` is then the name of an index in it."""
-
-LIST_ONLY = "list_only"
-"""The parameter of `00_setup` with which the first task of a Databricks job ends after `list_indexes`."""
-
-OPTIONS = "options"
-"""The parameter of notebooks with further ones, as a JSON object."""
-
+# Parameters of notebooks alone; with `list_only` the first task of a Databricks job only lists indexes.
+INDEX_FILE, OPTIONS, LIST_ONLY = "index_file", "options", "list_only"
 _PLAIN_TYPES = (str, int, float, bool, list, dict, tuple)
 
 
@@ -192,6 +186,8 @@ def finish(
     if config.report_path:
         write_report(report, config.report_path)
     print(text, flush=True)  # noqa: T201
+    if isinstance(report, SetupReport):
+        report.require_ready()
     fails = isinstance(config, SyncConfig) and config.fail_on_difference
     if isinstance(report, ValidationReport) and fails and not report.ok:
         raise IndexDiffersError(

@@ -265,16 +265,14 @@ class SyncConfig(ParameterModel):
     @property
     def dead_letter_parts(self) -> tuple[str, ...]:
         """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
-        if self.dead_letter_table:
-            return values.split_table_name(self.dead_letter_table)
-        return (*self.table_parts[:-1], _DEAD_LETTERS)
+        given = self.dead_letter_table
+        return values.split_table_name(given) if given else (*self.table_parts[:-1], _DEAD_LETTERS)
 
     @property
     def embed_parts(self) -> tuple[str, ...]:
         """The parts of `embed_table`; by default `icecdc_embeddings` beside the table."""
-        if self.embed_table:
-            return values.split_table_name(self.embed_table)
-        return (*self.table_parts[:-1], _EMBEDDINGS)
+        given = self.embed_table
+        return values.split_table_name(given) if given else (*self.table_parts[:-1], _EMBEDDINGS)
 
     @property
     def start_point(self) -> str | int | datetime | None:
@@ -286,11 +284,7 @@ _ANY_TABLE = "lake.default.none"
 
 
 class StatusConfig(SyncConfig):
-    """The parameters of a status: those of a sync, but `table` may be missing.
-
-    The lag is read from the tables that the positions name. Those of the catalog `lake` are read as if a table of it
-    were given; those of other catalogs, if the session knows them.
-    """
+    """The parameters of a status: those of a sync, but `table` may be missing; it only names a catalog."""
 
     table: OptionalTableName = _ANY_TABLE
     """A table of the catalog that the lag is read from. Default: the catalog is named lake."""

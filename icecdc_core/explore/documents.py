@@ -25,7 +25,7 @@ from icecdc_core.explore.differences import (
     value_text,
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
-from icecdc_core.opensearch.checksums import content_digests, without_fields
+from icecdc_core.opensearch.checksums import WHOLE, content_digests, without_fields
 from icecdc_core.table.snapshots import ancestors, committed_at
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
@@ -136,7 +136,7 @@ def _history(source: Source, head: int, document_id: str, most: int) -> dict[str
 def _indexed(client: OpenSearch, view: View, document_id: str) -> dict[str, Any]:
     """The document in the index."""
     query = {"query": {"ids": {"values": [document_id]}}, "version": True}  # it may be in any shard
-    hits = client.search(index=view.config.index, body=query)["hits"]["hits"]
+    hits = client.search(index=view.config.index, body=query, params=WHOLE)["hits"]["hits"]
     if not hits:
         return {}
     return {"indexed": view.visible_fields(hits[0].get("_source") or {}), "version": int(hits[0]["_version"])}

@@ -93,17 +93,7 @@ class InitReport(Report):
 
 @with_job_session
 def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
-    """Write an index file for a table, or for every table of a namespace.
-
-    Args:
-        spark: A session that knows the catalog, see ``get_spark``.
-        config: ``table`` names a table or a namespace. What else is given becomes the `defaults` of the file; secrets
-            become references to environment variables.
-
-    Raises:
-        ConfigError: The file exists, or no table can be synced.
-        TableNotFoundError: There is no such table or namespace.
-    """
+    """Write an index file for a table, or for every table of a namespace; secrets become references in it."""
     begin = time.monotonic()
     entries: dict[str, list[str]] = {}
     skipped = []

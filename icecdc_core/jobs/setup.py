@@ -1,4 +1,4 @@
-"""The setup check: everything a run depends on, and everything that would block it; it only reads."""
+"""The setup check: everything a run depends on, and everything that would block it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from icecdc_core.opensearch.indexes import check_mapping, require_own_alias
 from icecdc_core.reporting.card import Card
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path
+from icecdc_core.runs.batch import find_suffixes
+from icecdc_core.runs.plan import start_position
 from icecdc_core.runs.run import (
     Look,
     connect,
@@ -116,20 +118,26 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     """Check everything a run depends on, and collect all problems instead of stopping at the first."""
     begin = time.monotonic()
     errors: list[IcecdcError] = []
+    of_index: list[IcecdcError] = []
+    stored: Position | None = None
     found: dict[str, Any] = {"versions": versions(spark)}
     source: Source | None = None
     with _collecting(errors):
         check_report_path(config.report_path)
     with _collecting(errors):
         require_catalog(spark, config)
+    with _collecting(of_index), closing(connect(config)) as client:
+        stored = PositionStore(client, config).read()  # first: the table then knows its snapshot
     with _collecting(errors):
         source = open_indexable_source(spark, config)
         found |= _about(source, config)
         with spark_errors(config, *source.tables):
             found["source_rows"] = source.current_rows(source.head, "fail").count()
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
-    with _collecting(errors), closing(connect(config)) as client:
-        _check_index(client, config, source, found)
+            find_suffixes(config, source.placed_rows(source.head))
+    with _collecting(of_index), closing(connect(config)) as client:
+        _check_index(client, config, source, stored, found)
+    errors += of_index[:1]
     if source is not None:
         source.table.release()
     return SetupReport(
@@ -174,20 +182,22 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
     return {"snapshot_id": source.head, "identifier_columns": list(identifiers), "columns": columns, "notes": notes}
 
 
-def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:
+def _check_index(
+    client: OpenSearch, config: SyncConfig, source: Source | None, stored: Position | None, found: dict[str, Any]
+) -> None:
     with typed_errors(config, "reading the index"):
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
         require_own_alias(client, config)
         require_pipelines(client, config)
         if source is not None:
             check_mapping(client, config, source.schema)
-    position = PositionStore(client, config).read()
-    if position is None:
-        position = Position(config.index, config.table, source.metadata.table_uuid if source else "")
+    position = stored or Position(config.index, config.table, source.metadata.table_uuid if source else "")
     if source is not None:
         require_identity(client, config, Look(position, source))
     require_no_documents(client, config, position)
     if not position.exists:
+        if source is not None:
+            start_position(position, source, config)
         return
     if not position.begun_export:
         with typed_errors(config, "reading the alias"):

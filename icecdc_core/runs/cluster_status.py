@@ -20,7 +20,7 @@ from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, moment, snapshots_text
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
-from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, lag
+from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, history_gap_error, lag
 
 Step = Callable[["SyncConfig", dict[str, Any]], dict[str, Any]]
 
@@ -152,14 +152,18 @@ def lag_of(
     for name, (snapshot_id, of_branch) in {source["table"]: (source.get("snapshot_id"), branch), **nested}.items():
         if (metadata := metadata_of(name)) is None:
             return {}
+        if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id)) is not None:
+            raise gap  # also of a table that was created again
         lags.append(lag(metadata, snapshot_id, head_snapshot_id(metadata, of_branch)))
     return {"lag_snapshots": sum(each[0] for each in lags), "lag_seconds": max(each[1] for each in lags)}
 
 
 def _metadata_of_files(config: SyncConfig, table: str) -> TableMetadata | None:
     catalog, *namespace, name = split_table_name(table)
+    if config.catalog_properties or catalog != config.catalog:
+        return None
     file = Path(config.warehouse_location) / "catalog.db"
-    if config.catalog_properties or catalog != config.catalog or not file.is_file():
+    if not file.is_file():
         return None
     query = "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from icecdc_core import export_table
+from icecdc_core.explore.config import ExploreConfig
+from icecdc_core.ingest import IngestConfig
 from tests.dbutils import Dbutils, NotebookExit
 from tests.fast_java import small_spark
 
@@ -52,6 +54,15 @@ def _as_databricks_would(notebook, dbutils, spark, display=print):
     with pytest.raises(NotebookExit) as caught:
         exec(program, {"spark": spark, "dbutils": dbutils, "display": display})
     return json.loads(str(caught.value))
+
+
+@pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
+def it_assigns_no_parameter_so_that_a_second_run_reads_the_same(notebook):
+    cells = [cell for cell in json.loads((NOTEBOOKS / notebook).read_text())["cells"] if cell["cell_type"] == "code"]
+    others = [cell for cell in cells if "parameters" not in cell["metadata"].get("tags", ())]
+    nodes = [node for cell in others for node in ast.walk(ast.parse("".join(cell["source"])))]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assert stored & {*ExploreConfig.model_fields, *IngestConfig.model_fields, "index_file", "options"} == set()
 
 
 def _create(spark, table):

@@ -81,4 +81,4 @@ class DescribeTheExamples:
         for command, name in zip(CRON_COMMANDS, ("sync", "validate"), strict=True):
             code, _ = run_there("/bin/sh", "-c", command)
             assert code == 0, (tmp_path / "icecdc.err").read_text()[-3000:]
-            assert json.loads((tmp_path / f"{name}.jsonl").read_text().splitlines()[-1])["state"] == "ok"
+            assert json.loads((tmp_path / f"{name}.log").read_text().splitlines()[-1])["state"] == "ok"

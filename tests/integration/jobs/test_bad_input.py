@@ -114,6 +114,8 @@ class DescribeAnInput:
     def it_is_a_problem_that_the_setup_check_finds(self, spark, table, make_config):
         report = check_setup(spark, make_config(table=table, row_filter="1 / id < 5"))
         assert "row_filter fails for a row" in report.problems[0]
+        (problem,) = check_setup(spark, make_config(table=table, start_from="123")).problems
+        assert "start_from" in problem
 
     def it_is_named_when_a_later_row_shows_it(self, spark, sql, new_index, refused):
         config = new_index(CREATE, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')", row_filter="1 / (id - 3) < 5")

@@ -5,6 +5,7 @@ from opensearchpy.helpers import scan
 
 from icecdc_core import errors, export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.changes import net_changes
+from icecdc_core.jobs.setup import check_setup
 
 FOUR_SHARDS = {"routing": "place", "number_of_shards": 4}
 
@@ -124,6 +125,8 @@ class DescribeTheColumn:
         for given in (config, config.replace(dry_run=True)):
             with pytest.raises(errors.ConfigError, match="'id': 7002"):
                 export_table(spark, given)
+        (problem,) = check_setup(spark, config).problems
+        assert "'id': 7002" in problem
         assert placed_documents(opensearch, name) == before
         move(sql, "d", "id = 7002")
         sync_changes(spark, config.replace(change_mode="snapshot"))

@@ -5,6 +5,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.jobs import setup
 from icecdc_core.jobs.poll import follow_changes
 from tests.faults.tables import rows_as_documents
 
@@ -44,6 +45,19 @@ class DescribeExportTable:
 
 
 class DescribeSyncChanges:
+    def it_may_run_while_the_setup_is_checked(self, spark, sql, new_index, monkeypatch):
+        config = new_index(CREATE)
+        open_table = setup.open_indexable_source
+
+        def open_early(*given):
+            source = open_table(*given)
+            sql(FILL)
+            sync_changes(spark, config)
+            return source
+
+        monkeypatch.setattr(setup, "open_indexable_source", open_early)
+        assert setup.check_setup(spark, config).problems == []
+
     def it_exports_first_then_applies_all_at_once(self, spark, sql, make_config, opensearch, indexed, name, rows):
         sql(CREATE, FILL)
         report, again = (sync_changes(spark, make_config()) for _ in range(2))

@@ -10,8 +10,9 @@ from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import Differences
-from icecdc_core.explore.documents import DocumentView, QueryResult, is_same
+from icecdc_core.explore.documents import DocumentView, QueryResult, _indexed, is_same
 from icecdc_core.explore.view import TimeLine, View
+from icecdc_core.opensearch.checksums import WHOLE
 
 CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
 DOCUMENT = {"id": 1, "email": "jane"}
@@ -80,3 +81,10 @@ def it_reports_no_value_of_a_row_when_the_dry_run_fails(monkeypatch):
     parts = TimeLine((), 0), found, Differences(), DocumentView(), QueryResult({})
     next_sync = report.explore_report(view, *parts)["next_sync"]
     assert ("jane" in str(found), next_sync["state"], "jane" in str(next_sync)) == (True, "data", False)
+
+
+def it_is_searched_without_the_pipelines_of_readers():
+    asked = {}
+    client = SimpleNamespace(search=lambda **given: asked.update(given) or {"hits": {"hits": []}})
+    assert _indexed(client, SimpleNamespace(config=SimpleNamespace(index="t")), "1") == {}
+    assert asked["params"] == WHOLE

@@ -10,6 +10,7 @@ from icecdc_core import local
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.ingest import IngestConfig
+from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.local import opensearch
 from icecdc_core.local.server import ServerState
 from icecdc_core.notebook import finish, list_indexes, open_services, read_parameters, widget_text
@@ -253,6 +254,13 @@ def it_keeps_a_value_on_the_way_through_a_widget(name, value):
 
 
 class DescribeFinish:
+    def it_fails_after_the_report_when_a_run_would(self, tmp_path: Path):
+        config = SyncConfig(table="a.b.c", report_path=str(tmp_path / "report.json"))
+        report = SetupReport(ok=False, table="a.b.c", index="c", errors=[IndexDiffersError("not ready")])
+        with pytest.raises(IndexDiffersError, match="not ready"):
+            finish(report, config, {"dbutils": Dbutils()})
+        assert json.loads((tmp_path / "report.json").read_text())["ok"] is False
+
     def it_prints_one_json_object_and_writes_it_where_asked(self, capsys, tmp_path: Path):
         path = tmp_path / "report.json"
         finish(REPORT, SyncConfig(table="lake.ns.t", report_path=str(path)), {})

@@ -1,0 +1,15 @@
+"""The lag of an index, as its status shows it."""
+
+import pytest
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import HistoryGapError
+from icecdc_core.runs.cluster_status import lag_of
+from tests.table_metadata import metadata
+
+
+@pytest.mark.parametrize("stored", [{"snapshot_id": 9}, {"snapshot_id": 2, "nested": {"l.n.u": {"snapshot_id": 9}}}])
+def it_is_unknown_if_the_snapshot_of_the_index_is_gone_or_its_table_was_created_again(stored):
+    table = metadata((1, None, "append"), (2, 1, "append"), current=2)
+    with pytest.raises(HistoryGapError):
+        lag_of(lambda name: table, SyncConfig(table="l.n.t"), {"table": "l.n.t", **stored})
