@@ -40,7 +40,7 @@ class DescribeCoercion:
             ("catalog_properties", '{"type":"rest","ssl":true,"n":3}', {"type": "rest", "ssl": "true", "n": "3"}),
             ("catalog_properties", "", {}),
             ("settings", {"a": (1, 2.5), "b": {1: None, "c": True}}, {"a": [1, 2.5], "b": {"1": None, "c": True}}),
-            ("opensearch_url", "https://h:9200/", "https://h:9200"), ("start_from", 123, "123"),
+            ("opensearch_url", "https://h:9200/", "https://h:9200"), ("start_from", numpy.int64(7), "7"),
             ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"), ("target_lag", "5m", 300.0),
         ],
     )  # fmt: skip

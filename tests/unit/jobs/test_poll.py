@@ -179,12 +179,13 @@ def it_writes_the_report_after_every_poll(tmp_path: Path, capsys):
     assert (seen, actual.upserts) == ([10, 20], 30)
     assert capsys.readouterr().out.count("1 snapshots, 10 upserts") == 3
 
-    def it_goes_on_if_the_report_cannot_be_written_or_nobody_reads_its_lines(self, tmp_path, monkeypatch):
-        gone = io.StringIO()
-        gone.close()
-        monkeypatch.setattr("sys.stdout", gone)
-        config = _config(poll_interval_seconds=1, max_polls=3, report_path=str(tmp_path))
-        assert follow_changes(None, config, sync=_reports(), sleep=lambda _: None).upserts == 30
+
+def it_goes_on_if_the_report_cannot_be_written_or_nobody_reads_its_lines(tmp_path, monkeypatch):
+    gone = io.StringIO()
+    gone.close()
+    monkeypatch.setattr("sys.stdout", gone)
+    config = _config(poll_interval_seconds=1, max_polls=3, report_path=str(tmp_path))
+    assert follow_changes(None, config, sync=_reports(), sleep=lambda _: None).upserts == 30
 
 
 def _signalled() -> None:

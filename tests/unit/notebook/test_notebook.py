@@ -41,20 +41,9 @@ class DescribeReadParametersUnderPapermill:
             ('table = "a.b.c"\nimport json\nsettings = json.dumps({"a": 1})', {"settings": {"a": 1}}),
             ('table = "a.b.c"\ncolumns = print\nimport json as settings', {"columns": [], "settings": {}}),
             (
-                'table = "a.b.c"\nfrom datetime import date\nstart_from = date(2026, 1, 2)',
-                {"start_from": "2026-01-02"},
-            ),
-            (
-                'table = "a.b.c"\nfrom pathlib import Path\nreport_path = Path("/r.json")',
-                {"report_path": "/r.json"},
-            ),
-            (
-                'table = "a.b.c"\nimport numpy\nstart_from = numpy.int64(7)\nmax_polls = numpy.int64(3)',
-                {"start_from": "7", "max_polls": 3},
-            ),
-            (
-                'table = "a.b.c"\nfrom types import MappingProxyType\nsettings = MappingProxyType({"a": 1})',
-                {"settings": {"a": 1}},
+                'table = "a.b.c"\nimport datetime, numpy, pathlib, types\nstart_from = datetime.date(2026, 1, 2)\n'
+                'report_path = pathlib.Path("r")\nmax_polls = numpy.int8(3)\nmapping = types.MappingProxyType({"a":1})',
+                {"start_from": "2026-01-02", "report_path": "r", "max_polls": 3, "mapping": {"a": 1}},
             ),
             ('options = {"table": "a.b.c", "index": None, "index_file": None}', {"index": "c"}),
             ('options = \'{"table": "a.b.c", "max_polls": 0}\'', {"table": "a.b.c", "max_polls": 0}),

@@ -1,8 +1,8 @@
 """Metrics as Prometheus reads them; they are written in one step, and pushed."""
 
-import socketserver
-import threading
-from contextlib import suppress
+from http.client import BadStatusLine
+from unittest.mock import Mock
+from urllib.request import OpenerDirector
 
 import pytest
 
@@ -75,22 +75,10 @@ def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tm
     assert [(path, body.decode()) for path, _, body in gateway.posts] == pushed
 
 
-class NoHttp(socketserver.BaseRequestHandler):
-    def handle(self):
-        self.request.settimeout(0.2)
-        with suppress(TimeoutError):
-            while self.request.recv(65536):
-                pass
-        self.request.sendall(b"220 no http\r\n")
-
-
-def it_is_a_warning_in_the_log_if_what_answers_is_no_gateway(caplog):
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NoHttp) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        publish_run_metrics(RunMetrics(FACTS, 1.0), SyncConfig(table="lake.ns.t", metrics_url=url))
-        assert ("BadStatusLine" in caplog.text, cluster_at(url)) == (True, {})
-        server.shutdown()
+def it_is_a_warning_in_the_log_if_what_answers_speaks_no_http(monkeypatch, caplog):
+    monkeypatch.setattr(OpenerDirector, "open", Mock(side_effect=BadStatusLine("220 ready")))
+    publish_run_metrics(RunMetrics(FACTS, 1.0), SyncConfig(table="lake.ns.t", metrics_url="http://127.0.0.1:1"))
+    assert ("BadStatusLine" in caplog.text, cluster_at("http://127.0.0.1:1")) == (True, {})
 
 
 def it_is_a_warning_in_the_log_if_neither_can_be_reached(tmp_path, caplog):
