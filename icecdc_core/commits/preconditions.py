@@ -21,7 +21,7 @@ from icecdc_core.table.source import Source
 _GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
 _REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
 _IDENTIFIERS = "identifier_columns"
-_DROPPABLE = ("select", "nest", "embed", MAPPING, SETTINGS)
+_DROPPABLE = ("columns", "row_filter", "select", "nest", "embed", "routing", "index_column", MAPPING, SETTINGS)
 
 
 def check_preconditions(position: Position, source: Source) -> IcecdcError | None:
@@ -66,7 +66,8 @@ def _with_current_names(position: Position, stored: Mapping[str, Any], source: S
 def _other_identity(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     """The parameters that make another index of this one: a table, identifiers, or a spec that is gone altogether."""
     changed = [name for name in ("table", _IDENTIFIERS) if name in stored and stored[name] != given.get(name)]
-    return [*changed, *(name for name in _DROPPABLE if stored.get(name) and not given.get(name))]
+    kept = {name for name in _DROPPABLE if given.get(name)} | ({"columns"} if given.get("select") else set())
+    return [*changed, *(name for name in _DROPPABLE if stored.get(name) and name not in kept)]
 
 
 def parameter_changes(position: Position, source: Source) -> list[str]:

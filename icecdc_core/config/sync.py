@@ -119,8 +119,8 @@ class SyncConfig(ParameterModel):
     on_schema_change: Policy = "fail"
     """When the schema changed by more than added columns: fail or reexport."""
     replace_index: bool = False
-    """Let an export give an existing index another table or other identifier columns, or drop a select, nest, embed,
-    mapping or settings that the index has and this run does not."""
+    """Let an export give an existing index another table or other identifier columns, or drop columns, row_filter,
+    select, nest, embed, routing, index_column, mapping or settings that the index has and this run does not."""
     on_duplicate_identifier: Annotated[Literal["fail", "last"], LowerCase] = "fail"
     """When two rows share an identifier: fail, or let the last one win."""
     row_hash: Annotated[Literal["fast", "keyed"], LowerCase] = "fast"
