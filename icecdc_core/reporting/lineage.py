@@ -48,10 +48,7 @@ def index_namespace(opensearch_url: str) -> str:
 
 
 def send_lineage(run: JobRun[Any], facts: Mapping[str, Any], error: BaseException | None) -> None:
-    """Send the start and the end of a run from tables to an index, if the environment names a server.
-
-    A poll that finds nothing sends nothing. A server that is away does not fail a run, nor delay it for long.
-    """
+    """Send the start and the end of a run from tables to an index, if the environment names a server."""
     is_off = os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
     if not os.environ.get("OPENLINEAGE_URL") or is_off or not isinstance(run.config, SyncConfig):
         return

@@ -137,10 +137,7 @@ def print_line(text: str, stream: Any = None) -> None:
 
 
 class _NotebookLine:
-    """A line that a notebook replaces: as a stream, every state of the bar would be a line of the saved notebook.
-
-    It is plain text, because widgets need a live kernel to be seen again.
-    """
+    """A line that a notebook replaces; it is plain text, because widgets need a live kernel to be seen again."""
 
     def __init__(self) -> None:
         from IPython.display import display

@@ -160,10 +160,8 @@ def lag_of(
 
 def _metadata_of_files(config: SyncConfig, table: str) -> TableMetadata | None:
     catalog, *namespace, name = split_table_name(table)
-    if config.catalog_properties or catalog != config.catalog:
-        return None
     file = Path(config.warehouse_location) / "catalog.db"
-    if not file.is_file():
+    if config.catalog_properties or catalog != config.catalog or not file.is_file():
         return None
     query = "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:

@@ -85,8 +85,7 @@ def stop_on_sigterm(or_interrupt: bool = False) -> Iterator[StopRequest]:
     """Let a SIGTERM in the block ask the run to stop; a second one has its usual effect.
 
     A handler of the application is called too. Inside such a block of the main thread, blocks of any thread yield the
-    same request. Otherwise nothing changes in a thread other than the main one (Python delivers signals there), or when
-    SIGTERM is ignored or handled outside of Python.
+    same request; other threads, and a SIGTERM that is ignored or handled outside of Python, change nothing.
     """
     if _stops:
         yield _stops[0]
