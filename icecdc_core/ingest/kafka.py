@@ -287,8 +287,7 @@ def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers:
         return known
     text = root_cause(error)
     if _ADDED_TEXT.search(text):
-        added = "A topic or partition was added just before the stream started"
-        return KafkaError(added, subject="topics", remedy="run again; no record is lost or written twice")
+        return KafkaError("A topic or partition was just added", subject="topics", remedy="run again, nothing is lost")
     return typed_error(error, bootstrap_servers) if _KAFKA.search(text) else None
 
 

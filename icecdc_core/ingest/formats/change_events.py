@@ -32,9 +32,8 @@ from icecdc_core.ingest.formats.decode_results import (
 from icecdc_core.ingest.formats.logical_types import DECIMAL, FLOAT, LogicalType, column_type, payload_json
 
 _UNAVAILABLE = "__debezium_unavailable_value"
-# What Debezium writes for a large PostgreSQL value that did not change: the text, its Base64 for bytes, an object as
-# text (hstore), the bytes as numbers or as days, and the UUID of the text.
-# Searching for what is rarer than a quote is faster.
+# What Debezium writes for a large PostgreSQL value that did not change: the text, an object (hstore), its Base64
+# for bytes, the bytes as numbers or as days, and its UUID. Searching first for what is rarer than a quote is faster.
 _PLACEHOLDERS = {
     _UNAVAILABLE: (f'"{_UNAVAILABLE}"', rf'"{{\"{_UNAVAILABLE}\":\"{_UNAVAILABLE}\"}}"'),
     "X19k": ('"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',),

@@ -27,21 +27,17 @@ AT_A_MOMENT = {"t": {0: 7, 1: 3}}
 
 
 @pytest.mark.parametrize(("text", "kind"), [("no", CatalogError), ("ForbiddenException: no", CatalogAuthError)])
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda spark, config: known_tables(spark, config, LoggedJob()),
-        lambda spark, config: create_namespace(spark, config.namespace_parts),
-    ],
-)
-def it_types_what_a_catalog_refuses(text, kind, ask):
+def it_types_what_a_catalog_refuses(text, kind):
     def refuse(query):
         raise PySparkException(text)
 
+    spark = SimpleNamespace(sql=refuse, conf=SimpleNamespace(getAll={}))
     given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "namespace": "lake.ns"}
-    with pytest.raises(CatalogError) as caught:
-        ask(SimpleNamespace(sql=refuse, conf=SimpleNamespace(getAll={})), IngestConfig(**given, route_by="topic"))
-    assert type(caught.value) is kind
+    config = IngestConfig(**given, route_by="topic")
+    for ask, what in ((known_tables, [config, LoggedJob()]), (create_namespace, [config.namespace_parts])):
+        with pytest.raises(CatalogError) as caught:
+            ask(spark, *what)
+        assert type(caught.value) is kind
 
 
 class Brokers:
