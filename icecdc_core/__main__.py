@@ -81,6 +81,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         print_line(report.text())
     if facts.get("failed") and (log := keep_jvm_output()):
         print_line(f"Spark's log: {log}", sys.stderr)
+    if not as_json and sys.stderr and sys.stderr.isatty():
+        print_line(f"{time.monotonic() - begin:.1f} s in all", sys.stderr)
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):  # Python would try again when it ends, and replace the exit code
