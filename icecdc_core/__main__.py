@@ -31,7 +31,6 @@ _CONSOLE = "icecdc"
 
 
 def console() -> int:
-    """Run the console command `icecdc`."""
     return main(program=_CONSOLE)
 
 

@@ -63,18 +63,14 @@ def _fast(fields: Sequence[StructField], names: Mapping[str, str]) -> str:
     columns, because hashing a number costs as much as hashing a flag.
     """
     values = [names[field.name] for field in fields]
-    zeros = [_is_negative_zero(names[field.name]) for field in fields if is_floating(field.dataType)]
+    floats = [names[field.name] for field in fields if is_floating(field.dataType)]
+    zeros = [f"({name} = 0.0D AND cast({name} AS string) = '-0.0')" for name in floats]  # equality.is_negative_zero
     bits = [
         f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
         for position, field in enumerate(field for field in fields if field.nullable)
     ]
     nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
     return f"xxhash64({', '.join([*values, *zeros, *nulls])})"
-
-
-def _is_negative_zero(name: str) -> str:
-    """SQL text of ``equality.is_negative_zero``."""
-    return f"({name} = 0.0D AND cast({name} AS string) = '-0.0')"
 
 
 def keyed_hash(fields: Sequence[StructField], names: Mapping[str, str], key: str) -> str:

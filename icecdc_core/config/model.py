@@ -143,7 +143,6 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Defaults that depend on other parameters."""
         return {}
 
     @classmethod

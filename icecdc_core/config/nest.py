@@ -51,7 +51,6 @@ _NEST = TypeAdapter(dict[str, Nested])
 
 
 def parse_nest(nest: Mapping[str, Any]) -> dict[str, Nested]:
-    """Return the entries of a checked `nest`."""
     return _NEST.validate_python(nest)
 
 

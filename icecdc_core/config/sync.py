@@ -241,7 +241,6 @@ class SyncConfig(ParameterModel):
 
     @property
     def table_parts(self) -> tuple[str, ...]:
-        """Catalog, namespace levels and table name, without quotes."""
         return values.split_table_name(self.table)
 
     @property
@@ -250,7 +249,6 @@ class SyncConfig(ParameterModel):
 
     @property
     def namespace(self) -> str:
-        """Namespace, levels joined by dots."""
         return ".".join(self.table_parts[1:-1])
 
     @property

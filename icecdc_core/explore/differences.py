@@ -117,7 +117,6 @@ class Differences(Part):
         return self.inserts + self.updates + self.deletes
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
-        """Yield the counts, and the sample with both values of each changed field."""
         start = "the empty table" if self.from_snapshot_id is None else f"snapshot {self.from_snapshot_id}"
         if self.to_snapshot_id is not None:
             yield f"From {start} to snapshot {self.to_snapshot_id}."

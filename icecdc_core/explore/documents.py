@@ -42,8 +42,6 @@ _MOST_ROWS = 10
 
 @dataclass(frozen=True, repr=False)
 class DocumentView(Part):
-    """One document, from both sides."""
-
     document_id: str = ""
     verdict: str = ""
     agrees: bool | None = None
@@ -54,7 +52,6 @@ class DocumentView(Part):
     searched: str = ""
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
-        """Yield both sides, and what snapshots did to the document."""
         yield f"Document {self.document_id}" if self.document_id else ""
         yield self.verdict
         both = RowChange(self.document_id, self.indexed, self.rows[0] if self.rows else None)
@@ -134,7 +131,6 @@ def _history(source: Source, head: int, document_id: str, most: int) -> dict[str
 
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> dict[str, Any]:
-    """The document in the index."""
     query = {"query": {"ids": {"values": [document_id]}}, "version": True}  # it may be in any shard
     hits = client.search(index=view.config.index, body=query, params=WHOLE)["hits"]["hits"]
     if not hits:
@@ -176,8 +172,6 @@ _BODY_KEYS = frozenset({"query", "sort", "from", "size", "knn", "min_score", "po
 
 @dataclass(frozen=True, repr=False)
 class QueryResult(Part):
-    """What the index answered."""
-
     query: Any
     total: int | None = None
     took_ms: int = 0
@@ -185,7 +179,6 @@ class QueryResult(Part):
     problem: str = ""
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
-        """Yield the query and its hits."""
         if self.total is None:
             yield self.problem
             return
@@ -223,7 +216,6 @@ def _query_error(query: str, problem: str) -> ConfigError:
 
 
 def search_body(given: str, most: int) -> dict[str, Any]:
-    """Return the body of a search. Pure."""
     if not given.startswith("{"):
         asked = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
         return {"query": asked, "size": most, "track_total_hits": True}

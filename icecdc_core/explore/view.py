@@ -101,8 +101,6 @@ OTHER_DOCUMENTS = "The index was built with other columns or another select, row
 
 @dataclass(frozen=True)
 class View:
-    """A table and its index."""
-
     spark: SparkSession
     config: ExploreConfig
     source: Source
@@ -112,7 +110,6 @@ class View:
 
     @property
     def position_snapshot_id(self) -> int | None:
-        """The snapshot that the index equals, if it is known."""
         return self.position.snapshot_id if self.position else None
 
     @property
@@ -180,7 +177,6 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
 
 
 def _position(config: ExploreConfig) -> tuple[Position | None, str]:
-    """The position of the index, and why the index cannot be read."""
     try:
         with closing(connect(config)) as client:
             position = PositionStore(client, config).read()
@@ -204,7 +200,6 @@ class TimeLine(Part):
     nested: tuple[dict[str, Any], ...] = ()
 
     def shown(self) -> Iterator[str | pd.DataFrame]:
-        """Yield the notes and the snapshots as a table, newest first."""
         yield f"{len(self.entries):,} of {self.snapshots:,} snapshots; max_snapshots shows more."
         yield from self.notes
         yield pd.DataFrame(list(self.entries))
@@ -232,7 +227,6 @@ def show_time_line(view: View) -> TimeLine:
 
 
 def time_line(metadata: TableMetadata, head: int | None, position: int | None, most: int) -> tuple[dict[str, Any], ...]:
-    """Return the newest snapshots of a table, newest first."""
     heads = dict(sorted(metadata.refs.items()))
     reachable = {each for named in (*heads.values(), head) for each in ancestors(metadata, named)}
 

@@ -214,7 +214,6 @@ def _nothing(run: Run, source: Source) -> RunReport:
 
 
 def _is_up_to_date(position: Position, source: Source) -> bool:
-    """Whether there is nothing to do, not even to lock the index."""
     return (
         position.exists
         and position.batch is None

@@ -178,7 +178,6 @@ class RunReport(Report):
         )
 
     def card(self) -> Card:
-        """What a person sees first."""
         done = ("to write", "to delete") if self.dry_run else ("written", "deleted")
         what = f"{self.upserts:,} documents {done[0]}, {self.deletes:,} {done[1]}"
         word, job, lag, before = IN_SYNC, "sync" if self.kind == "export" else "validate", "none", ""
@@ -255,11 +254,9 @@ class ValidationReport(Report):
 
     @property
     def state(self) -> str:
-        """How the run ended, one of `exit_states.EXIT_STATES`."""
         return "ok" if self.ok else "differs"
 
     def card(self) -> Card:
-        """What a person sees first."""
         compared = snapshots_text(self.snapshot_id, self.nested_snapshots)
         position = snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
         behind = compared != position
@@ -343,7 +340,6 @@ class ManyReport(Report):
         return min(self.states.values(), key=WORST_FIRST.index, default="ok")
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
         indexes = {name: _values(report) for name, report in self.indexes.items()}
         return {"state": self.state, "indexes": indexes, "seconds": self.seconds, "ended_at": self.ended_at}
 

@@ -73,12 +73,10 @@ class StatusReport(Report):
 
     @property
     def state(self) -> str:
-        """The worst state of the indexes."""
         return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="ok")
 
     @property
     def word(self) -> str:
-        """The state in a word or two."""
         if self.state != "ok":
             return FAILED
         if any(each.lag_snapshots or each.pending or each.dead_letters for each in self.indexes):
@@ -92,12 +90,10 @@ class StatusReport(Report):
         return _line(self.indexes[0]) if self.indexes else "not exported yet"
 
     def card(self) -> Card:
-        """What a person sees first."""
         rows = [f"{each.index}, from {each.table}: {_line(each)}" for each in self.indexes]
         return super().card()._replace(title=f"{len(rows)} indexes", what="\n".join(rows) or _NONE)
 
     def text(self) -> str:
-        """The report as a table of plain text."""
         rows = [(each.index, each.table, _line(each)) for each in self.indexes]
         return text_table([("index", "table", "status"), *rows]) if rows else _NONE
 

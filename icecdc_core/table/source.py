@@ -228,7 +228,6 @@ class Source:
         return False
 
     def rows(self, tasks: FileTasks) -> DataFrame:
-        """Read the selected live rows of these file tasks."""
         return self.selection.select(self.table.read(tasks))
 
     def rows_as_inserts(self, tasks: FileTasks, on_duplicate: str) -> DataFrame:
