@@ -75,8 +75,8 @@ def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
             f"icecdc did not create the positions index '{name}': its mapping is another one",
             subject="positions_index",
             value=name,
-            remedy="set positions_index to another name; if this one is icecdc's, restore it, or delete it and run the "
-            "exports (no index template may change its mapping)",
+            remedy="set positions_index to another name; if this one is icecdc's, delete it and run the exports (no "
+            "index template may change its mapping)",
         )
 
 
@@ -218,5 +218,5 @@ class PositionStore:
             f"The position of '{self._index}' is gone: it was deleted under the run",
             subject="positions_index",
             value=self._positions_index,
-            remedy="restore it from a snapshot of the cluster, or run the export again",
+            remedy="run the export again (an older copy would take later changes for applied)",
         )

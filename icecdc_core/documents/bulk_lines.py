@@ -168,9 +168,6 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
     return F.when(unfit, F.sha2(joined, 256)).otherwise(joined)
 
 
-_ROUTING = ',"routing":'
-
-
 def write_alias(physical: str) -> str:
     """Return the alias through which a physical index is written; it disappears with the index."""
     return f"{physical}--write"
@@ -201,17 +198,18 @@ def _target(document_id: Column, columns: Sequence[str], physical_index: str) ->
         name = F.when(suffix == "", physical_index).otherwise(name)  # somebody else wrote it
         index = F.concat(F.lit(',"_index":'), json_string(F.concat(name, F.lit(write_alias("")))))
         place = F.substr(place, F.instr(place, "/") + 1)
-    routing = F.when(place == "", "").otherwise(F.concat(F.lit(_ROUTING), json_string(place)))
+    routing = F.when(place == "", "").otherwise(F.concat(F.lit(',"routing":'), json_string(place)))
     return F.concat(text, index, routing)
 
 
 def _upsert(text: Column, version: Column, document: Column) -> Column:
-    return F.concat(F.lit('{"index":{"_id":'), text, _version(version), document, F.lit("\n"))
+    return F.concat(_head("index", text, version), document, F.lit("\n"))
 
 
 def _delete(text: Column, version: Column) -> Column:
-    return F.concat(F.lit('{"delete":{"_id":'), text, _version(version))
+    return _head("delete", text, version)
 
 
-def _version(version: Column) -> Column:
-    return F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
+def _head(operation: str, text: Column, version: Column) -> Column:
+    begin, end = F.lit(f'{{"{operation}":{{"_id":'), F.lit(',"version_type":"external"}}\n')
+    return F.concat(begin, text, F.lit(',"version":'), version, end)

@@ -92,7 +92,7 @@ FAILED_DEAD_LETTERS = 1000
 
 # By the status of the first rejected document.
 _REMEDIES = {
-    200: "correct the ingest pipeline, or leave the rows out with `row_filter`",
+    **dict.fromkeys((200, 500), "correct the ingest pipeline, or leave the rows out with `row_filter`"),
     409: "find out who else writes to the index, then run the export (it builds a new index behind the alias, without "
     "downtime)",
 }
@@ -143,8 +143,9 @@ def require_accepted(result: BulkResult, max_rejected_documents: int, before: in
         raise error
 
 
-# Refusals with the status of a wrong document (400) that are about the index.
-_INDEX_ERRORS = frozenset({"index_closed_exception"})
+# Refusals with the status of a wrong document (400) that are about the index: by type, or by the begin of the reason.
+_INDEX_ERRORS = ("index_closed_exception", "illegal_argument_exception: no write index is defined")
+_REFUSED = "fail_processor_exception"  # by an ingest pipeline, with the status 500
 _DROPPED = {"type": "dropped", "reason": "an ingest pipeline dropped the document"}
 # Greedy, so that it finds the last version in a conflict's reason: the document id before it may be any text.
 _CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
@@ -182,12 +183,12 @@ def count_outcomes(
                 rejected.append(_dead_letter(actions[number].as_py(), status, foreign))
         elif status == 404 and operation == "delete" and "error" not in outcome:
             already_applied += 1
-        elif status == 404:
+        elif status == 404 and error.get("type") == "index_not_found_exception":
             failure = _alias_missing(alias)
         elif status in RETRIED_STATUSES:
             again.append(number)
             reason = error
-        elif status == 400 and error.get("type") not in _INDEX_ERRORS:
+        elif error.get("type") == _REFUSED or (status == 400 and not error_reason(error).startswith(_INDEX_ERRORS)):
             rejected.append(_dead_letter(actions[number].as_py(), status, error))
         else:
             # A closed (400) or blocked (403) index or a broken shard (500) says nothing about the document.
@@ -195,7 +196,8 @@ def count_outcomes(
                 shorten(f"OpenSearch rejects all writes: {status} {error_reason(error)}"),
                 subject="index",
                 value=alias,
-                remedy="remove the cause (a write block, a full disk, missing permissions), then run again",
+                remedy="remove the cause (a write block, a full disk, missing permissions, a copy of the index with "
+                "the same alias), then run again",
             )
     counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied, rejected=len(rejected))
     kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]

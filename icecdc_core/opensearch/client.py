@@ -298,7 +298,8 @@ def typed_errors(config: SyncConfig, doing: str) -> Iterator[None]:
 
 def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> IcecdcError:
     reason = exception_reason(error)
-    if isinstance(error, (AuthenticationException, AuthorizationException)):
+    is_block = isinstance(error, TransportError) and str(error.error).endswith("block_exception")  # of a full disk, say
+    if isinstance(error, (AuthenticationException, AuthorizationException)) and not is_block:
         return OpenSearchAuthError(
             f"OpenSearch refused the user or its permissions ({doing}): {reason}",
             subject="opensearch_username",

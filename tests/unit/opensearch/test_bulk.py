@@ -129,6 +129,9 @@ def error(kind, reason="why", cause=None):
     return {"type": kind, "reason": reason, **({"caused_by": {"reason": cause}} if cause else {})}
 
 
+ILLEGAL = "illegal_argument_exception"
+
+
 class DescribeCountOutcomes:
     @pytest.mark.parametrize(
         ("index", "delete", "counts"),
@@ -136,7 +139,8 @@ class DescribeCountOutcomes:
             ({"status": 201}, {"status": 200}, Counts(upserts=1, deletes=1)),
             ({"status": 200}, {"status": 404}, Counts(upserts=1, already_applied=1)),
             ({"status": 409, "error": error("version_conflict")}, {"status": 409}, Counts(already_applied=2)),
-            ({"status": 400, "error": error("mapper_parsing")}, None, Counts(deletes=1, rejected=1)),
+            ({"status": 400, "error": error(ILLEGAL)}, None, Counts(deletes=1, rejected=1)),
+            ({"status": 500, "error": error("fail_processor_exception")}, None, Counts(deletes=1, rejected=1)),
         ],
     )
     def it_counts_each_outcome_once(self, index, delete, counts):
@@ -151,7 +155,12 @@ class DescribeCountOutcomes:
     @pytest.mark.parametrize(
         ("index", "kind"),
         [
-            ({"status": 404, "error": error("index_not_found")}, IndexNotFoundError),
+            ({"status": 404, "error": error("index_not_found_exception")}, IndexNotFoundError),
+            ({"status": 404, "error": error("resource_not_found_exception")}, OpenSearchRequestError),  # of a pipeline
+            (
+                {"status": 400, "error": error(ILLEGAL, "no write index is defined for [t]")},
+                OpenSearchRequestError,
+            ),
             ({"status": 400, "error": error("index_closed_exception")}, OpenSearchRequestError),
             ({"status": 403, "error": error("cluster_block_exception")}, OpenSearchRequestError),
             ({"status": 500}, OpenSearchRequestError),

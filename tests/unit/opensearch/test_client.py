@@ -18,6 +18,7 @@ from opensearchpy.exceptions import (
     TransportError,
 )
 
+from icecdc_core.errors import OpenSearchAuthError, OpenSearchRequestError
 from icecdc_core.opensearch.client import (
     AnswerConnection,
     AnswerReader,
@@ -108,6 +109,14 @@ class DescribeAnswerConnection:
         if expected is UnusableAnswerError:
             failure = typed_error(caught.value, "http://127.0.0.1:9200", "reading the position")
             assert (is_transient(caught.value), state_of(failure)) == (True, "retry")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("index_create_block_exception", OpenSearchRequestError), ("security_exception", OpenSearchAuthError)],
+)
+def it_blames_permissions_for_no_block(kind, expected):
+    assert type(typed_error(AuthorizationException(403, kind, {}), "http://127.0.0.1:9200", "creating")) is expected
 
 
 @pytest.fixture
