@@ -108,6 +108,7 @@ class Position:
     nested: dict[str, NestedPosition] = field(default_factory=dict)
     indexes: dict[str, str] = field(default_factory=dict)
     """With `index_column`: the uuids of the indexes that have documents, by their names."""
+    index_uuid: str = ""
 
     @property
     def every_index(self) -> dict[str, str]:

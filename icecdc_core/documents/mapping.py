@@ -116,10 +116,12 @@ def copy_targets(field: Mapping[str, Any]) -> list[str]:
     return [str(each) for each in (targets if isinstance(targets, list) else [targets])]
 
 
-def merge_properties(
-    generated: Properties, mapping: Mapping[str, Any], pipeline_fields: Sequence[str] = ()
-) -> Properties:
-    given = flatten_mapping(mapping)
+def index_mapping(
+    schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the explicit mapping of a table's columns; OpenSearch refuses fields without a mapping."""
+    check_supported(schema)
+    generated, given = generated_properties(schema), flatten_mapping(mapping or {})
     columns = {name: find_field(generated, name) for name in field_names(generated)}
     # Only the data show which fields are in a map or a variant.
     made = {name for name, field in columns.items() if field.get("type") == "flat_object" or "enabled" in field}
@@ -142,7 +144,7 @@ def merge_properties(
             )
         if field:
             holder[name] = {"type": "object", **deepcopy(field)}
-    return merged
+    return {"dynamic": "strict", "properties": merged}
 
 
 def merge_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,15 +223,6 @@ METADATA_FIELDS = frozenset(
         *("_doc_count", "_nested_path", "_data_stream_timestamp"),
     )
 )
-
-
-def index_mapping(
-    schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the explicit mapping of a table's columns; OpenSearch refuses fields without a mapping."""
-    check_supported(schema)
-    merged = merge_properties(generated_properties(schema), mapping or {}, pipeline_fields)
-    return {"dynamic": "strict", "properties": merged}
 
 
 def generated_properties(schema: T.StructType) -> dict[str, dict[str, Any]]:

@@ -4,11 +4,10 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from opensearchpy.exceptions import OpenSearchException, RequestError
+from opensearchpy.exceptions import RequestError
 from pyspark.sql import SparkSession
 
 from icecdc_core.commits.lock import IndexLock
@@ -239,8 +238,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             indexes = create_suffixed(run.client, config, batch.indexes, source.schema, run.run_id, identity=identity)
         except (ConfigError, RequestError):
             # Nothing was written, so the next run goes on from where the index is.
-            with suppress(OpenSearchException):
-                drop_unless_read(run.client, config, physical)
+            drop_unless_read(run.client, config, physical)
             lock.write(replace(lock.position, batch=earlier))
             raise
         digest = definition_digest(run.client, config, source.schema)

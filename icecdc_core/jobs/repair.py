@@ -59,21 +59,14 @@ _ATTEMPTS = 3
 
 def require_repairable(position: Position, compared: Position | None = None) -> None:
     """Check that the index may be repaired: nothing else may be written to it from the comparison on."""
-    begun, remedy = position.batch, "sync first, then repair again"
+    begun, problem, remedy = position.batch, "", "sync first, then repair again"
     if begun is not None and begun.kind != "repair":
-        raise TableLockedError(
-            f"A begun {begun.kind} of '{position.index}' is not finished, so its documents cannot be repaired yet",
-            subject="repair",
-            value=True,
-            remedy=remedy,
-        )
-    if compared is not None and position.content_version != compared.content_version:
-        raise TableLockedError(
-            f"Another run wrote to '{position.index}' after the comparison, so the differences found are out of date",
-            subject="repair",
-            value=True,
-            remedy="run the validation with repair again",
-        )
+        problem = f"A begun {begun.kind} of '{position.index}' is not finished, so its documents cannot be repaired yet"
+    elif compared is not None and position.content_version != compared.content_version:
+        problem = f"Another run wrote to '{position.index}' after the comparison, so its differences are out of date"
+        remedy = "run the validation with repair again"
+    if problem:
+        raise TableLockedError(problem, subject="repair", value=True, remedy=remedy)
 
 
 def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:

@@ -194,11 +194,8 @@ def _remove(value: Any, parts: list[str], data_type: DataType | None) -> None:
 
 
 WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
-"""Parameters of a search that reads every document as it is stored.
-
-It fails if a shard does not answer; by default the others would answer alone. And it uses no search pipeline, because
-the default one of an index may hide documents or fields.
-"""
+"""Parameters of a search that reads every document as it is stored: every shard has to answer, and no search pipeline
+hides documents or fields."""
 
 PAGE_DOCUMENTS = 5000
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.

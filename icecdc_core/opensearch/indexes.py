@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from string import digits
 from typing import Any
 
 from opensearchpy import OpenSearch
@@ -16,8 +18,10 @@ from icecdc_core.documents.bulk_lines import write_alias as write_alias
 from icecdc_core.documents.mapping import index_limits, index_mapping, sample_document
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError
+from icecdc_core.logs import event
 from icecdc_core.opensearch.client import error_reason, exception_reason, without_retries
 from icecdc_core.opensearch.index_settings import (
+    check_settings,
     definition_errors,
     given_settings,
     new_index_settings,
@@ -38,9 +42,14 @@ def with_suffixes(config: SyncConfig, physical: str) -> str:
 
 
 def index_uuid(client: OpenSearch, physical: str) -> str:
-    """Return the identity of a physical index, an empty string when there is none."""
     entry = indexes_behind(client, physical).get(physical)
-    return str(entry["settings"]["index"]["uuid"]) if entry else ""
+    return uuid_of(entry) if entry else ""
+
+
+def uuid_of(entry: Mapping[str, Any]) -> str:
+    """The identity of a physical index. One that was restored while it was closed keeps its uuid, not its history."""
+    settings = entry["settings"]["index"]
+    return str(settings["uuid"] + settings.get("history", {}).get("uuid", ""))
 
 
 def count_operations(client: OpenSearch, physical: str) -> int:
@@ -58,7 +67,7 @@ def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
 
 
 def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return what icecdc stored in the mapping of an index: `table`, `index`, `run`; empty for other indexes."""
+    """Return what icecdc stored in the mapping of an index, its own name too (a copy has another one); else nothing."""
     meta = (entry.get("mappings") or {}).get("_meta") or {}
     return dict(meta.get("icecdc") or {})
 
@@ -95,7 +104,7 @@ def create_physical(
 ) -> str:
     """Create an index with its write alias; return its uuid."""
     body = index_definition(client, config, schema, loading)
-    meta = {"table": config.table, "index": config.index, "run": run_id, **(identity or {})}
+    meta = {"table": config.table, "index": config.index, "name": physical, "run": run_id, **(identity or {})}
     body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.full_mapping, config.settings)}}
     body["aliases"] = {write_alias(physical): {}}
     with definition_errors(config):
@@ -113,15 +122,22 @@ def create_physical(
             value=config.index,
             remedy="find out who creates indexes of that name, then run again",
         )
-    if (entry["mappings"].get("_source") or {"enabled": True}) != {"enabled": True}:
+    made, asked = entry["mappings"], body["mappings"]
+    changed = [f"`{name}`" for name in ("_source", "_routing") if made.get(name) != asked.get(name)]
+    changed += [f"the alias '{config.index}'"] if config.index in entry["aliases"] else []
+    try:
+        check_settings(entry["settings"]["index"])
+        if changed:
+            raise ConfigError(
+                f"An index template changes {' and '.join(changed)} of a new index",
+                subject="index",
+                value=config.index,
+                remedy=f"remove that from the template for '{physical}' (GET /_index_template), then run again",
+            )
+    except ConfigError:
         _delete(client, physical)
-        raise ConfigError(
-            "An index template changes `_source`, so the index would not keep whole documents",
-            subject="index",
-            value=config.index,
-            remedy=f"remove `_source` from the template for '{physical}' (GET /_index_template), then run again",
-        )
-    return str(entry["settings"]["index"]["uuid"])
+        raise
+    return uuid_of(entry)
 
 
 def create_suffixed(
@@ -194,7 +210,8 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
 def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
     """Delete a physical index, and those with suffixes, if readers do not see them and icecdc created them."""
     for name, entry in indexes_behind(client, with_suffixes(config, physical)).items():
-        if icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
+        made_as = icecdc_meta(entry).get("index"), icecdc_meta(entry).get("name")
+        if made_as == (config.index, name) and config.index not in entry["aliases"]:
             _delete(client, name)
 
 
@@ -212,19 +229,22 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
     if limits := _limits(config, schema):
         client.indices.put_settings(index=with_suffixes(config, physical), body={"index": limits})
     properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
-    meta = icecdc_meta(indexes_behind(client, physical).get(physical, {}))
-    meta["spec"] = spec_digest(config.full_mapping, config.settings)
-    meta |= {"mapping": bool(config.full_mapping), "settings": bool(config.settings)}
+    digest = spec_digest(config.full_mapping, config.settings)
+    spec = {"spec": digest, "mapping": bool(config.full_mapping), "settings": bool(config.settings)}
     try:
-        body = {"properties": properties, "_meta": {"icecdc": meta}}
-        client.indices.put_mapping(index=with_suffixes(config, physical), body=body)
+        for name, entry in sorted(indexes_behind(client, with_suffixes(config, physical)).items()):
+            meta = {"icecdc": {**icecdc_meta(entry), **spec}}
+            client.indices.put_mapping(index=name, body={"properties": properties, "_meta": meta})
     except RequestError as error:
         problem = f"The table's new columns cannot be added to the mapping of index '{physical}'"
         raise not_in_place_error(f"{problem}: {exception_reason(error)}") from error
 
 
 def _delete(client: OpenSearch, physical: str) -> None:
-    client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
+    try:
+        client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
+    except OpenSearchException as error:  # while the cluster takes a snapshot, for example: a later commit deletes it
+        event(f"the index '{physical}' was not deleted: {exception_reason(error)}", logging.WARNING)
 
 
 def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
@@ -253,7 +273,13 @@ def publish_index(
         for alias, options in seen[old]["aliases"].items():
             if alias not in (config.index, write_alias(old)):
                 actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})
-                actions += [{"add": {"index": name, "alias": alias, **options}} for name in sorted(own)]
+                # An alias of some indexes goes to those of their suffixes: another one may be for other readers.
+                same = physical + old.removeprefix(f"{config.index}--").lstrip(digits)
+                is_of_all = all(seen[each]["aliases"].get(alias) == options for each in seen.keys() - own)
+                targets = own if is_of_all else own & {same}
+                if len(targets) > 1:  # one alias writes to one index
+                    options = {name: value for name, value in options.items() if name != "is_write_index"}
+                actions += [{"add": {"index": name, "alias": alias, **options}} for name in sorted(targets)]
     actions += _unless_taken_over(physical)
     actions += [{"add": {"index": name, "alias": config.index}} for name in sorted(own)]
     try:
@@ -304,9 +330,9 @@ def require_same_index(client: OpenSearch, config: SyncConfig, uuids: Mapping[st
 
 @contextmanager
 def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
-    """Open a point in time of all shards of an index; each search extends it by 10 minutes."""
+    """Open a point in time of all shards of an index; it stays for hours, because the table may be read first."""
     # With segment replication, replicas may be behind their primary shards.
-    params = {"keep_alive": "10m", "allow_partial_pit_creation": "false", "preference": "_primary"}
+    params = {"keep_alive": "12h", "allow_partial_pit_creation": "false", "preference": "_primary"}
     pit = client.create_pit(index=index, params=params)["pit_id"]
     try:
         yield pit

@@ -229,7 +229,8 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
     """Move the position to the end of the begun batch, log it, and drop what killed runs left of earlier indexes."""
     batch = begun_batch(lock)
-    position = replace(lock.position, physical_index=batch.physical_index, indexes=batch.indexes)
+    uuid = batch.index_uuid or lock.position.index_uuid
+    position = replace(lock.position, physical_index=batch.physical_index, index_uuid=uuid, indexes=batch.indexes)
     position = position_at(position, source, batch.to_snapshot_id, batch.nested)
     lock.commit(position, log_entry(report))
     drop_leftovers(run.client, run.config, batch.physical_index)
@@ -318,7 +319,7 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
     physical = physical_index(config.index, epoch)
     identity = index_identity(source.stored_selection)
     check_mapping(run.client, config, source.schema)
-    create_physical(run.client, config, physical, source.schema, run.run_id, loading=False, identity=identity)
+    uuid = create_physical(run.client, config, physical, source.schema, run.run_id, loading=False, identity=identity)
     publish_index(run.client, config, physical, seen)
-    start = replace(start, epoch=epoch, physical_index=physical)
+    start = replace(start, epoch=epoch, physical_index=physical, index_uuid=uuid)
     lock.write(position_at(start, source, start.snapshot_id, start.nested))

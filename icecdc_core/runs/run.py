@@ -23,6 +23,7 @@ from icecdc_core.opensearch.indexes import (
     indexes_behind,
     point_in_time,
     require_index_of_table,
+    uuid_of,
     write_alias,
 )
 from icecdc_core.reporting.instrumentation import JobRun
@@ -144,21 +145,24 @@ def require_readable_index(client: OpenSearch, position: Position) -> None:
     index, exported = position.index, position.begun_export
     begun = position.batch.indexes if exported and position.batch else position.every_index
     seen = indexes_behind(client, index)
-    committed = {position.physical_index, *(name for name, uuid in position.indexes.items() if uuid)}
+    uuids = {name: uuid for name, uuid in position.indexes.items() if uuid}
+    committed = {position.physical_index: position.index_uuid, **uuids}
 
-    def is_there(name: str) -> bool:
-        return write_alias(name) in seen[name]["aliases"] if name in seen else client.indices.exists(index=name)
+    def is_there(name: str, uuid: str) -> bool:
+        if name not in seen:
+            return bool(client.indices.exists(index=name))
+        return write_alias(name) in seen[name]["aliases"] and uuid in ("", uuid_of(seen[name]))
 
-    for missing in sorted(name for name in committed if not is_there(name)):
+    for missing in sorted(name for name, uuid in committed.items() if not is_there(name, uuid)):
         raise IndexNotFoundError(
-            f"The index '{missing}' behind '{index}' is gone, although it has a position",
+            f"The index '{missing}' behind '{index}' is gone: it was deleted, or created again",
             subject="index",
             value=index,
             remedy="run the export again; it builds a new index behind the alias",
         )
     # A filter or a routing of an alias hides a part of its index from readers.
     narrowed = any({"filter", "search_routing"} & entry["aliases"].get(index, {}).keys() for entry in seen.values())
-    is_committed = committed <= seen.keys() <= {*committed, *begun}
+    is_committed = committed.keys() <= seen.keys() <= {*committed, *begun}
     if not (is_committed or seen.keys() == {exported, *begun}) or narrowed:
         found = f"only a part of {sorted(seen)}" if narrowed else f"{sorted(seen)}" if seen else "nothing: it is gone"
         wanted = ", ".join(f"'{name}'" for name in sorted(committed))

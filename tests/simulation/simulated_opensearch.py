@@ -63,13 +63,13 @@ class SimulatedOpenSearch:
         self._created = 0
 
     def behind(self, name: str) -> dict[str, Index]:
-        """The indexes that a name, an alias or a pattern means."""
-        if name in self.indexes:
-            return {name: self.indexes[name]}
+        """The indexes that names, aliases or patterns mean."""
         return {
             each: index
             for each, index in self.indexes.items()
-            if name in index.aliases or ("*" in name and fnmatchcase(each, name))
+            if any(
+                part in (each, *index.aliases) or ("*" in part and fnmatchcase(each, part)) for part in name.split(",")
+            )
         }
 
     def answer(self, method: str, path: str, params: Mapping[str, Any], body: Any) -> Answer:

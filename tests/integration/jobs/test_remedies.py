@@ -142,6 +142,13 @@ def conflict(index: Index) -> None:
     index.sql(f"UPDATE {{t}} SET {column} = 5")
 
 
+def create_again(index):
+    name = index.physical[0]
+    made = index.opensearch.indices.get(index=name)[name]
+    index.opensearch.indices.delete(index=name)
+    index.opensearch.indices.create(index=name, body={kind: made[kind] for kind in ("aliases", "mappings")})
+
+
 def lose_position(index: Index) -> None:
     index.opensearch.indices.delete(index=index.config.positions_index)
 
@@ -216,6 +223,7 @@ CASES = {
     "the index is gone": Case(
         lambda x: x.opensearch.indices.delete(index=x.physical[0]), sync_changes, changed(), GONE, (export,)
     ),
+    "the index was created again": Case(create_again, sync_changes, changed(), GONE, (export,)),
     "the alias has a filter": Case(hide_a_part, sync_changes, changed(), f"^{ALIAS}", (alias,)),
     "no identifiers": Case(nothing, sync_changes, without_identifiers, IDENTIFY, (identify,)),
 }

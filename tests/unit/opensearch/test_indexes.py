@@ -38,6 +38,7 @@ from icecdc_core.opensearch.indexes import (
     require_same_index,
     unused_epoch,
     with_suffixes,
+    write_alias,
 )
 from icecdc_core.runs.run import require_readable_index
 from tests.simulation.simulated_opensearch import Index
@@ -81,21 +82,33 @@ class DescribeCreatePhysical:
         found = server.indexes[ONE]
         assert (list(found.aliases), found.mappings["dynamic"]) == (["t--000001--write"], "strict")
         assert (found.settings["number_of_replicas"], found.settings.get("refresh_interval")) == (replicas, refresh)
-        meta = {"table": "lake.ns.t", "index": "t", "run": "the-run", "spec": spec_digest({}, {})}
+        meta = {"table": "lake.ns.t", "index": "t", "name": ONE, "run": "the-run", "spec": spec_digest({}, {})}
         assert found.mappings["_meta"]["icecdc"] == meta
         # The answer was lost.
         assert create_physical(client, config, ONE, SCHEMA, "the-run", loading) == first
         with pytest.raises(IndexConflictError, match="Another program has just created"):
             create_physical(client, config, ONE, SCHEMA, "another-run", loading)
 
-    def it_refuses_and_deletes_an_index_whose_template_disables_source(self, server, client, config, monkeypatch):
+    @pytest.mark.parametrize(
+        ("part", "template", "message"),
+        [
+            ("mappings", {"_source": {"enabled": False}}, f"`_source`.*Remedy: .*{ONE}"),
+            ("mappings", {"_routing": {"required": True}}, "`_routing`"),
+            ("aliases", {"t": {}}, "the alias 't'"),
+            ("settings", {"derived_source.enabled": True}, "derived_source"),
+        ],
+    )
+    def it_refuses_and_deletes_an_index_that_a_template_makes_unusable(
+        self, server, client, config, monkeypatch, part, template, message
+    ):
         create = client.indices.create
 
         def with_template(index, body):
-            return create(index=index, body={**body, "mappings": {**body["mappings"], "_source": {"enabled": False}}})
+            given = {"settings": body["settings"]["index"]}
+            return create(index=index, body={**body, **given, part: {**{**body, **given}[part], **template}})
 
         monkeypatch.setattr(client.indices, "create", with_template)
-        with pytest.raises(ConfigError, match=f"`_source`.*Remedy: .*{ONE}"):
+        with pytest.raises(ConfigError, match=message):
             create_physical(client, config, ONE, SCHEMA, "the-run")
         assert ONE not in server.indexes
 
@@ -143,6 +156,24 @@ class DescribePublish:
         assert aliases == {ONE: False, TWO: True}
         assert (settings["number_of_replicas"], settings.get("refresh_interval")) == ("2", None)
 
+    def it_moves_an_alias_of_one_suffix_to_the_index_of_that_suffix(self, server, client, config, published):
+        server.indexes[ONE].aliases["mine"] = {"is_write_index": True}
+        for epoch in (2, 3):
+            names = [physical_index("t", epoch), *(f"{physical_index('t', epoch)}-{each}" for each in ("a", "c"))]
+            for name in names:
+                create_physical(client, config, name, SCHEMA, "the-run")
+            publish_index(client, config, names[0], None, names[1:])
+            server.indexes[f"{TWO}-a"].aliases.update({"of-a": {"filter": {}}, "of-b": {}})
+            server.indexes[f"{TWO}-c"].aliases["of-b"] = {"filter": {}}
+        found = {name[3:]: dict(sorted(index.aliases.items())) for name, index in server.indexes.items()}
+        for name in names:
+            del found[name[3:]][write_alias(name)], found[name[3:]]["t"]
+        assert {name: found[name[3:]] for name in names} == {
+            "t--000003": {"mine": {}},
+            "t--000003-a": {"mine": {}, "of-a": {"filter": {}}, "of-b": {}},
+            "t--000003-c": {"mine": {}, "of-b": {"filter": {}}},
+        }
+
     def it_leaves_an_alias_alone_that_another_run_has_moved(self, server, client, config, published):
         for name in (TWO, "t--000003"):
             create_physical(client, config, name, SCHEMA, "the-run")
@@ -181,11 +212,16 @@ class DescribeDeletion:
     def it_deletes_the_indexes_of_earlier_exports_and_no_others(self, server, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "the-run")
         create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
+        server.indexes[f"{ONE}-copy"] = replace(server.indexes[ONE], aliases={})
         drop_leftovers(client, config, TWO)
         assert ONE in server.indexes  # readers see it
         publish_index(client, config, TWO)
+        server.trouble = lambda method, path: error(400, "snapshot_in_progress") if method == "DELETE" else None
         drop_leftovers(client, config, TWO)
-        assert sorted(server.indexes) == [TWO, "t--other--000001"]
+        assert ONE in server.indexes  # until a later run
+        server.trouble = None
+        drop_leftovers(client, config, TWO)
+        assert sorted(server.indexes) == [f"{ONE}-copy", TWO, "t--other--000001"]
 
     def it_leaves_the_index_of_a_later_export_when_a_stalled_run_goes_on(self, server, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "another-run")
@@ -200,8 +236,12 @@ class DescribeDeletion:
 
 
 def it_adds_new_fields_and_names_one_that_has_another_type(server, client, config, published):
-    evolve_mapping(client, config, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
-    assert server.indexes[ONE].mappings["properties"]["extra"] == {"type": "long"}
+    create_physical(client, config, f"{ONE}-a", SCHEMA, "the-run")
+    evolved = config.replace(index_column="name")
+    evolve_mapping(client, evolved, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
+    for name, index in server.indexes.items():
+        assert index.mappings["properties"]["extra"] == {"type": "long"}
+        assert index.mappings["_meta"]["icecdc"]["name"] == name
     with pytest.raises(SchemaChangeError, match=r"mapper \[id\].*on_schema_change=reexport"):
         evolve_mapping(client, config, ONE, StructType().add("id", StringType()))
 
@@ -261,6 +301,10 @@ class DescribeRequireReadableIndex:
             require_readable_index(client, of_two)
 
     def it_refuses_an_index_that_was_deleted_or_created_again(self, server, client, config, published):
+        require_readable_index(client, replace(OF_ONE, index_uuid=published))
+        server.indexes[ONE].settings["history"] = {"uuid": "of a restore"}
+        with pytest.raises(IndexNotFoundError, match="created again"):
+            require_readable_index(client, replace(OF_ONE, index_uuid=published))
         server.indexes[ONE].uuid = "another"
         with pytest.raises(IndexNotFoundError, match="deleted or created again"):
             require_same_index(client, config, {ONE: published})
