@@ -349,10 +349,7 @@ class TreeProjection(Projection):
         return cls(**known, tree=tree, states=states)
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Return the documents of rows of the root, followed by the columns of these rows that are none of the table's.
-
-        The entries travel beside the rows until the expressions of the root are applied.
-        """
+        """Return the documents of rows of the root, and the columns of these rows that are none of the table's."""
         beside = rows.columns[len(self.columns) :]
         documents = _documents(self.tree.root, rows, self.states)
         return documents.select(*map(quoted, self.schema.names), *map(quoted, beside))
@@ -365,8 +362,12 @@ def _documents(node: Node, rows: DataFrame, states: States) -> DataFrame:
         first, names = _link(inner, number)
         rows, links = node.place.with_keys(rows, first.keys_above, f"{_LINK}{number}_"), [*links, *names]
     wanted = None if states.whole or not links else states.computed(rows.select(*links))
+    keyed = rows
     for number, inner in enumerate(node.inner):
-        rows = _with_entries(rows, inner, number, states, wanted)
+        # Rows that no document contains may have objects of several rows.
+        has_objects = any(each.entry and each.entry.shape == "object" for each in inner.nodes() if each is not inner)
+        needed = keyed.select(*links) if states.whole and has_objects else wanted
+        rows = _with_entries(rows, inner, number, states, needed)
     documents = node.projection.apply(rows)
     return documents.withColumnsRenamed({f"{_ENTRY}{number}": inner.name for number, inner in enumerate(node.inner)})
 

@@ -83,7 +83,7 @@ class TableStates(States):
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
         table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
         values: dict[str, Sequence[Any]] = {}
-        if wanted is not None:
+        if wanted is not None and not self.whole:
             # A null equals nothing.
             wanted, count = self.counted(wanted.where(" AND ".join(f"{name} IS NOT NULL" for name in wanted.columns)))
             if not count:
@@ -98,10 +98,7 @@ class TableStates(States):
         return self.counted(frame)[0]
 
     def counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
-        """Return the rows of a frame, of equal ones few, and their number.
-
-        A small frame is in the driver, where joins cost little, a large one in a cache.
-        """
+        """Return the rows of a frame, of equal ones few, and their number: in the driver, many in a cache."""
         spark = frame.sparkSession
         with settings_unless_set(spark, _AT_ONCE):
             few = frame.limit(_FEW + 1)._jdf.collectAsList()
@@ -125,11 +122,13 @@ class TableStates(States):
 
     def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
         """The values of plain columns that prune data files, see ``IcebergTable.plan``."""
-        types = {each["name"]: str(each["type"]) for each in self._sources[place.table].metadata.schema["fields"]}
+        fields = self._sources[place.table].metadata.schema["fields"]
+        # Iceberg 1.11 takes a column that a file lacks for null, also if it has a default (apache/iceberg 16690).
+        types = {each["name"]: str(each["type"]) for each in fields if "initial-default" not in each}
         columns = {}
         for name, text in zip(key_names(texts), texts, strict=True):
             column = self.tree.plain.get((place.table, text))
-            if column and wanted.schema[name].dataType in _BOUNDED.get(types[column], ()):
+            if column and wanted.schema[name].dataType in _BOUNDED.get(types.get(column, ""), ()):
                 columns[name] = column
         if not columns:
             return {}

@@ -141,6 +141,14 @@ class DescribeAssembledDocuments:
         with pytest.raises(Exception, match=r"several matches for 'language'.*English.*Inglese"):
             assemble(SPEC, rows).collect()
 
+    def it_ignores_several_rows_for_an_object_that_no_document_has(self, frames):
+        cast = {"table": CAST, "alias": "c", "on": "c.film_id = f.film_id", "as": "array"}
+        actor = {"table": ACTOR, "alias": "a", "on": "a.actor_id = c.actor_id", "select": ["a.name"]}
+        spec = {**SPEC, "row_filter": "f.title = 'Brazil'", "nest": {"cast": {**cast, "nest": {"actor": actor}}}}
+        rows = frames({ACTOR: [(10, "Ana", None), (11, "Bo", None), (11, "Bob", None)]})
+        (film,) = documents(assemble(spec, rows))
+        assert [each["actor"]["name"] for each in film["cast"]] == ["Ana"]
+
 
 class DescribeSpecs:
     @pytest.mark.parametrize(
