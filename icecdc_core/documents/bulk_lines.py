@@ -81,9 +81,6 @@ def scalar_text(column: Column, data_type: T.DataType) -> Column:
 
 MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
-DIGEST_DIGITS = 64
-DIGEST = f"[0-9a-f]{{{DIGEST_DIGITS}}}"
-"""A regular expression for an id that is the digest of another text."""
 
 
 def upsert_version(epoch: int) -> int:
@@ -96,10 +93,6 @@ def delete_version(epoch: int) -> int:
     return 2 * epoch
 
 
-def epoch_of(version: int) -> int:
-    return version // 2
-
-
 def to_actions(
     changes: DataFrame, identifier_columns: Sequence[str], epoch: int, physical_index: str = ""
 ) -> DataFrame:
@@ -110,7 +103,7 @@ def to_actions(
     is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _target(F.col(document_key), changes.columns, physical_index)
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
-    delete = _delete(text, F.lit(str(delete_version(epoch))))
+    delete = _head("delete", text, F.lit(str(delete_version(epoch))))
     return identified.select(F.when(is_insert, upsert).otherwise(delete).alias("action"))
 
 
@@ -119,12 +112,12 @@ def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFra
     version = F.col("version").cast("string")
     text = _target(F.col("document_id"), [PLACE], physical_index)
     upsert = _upsert(text, version, F.col("document"))
-    return dead_letters.select(F.coalesce(upsert, _delete(text, version)).alias("action"))
+    return dead_letters.select(F.coalesce(upsert, _head("delete", text, version)).alias("action"))
 
 
 def delete_actions(ids: DataFrame, epoch: int, physical_index: str = "") -> DataFrame:
     """Turn document ids, and their places if there are any, into delete operations."""
-    action = _delete(_target(F.col("id"), ids.columns, physical_index), F.lit(str(delete_version(epoch))))
+    action = _head("delete", _target(F.col("id"), ids.columns, physical_index), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"))
 
 
@@ -164,7 +157,7 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
     size = F.octet_length(joined)
     unfit = (size > MAX_ID_BYTES) | (size == 0) | ~F.is_valid_utf8(joined)
     if len(texts) == 1:  # a `|` is in no digest
-        unfit |= (size == DIGEST_DIGITS) & joined.rlike(DIGEST)
+        unfit |= (size == 64) & joined.rlike("[0-9a-f]{64}")
     return F.when(unfit, F.sha2(joined, 256)).otherwise(joined)
 
 
@@ -206,10 +199,7 @@ def _upsert(text: Column, version: Column, document: Column) -> Column:
     return F.concat(_head("index", text, version), document, F.lit("\n"))
 
 
-def _delete(text: Column, version: Column) -> Column:
-    return _head("delete", text, version)
-
-
 def _head(operation: str, text: Column, version: Column) -> Column:
+    """The first line of an operation; a delete has no other."""
     begin, end = F.lit(f'{{"{operation}":{{"_id":'), F.lit(',"version_type":"external"}}\n')
     return F.concat(begin, text, F.lit(',"version":'), version, end)

@@ -9,9 +9,10 @@ from icecdc_core.changes.places import at_each_place
 from icecdc_core.columns import OLD_PLACES, PLACE, unused_name
 from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
 from icecdc_core.commits.position import Batch, Position
-from icecdc_core.documents.bulk_lines import delete_actions, document_id, epoch_of, to_actions, upsert_version
+from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk import BulkResult
+from icecdc_core.opensearch.checksums import FOREIGN_ROUTING
 from icecdc_core.opensearch.indexes import evolve_mapping, with_suffixes
 from icecdc_core.runs.batch import (
     create_missing_indexes,
@@ -41,13 +42,16 @@ def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: 
     source = at_vector(source, position.snapshot_id, position.nested_snapshots)
     ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
     key = unused_name("_document_id", rows.columns)
-    wanted, gone = wrong.where("rows > 0").withColumnRenamed("id", key), wrong.where("rows = 0").select("id")
+    wanted, gone = wrong.where("rows > 0").withColumnRenamed("id", key), wrong.where("rows = 0")
     identified = rows.withColumn(key, document_id(rows.schema, ids))
     if source.selection.has_places:
         places = wanted.select(key, F.col("places").alias(OLD_PLACES))
         rows = at_each_place(identified.join(places, key).drop(key))
-        gone = wrong.where("rows = 0").select("id", F.explode("places").alias(PLACE))
+        gone = gone.select("id", F.explode("places").alias(PLACE))
     else:
+        routing = F.when(F.col("id").contains(FOREIGN_ROUTING), F.substring_index("id", FOREIGN_ROUTING, -1))
+        identity = F.substring_index("id", FOREIGN_ROUTING, 1).alias("id")
+        gone = gone.select(identity, F.coalesce(routing, F.lit("")).alias(PLACE))
         rows = identified.join(wanted, key, "left_semi").drop(key)
     upserts = to_actions(with_vectors(source, rows), ids, epoch, source.physical_index)
     return upserts.unionAll(delete_actions(gone, epoch, source.physical_index))
@@ -97,7 +101,7 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
     epoch = lock.next_epoch(0)
-    above = epoch_of(version) + 1
+    above = version // 2 + 1
     if above > max(epoch, MAX_EPOCH):
         raise DocumentVersionError(
             f"Document '{identity}' of '{index}' has version {version}, too high to write above it",

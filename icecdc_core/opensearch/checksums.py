@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
+FOREIGN_ROUTING = "\trouting "  # between the id and the routing of a document whose index needs none
+
 # Documents that show in which form an index stores them.
 _SAMPLE = 100
 
@@ -272,4 +274,7 @@ def read_index(
     found = spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, schema)
     if config.index_column:
         return found.withColumn("place", F.concat(F.lit(f"{suffix}/"), F.coalesce("place", F.lit(""))))
-    return found if config.routing else found.drop("place")
+    if config.routing:
+        return found
+    # Somebody else wrote it, perhaps in another shard, so it is the document of no row.
+    return found.withColumn("id", F.concat_ws(FOREIGN_ROUTING, "id", "place")).drop("place")

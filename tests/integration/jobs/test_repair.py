@@ -12,7 +12,8 @@ HIGHEST = 2**63 - 2
 
 @pytest.fixture
 def exported(new_index):
-    return new_index(CREATE, "INSERT INTO {t} SELECT id, concat('n', id) FROM range(20)")
+    insert = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(20)"
+    return new_index(CREATE, insert, number_of_shards=2)
 
 
 def repaired(spark, config):
@@ -48,8 +49,10 @@ class DescribeARepair:
         delete(opensearch, exported.index, "8", 5000)
         write(opensearch, exported.index, "9", 300)
         write(opensearch, exported.index, "99", 200)
+        for routing in ("x", "y"):  # one in each shard
+            opensearch.index(index=exported.index, id="98", body={"id": 98}, routing=routing)
         report = repaired(spark, exported)
-        assert (report.ok, report.repaired, indexed()) == (True, 4, before)
+        assert (report.ok, report.repaired, indexed()) == (True, 6, before)
         sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 1)")
         sync_changes(spark, exported)
         assert validate_table(spark, exported).ok
