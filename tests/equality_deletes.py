@@ -29,7 +29,10 @@ class EqualityWriter:
         """Commit rows together with an equality delete of their keys, as an upsert stream does at each checkpoint."""
         self._table.refresh()
         keys = [[row[name] for name in columns] for row in rows]
-        delta = self._table.newRowDelta().addRows(self._data_file(rows, partition))
+        factory = self._builder().dataFileFormat(self._format()).build()
+        writer = factory.newDataWriter(self._file(partition), self._table.spec(), self._partition(partition))
+        self._write(writer, self._table.schema(), rows)
+        delta = self._table.newRowDelta().addRows(writer.toDataFile())
         delta.addDeletes(self._delete_file(columns, keys, partition)).commit()
 
     def _delete_file(self, columns: Sequence[str], keys: Sequence[Sequence[Any]], partition: Sequence[Any]) -> Any:
@@ -42,12 +45,6 @@ class EqualityWriter:
         writer = factory.newEqualityDeleteWriter(self._file(partition), self._table.spec(), self._partition(partition))
         self._write(writer, schema, [dict(zip(columns, key, strict=True)) for key in keys])
         return writer.toDeleteFile()
-
-    def _data_file(self, rows: Sequence[dict[str, Any]], partition: Sequence[Any]) -> Any:
-        factory = self._builder().dataFileFormat(self._format()).build()
-        writer = factory.newDataWriter(self._file(partition), self._table.spec(), self._partition(partition))
-        self._write(writer, self._table.schema(), rows)
-        return writer.toDataFile()
 
     def _write(self, writer: Any, schema: Any, rows: Sequence[dict[str, Any]]) -> None:
         records = iceberg_class(self._spark, "data.GenericRecord")

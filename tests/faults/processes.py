@@ -18,18 +18,13 @@ from tests.waiting import await_true
 ROOT = Path(__file__).parents[2]
 
 
-def of_one_core(config: ParameterModel) -> dict[str, Any]:
-    """The parameters as JSON takes them, for a small Spark of its own."""
-    given = {name: getattr(config, name) for name in config.model_fields_set}
-    given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
-    return {**given, "spark_conf": small_spark()}
-
-
 class Job:
     """A job at work, with the lines of its log."""
 
     def __init__(self, job: str, config: ParameterModel, report_path: Path, **parameters: Any) -> None:
-        given = {**of_one_core(config), **parameters, "report_path": str(report_path), "log_path": "-"}
+        given = {name: getattr(config, name) for name in config.model_fields_set}
+        given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+        given |= {"spark_conf": small_spark(), **parameters, "report_path": str(report_path), "log_path": "-"}
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
         options = [text for name, value in texts.items() if value for text in (f"--{name}", value)]
         self.process = subprocess.Popen(

@@ -56,9 +56,7 @@ def kill_some(process, rng):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(RUNS))
-def it_ends_equal_though_executors_and_workers_are_killed(
-    spark, sql, make_config, indexed, tmp_path, monkeypatch, number
-):
+def it_ends_equal_though_executors_are_killed(spark, sql, make_config, indexed, tmp_path, monkeypatch, number):
     # Without them executors of pip's pyspark do not start.
     monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
     monkeypatch.setenv("SPARK_SCALA_VERSION", "2.13")

@@ -98,11 +98,10 @@ class DescribeKilledDrivers:
 
     @pytest.mark.long
     @pytest.mark.parametrize("trial", range(KILLS))
-    def it_ends_equal_for_documents_of_several_tables(self, spark, name, make_config, indexed, tmp_path, trial):
+    def it_ends_equal_for_documents_of_several_tables(self, spark, name, new_index, indexed, tmp_path, trial):
         rng, shop = random.Random(f"{SEED} nested {trial}"), Shop(spark, name, *PROPERTIES)
         shop.fill()
-        config = make_config(**shop.spec, export_group_bytes=1)
-        export_table(spark, config)
+        config = new_index(**shop.spec, export_group_bytes=1)
         changes = [shop.change(rng) for _ in range(3)]
         job = rng.choice(["sync", "sync", "export"])
         where = killed(job, config, rng, tmp_path)

@@ -53,9 +53,7 @@ def config(make_config):
 
 
 class DescribeAZombie:
-    def it_changes_nothing_when_it_wakes_up_after_others_finished(
-        self, spark, sql, exported, equal, opensearch, opensearch_url
-    ):
+    def it_changes_nothing_when_it_wakes_up_later(self, spark, sql, exported, equal, opensearch, opensearch_url):
         stalled, awake = threading.Event(), threading.Event()
         outcome = []
 
@@ -100,9 +98,7 @@ class DescribeALateWriter:
         sync_changes(spark, exported)
         assert (write_late[0]().already_applied, equal(exported)) == (1, True)
 
-    def it_can_restore_a_document_after_tombstones_expired_and_a_repair_removes_it(
-        self, spark, exported, write_late, opensearch, equal
-    ):
+    def it_can_restore_a_document_later_until_a_repair(self, spark, exported, write_late, opensearch, equal):
         sync_changes(spark, exported)
         late, physical = write_late
         opensearch.indices.put_settings(index=physical, body={"index.gc_deletes": "1ms"})

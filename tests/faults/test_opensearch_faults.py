@@ -12,8 +12,16 @@ import psutil
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.position import FORMAT
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import IcecdcError, IndexNotFoundError, OpenSearchRequestError, OpenSearchUnreachableError
+from icecdc_core.errors import (
+    IcecdcError,
+    IndexNotFoundError,
+    OpenSearchRequestError,
+    OpenSearchUnreachableError,
+    PositionError,
+)
+from icecdc_core.jobs.status import status
 from tests.faults.tables import CREATE, FILL, SEED, change
 from tests.loopback_proxy import Act, at_first, cut_off, loopback_proxy
 
@@ -45,9 +53,7 @@ def physical(opensearch, exported):
 
 class DescribeOneFault:
     @pytest.mark.parametrize("number", range(ROUNDS))
-    def it_ends_in_sync_although_every_kind_of_request_meets_it_once(
-        self, spark, sql, config, equal, opensearch_url, number
-    ):
+    def it_ends_in_sync_though_every_request_meets_it_once(self, spark, sql, config, equal, opensearch_url, number):
         sql(CREATE, FILL)
         met, faults = set(), itertools.islice(itertools.cycle(FAULTS), number, None)
 
@@ -78,9 +84,7 @@ class DescribeOneFault:
 
 class DescribeAStorm:
     @pytest.mark.parametrize("storm", range(STORMS))
-    def it_ends_in_sync_or_with_a_typed_error_and_in_sync_the_next_time(
-        self, spark, exported, equal, opensearch, opensearch_url, storm
-    ):
+    def it_ends_in_sync_at_the_latest_the_next_time(self, spark, exported, equal, opensearch, opensearch_url, storm):
         rng = random.Random(SEED + storm)
 
         def trouble(method, path, body):
@@ -140,9 +144,7 @@ class DescribeABlockedOrMissingIndex:
         sync_changes(spark, exported)
         assert (after.snapshot_id == before.snapshot_id, equal(exported)) == (True, True)
 
-    def it_names_an_index_that_is_deleted_during_the_run(
-        self, spark, exported, physical, opensearch, equal, opensearch_url
-    ):
+    def it_names_an_index_that_is_deleted(self, spark, exported, physical, opensearch, equal, opensearch_url):
         def delete():
             opensearch.indices.delete(index=physical)
 
@@ -154,6 +156,22 @@ class DescribeABlockedOrMissingIndex:
         assert not opensearch.indices.exists(index=physical)
         export_table(spark, exported)
         assert equal(exported)
+
+
+def it_refuses_a_position_of_a_newer_release_by_name(spark, exported, opensearch):
+    where = {"index": exported.positions_index, "id": f"position:{exported.index}"}
+    source = opensearch.get(**where)["_source"]
+    opensearch.index(**where, body={**source, "format": FORMAT + 1}, params={"refresh": "true"})
+    for job in (export_table, sync_changes, validate_table):
+        with pytest.raises(PositionError, match=f"has format {FORMAT + 1}"):
+            job(spark, exported)
+    (found,) = status(spark, exported).indexes
+    assert f"has format {FORMAT + 1}" in found.problem
+    # One that icecdc did not create.
+    opensearch.indices.delete(index=where["index"])
+    opensearch.index(index=where["index"], id="x", body={"type": "commit", "index": exported.index})
+    with pytest.raises(PositionError, match="icecdc did not create the positions index"):
+        export_table(spark, exported)
 
 
 @pytest.mark.long

@@ -131,9 +131,7 @@ class DescribeASyncThatCreatesItsIndex:
             report = sync_changes(spark, config)
         assert (report.strategy, names()) == ("none", {"1": "v"})
 
-    def it_leaves_one_index_although_it_dies_before_its_position_is_recorded(
-        self, spark, sql, make_config, names, opensearch
-    ):
+    def it_leaves_one_index_if_it_dies_before_its_position(self, spark, sql, make_config, names, opensearch):
         sql(CREATE, "INSERT INTO {t} VALUES (1, 'v')")
         config = make_config(start_from="latest")
         killed_at(batch, "position_at", lambda: sync_changes(spark, config))

@@ -27,9 +27,7 @@ def start(tmp_path):
 
 
 class DescribeSigterm:
-    def it_ends_an_ingest_between_two_batches_and_the_next_run_takes_the_rest(
-        self, spark, sql, make_ingest, topic, start
-    ):
+    def it_ends_an_ingest_between_two_batches(self, spark, sql, make_ingest, topic, start):
         sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg")
         topic.send(*({"id": number, "v": "a"} for number in range(400)))
         # Small batches that follow one another without a pause.

@@ -78,9 +78,7 @@ class DescribeADataFile:
 
 
 class DescribeTheTableUnderARun:
-    def it_applies_a_commit_that_lands_during_a_run_with_the_next_run(
-        self, spark, sql, exported, opensearch_url, equal
-    ):
+    def it_applies_a_commit_during_a_run_with_the_next_run(self, spark, sql, exported, opensearch_url, equal):
         change(sql)
 
         def commit():
@@ -121,9 +119,7 @@ def just_before(monkeypatch):
 
 
 class DescribeSnapshotsThatExpireUnderARead:
-    def it_exports_again_where_the_history_gap_says_so(
-        self, spark, sql, exported, opensearch, equal, name, just_before
-    ):
+    def it_exports_again_if_the_policy_says_so(self, spark, sql, exported, opensearch, equal, name, just_before):
         before = PositionStore(opensearch, exported).read()
         change(sql)
         waiting = just_before(sync, "compute_changes", lambda: expire(spark, sql, name))

@@ -25,52 +25,27 @@ EXCUSES = {
 SYNC, BROKEN_SYNC, MOVE = "sync", "sync that breaks off", "UPDATE of the partition column"
 # Rows come and go more often than histories are rewritten.
 CHANGES = {**OPERATIONS, **HISTORIES}
-STEPS = st.one_of(
-    st.sampled_from(sorted(OPERATIONS)),
-    st.sampled_from(sorted(OPERATIONS)),
-    st.sampled_from(sorted(HISTORIES)),
-    st.just(SYNC),
-)
+STEPS = [st.sampled_from(sorted(each)) for each in (OPERATIONS, OPERATIONS, HISTORIES, [SYNC])]
+ROUTED, SUFFIXED = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
+PATIENT = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 # By default no table as small as these is read by row ids, and most that compare values are joined.
-LIMITS = st.fixed_dictionaries(
-    {
-        name: st.sampled_from([0, getattr(net_changes, name)])
-        for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS", "LOOK_UP_FROM_ROWS")
-    }
-)
+LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS", "LOOK_UP_FROM_ROWS")}
 
 
-class DescribeARandomHistory:
-    @pytest.mark.timeout(6 * 3600)
-    def it_is_followed(self, spark, warehouse, opensearch, make_config, name):
-        _live_many(spark, warehouse, opensearch, make_config, name, STEPS)
-
-    @pytest.mark.timeout(6 * 3600)
-    def it_leaves_no_document_behind_when_places_change(self, spark, warehouse, opensearch, make_config, name):
-        steps = st.one_of(STEPS, st.sampled_from([MOVE, BROKEN_SYNC]))
-        routed, suffixed = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
-        places = st.sampled_from([routed, suffixed, {**routed, **suffixed}])
-        _live_many(spark, warehouse, opensearch, make_config, name, steps, places)
-
-
-def _live_many(spark, warehouse, opensearch, make_config, name, steps, places=st.just({})):  # noqa: B008
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("places", [[{}], [ROUTED, SUFFIXED, {**ROUTED, **SUFFIXED}]], ids=["plain", "places change"])
+def it_follows_every_history(spark, warehouse, opensearch, make_config, name, places):
+    steps = st.one_of(STEPS if places == [{}] else [*STEPS, st.sampled_from([MOVE, BROKEN_SYNC])])
     lived = []
 
     @seed(SEED)
-    @settings(
-        max_examples=MANY,
-        deadline=None,
-        database=None,
-        # A history takes seconds to live, so a failing one is shown as it is.
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        print_blob=True,
-    )
+    # A history takes seconds to live, so a failing one is shown as it is.
+    @settings(max_examples=MANY, phases=[Phase.generate], print_blob=True, **PATIENT)
     @given(
         kind=st.sampled_from(KINDS),
-        limits=LIMITS,
+        limits=st.fixed_dictionaries({name: st.sampled_from([0, limit]) for name, limit in LIMITS.items()}),
         history=st.lists(st.tuples(steps, st.integers(0, 20)), min_size=3, max_size=12),
-        parameters=places,
+        parameters=st.sampled_from(places),
     )
     def live(kind, limits, history, parameters):
         lived.append(kind.name)

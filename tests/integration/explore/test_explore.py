@@ -115,12 +115,11 @@ class DescribeADocument:
         assert (found.agrees, found.verdict) == (True, "The index and the table agree.")
         assert changes_of(found) == ["update", "insert"]
 
-    def it_is_behind_when_a_nested_table_is_newer(self, spark, name, make_config, request):
+    def it_is_behind_when_a_nested_table_is_newer(self, spark, name, new_index, request):
         shop = Shop(spark, name, tables=("film", "language"))
         request.addfinalizer(shop.drop)
         shop.fill()
-        config = make_config(**shop.spec)
-        export_table(spark, config)
+        config = new_index(**shop.spec)
         assert look_up(spark, config, document_id="1").agrees is True
         shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
         view = open_view(spark, explore(config, document_id="1"))
@@ -161,26 +160,25 @@ class DescribeADocument:
             assert f"query={query!r}" in str(caught.value)
 
 
-class DescribeWhatParametersHide:
-    def it_is_not_shown(self, spark, sql, make_config, opensearch, name):
-        sql(*made(partitioned="email, truncate(14, email)"))
-        given = (
-            {"columns": ["id", "name"]},
-            {"select": ["* EXCEPT (email)", "sha2(email, 256) AS owner"]},
-            {"select": ["id", "sha2(email, 256) AS email"]},
-        )
-        configs = [make_config(index=f"{name}-{number}", **each) for number, each in enumerate(given)]
-        for config in configs:
-            export_table(spark, config)
-            opensearch.indices.refresh(index=config.index)
-        sql(f"UPDATE {{t}} SET name = concat(name, '!'), email = concat('{SECRET}-other', id) WHERE id < 5")
-        sql("DELETE FROM {t} WHERE id = 7")
-        for config in configs:
-            *_, text = shown(spark, explore(config, query="*", from_snapshot="-2"))
-            view = open_view(spark, explore(config, from_snapshot="earliest", document_id="3"))
-            differences = find_differences(view)
-            of_all = differences._repr_html_() + look_up_document(view, differences)._repr_html_()
-            assert SECRET not in text + of_all, config
+def it_does_not_show_what_parameters_hide(spark, sql, make_config, opensearch, name):
+    sql(*made(partitioned="email, truncate(14, email)"))
+    given = (
+        {"columns": ["id", "name"]},
+        {"select": ["* EXCEPT (email)", "sha2(email, 256) AS owner"]},
+        {"select": ["id", "sha2(email, 256) AS email"]},
+    )
+    configs = [make_config(index=f"{name}-{number}", **each) for number, each in enumerate(given)]
+    for config in configs:
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+    sql(f"UPDATE {{t}} SET name = concat(name, '!'), email = concat('{SECRET}-other', id) WHERE id < 5")
+    sql("DELETE FROM {t} WHERE id = 7")
+    for config in configs:
+        *_, text = shown(spark, explore(config, query="*", from_snapshot="-2"))
+        view = open_view(spark, explore(config, from_snapshot="earliest", document_id="3"))
+        differences = find_differences(view)
+        of_all = differences._repr_html_() + look_up_document(view, differences)._repr_html_()
+        assert SECRET not in text + of_all, config
 
 
 class DescribeWhatIsMissing:

@@ -106,12 +106,10 @@ REFUSED = [
 
 @pytest.mark.usefixtures("compiled_plans")
 class DescribeAnInput:
-    @pytest.mark.parametrize(("given", "error", "parts"), REFUSED, ids=lambda each: str(each)[:60])
-    def it_is_refused_by_an_export(self, spark, table, make_config, refused, given, error, parts):
-        with refused(error, *parts):
-            export_table(spark, make_config(**{"table": table, **given}))
-
-    def it_is_a_problem_that_the_setup_check_finds(self, spark, table, make_config):
+    def it_is_refused_by_an_export_and_found_by_the_setup_check(self, spark, table, make_config, refused):
+        for given, error, parts in REFUSED:
+            with refused(error, *parts):
+                export_table(spark, make_config(**{"table": table, **given}))
         report = check_setup(spark, make_config(table=table, row_filter="1 / id < 5"))
         assert "row_filter fails for a row" in report.problems[0]
         (problem,) = check_setup(spark, make_config(table=table, start_from="123")).problems
@@ -125,34 +123,33 @@ class DescribeAnInput:
                 job(spark, config)
 
 
-class DescribeIdentifiersInTheData:
-    def it_refuses_them(self, spark, sql, make_config, refused):
-        sql(CREATE)
-        for rows, error, parts in (
-            ("(1, 'a'), (NULL, 'b')", IdentifierColumnsError, ["{'id': None}", "[identifier_columns=['id']]"]),
-            ("(1, 'a'), (1, 'b')", DuplicateIdentifierError, ["2 rows share {'id': 1}", "on_duplicate_identifier"]),
-        ):
-            sql(f"INSERT OVERWRITE {{t}} VALUES {rows}")
-            with refused(error, *parts):
-                export_table(spark, make_config())
-        # One of two is hidden because its document is refused.
-        sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (1, '2026-01-01'), (2, '2026-01-02')")
-        config = make_config(mapping={"name": {"type": "date"}}, max_rejected_documents=1)
-        with refused(DuplicateIdentifierError, "2 rows share {'id': 1}"):
-            export_table(spark, config)
-        spark.sql(f"DROP TABLE {'.'.join(config.dead_letter_parts)}")
+def it_refuses_identifiers_in_the_data(spark, sql, make_config, refused):
+    sql(CREATE)
+    for rows, error, parts in (
+        ("(1, 'a'), (NULL, 'b')", IdentifierColumnsError, ["{'id': None}", "[identifier_columns=['id']]"]),
+        ("(1, 'a'), (1, 'b')", DuplicateIdentifierError, ["2 rows share {'id': 1}", "on_duplicate_identifier"]),
+    ):
+        sql(f"INSERT OVERWRITE {{t}} VALUES {rows}")
+        with refused(error, *parts):
+            export_table(spark, make_config())
+    # One of two is hidden because its document is refused.
+    sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (1, '2026-01-01'), (2, '2026-01-02')")
+    config = make_config(mapping={"name": {"type": "date"}}, max_rejected_documents=1)
+    with refused(DuplicateIdentifierError, "2 rows share {'id': 1}"):
+        export_table(spark, config)
+    spark.sql(f"DROP TABLE {'.'.join(config.dead_letter_parts)}")
 
+    sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
+    export_table(spark, make_config())
+    for change, error, shown in (
+        ("INSERT INTO {t} VALUES (3, 'c'), (NULL, 'd')", IdentifierColumnsError, "{'id': None}"),
+        ("UPDATE {t} SET id = NULL WHERE id = 2", IdentifierColumnsError, "{'id': None}"),
+        ("UPDATE {t} SET id = 5", DuplicateIdentifierError, "5"),
+    ):
+        sql(change)
+        with refused(error, shown, "[identifier_columns=['id']]"):
+            sync_changes(spark, make_config())
         sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
-        export_table(spark, make_config())
-        for change, error, shown in (
-            ("INSERT INTO {t} VALUES (3, 'c'), (NULL, 'd')", IdentifierColumnsError, "{'id': None}"),
-            ("UPDATE {t} SET id = NULL WHERE id = 2", IdentifierColumnsError, "{'id': None}"),
-            ("UPDATE {t} SET id = 5", DuplicateIdentifierError, "5"),
-        ):
-            sql(change)
-            with refused(error, shown, "[identifier_columns=['id']]"):
-                sync_changes(spark, make_config())
-            sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
 
 
 class DescribeTheCatalog:
@@ -189,15 +186,12 @@ class DescribeOpenSearch:
             sync_changes(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
 
 
-class DescribeAnExpressionOfAnIngest:
-    @pytest.mark.parametrize(
-        ("given", "shown"),
-        [
-            ({"topic_pattern": "(?P<n>a)", "table": "lake.ns.t"}, r"\[topic_pattern="),
-            ({"topics": "t", "route_by": "regex", "routes": {"lake.ns.t": "a{2,1}"}}, r"\[routes="),
-        ],
-    )
-    def it_is_refused_before_a_broker_is_asked_if_java_does_not_take_it(self, spark, warehouse, given, shown):
-        place = {"warehouse": str(warehouse), "catalog_properties": GIVEN_CATALOG}
+def it_refuses_an_expression_of_an_ingest_that_java_does_not_take(spark, warehouse):
+    """Before a broker is asked."""
+    place = {"warehouse": str(warehouse), "catalog_properties": GIVEN_CATALOG}
+    for given, shown in (
+        ({"topic_pattern": "(?P<n>a)", "table": "lake.ns.t"}, r"\[topic_pattern="),
+        ({"topics": "t", "route_by": "regex", "routes": {"lake.ns.t": "a{2,1}"}}, r"\[routes="),
+    ):
         with pytest.raises(ConfigError, match=shown):
             ingest(spark, IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", **place, **given))

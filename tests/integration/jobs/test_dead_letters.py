@@ -108,9 +108,7 @@ class DescribeKeptLetters:
 
 
 class DescribeTooMany:
-    def it_fails_the_batch_keeps_the_position_and_the_dead_letters(
-        self, spark, sql, exported, opensearch, dead_letters
-    ):
+    def it_keeps_the_position_and_the_dead_letters(self, spark, sql, exported, opensearch, dead_letters):
         before = PositionStore(opensearch, exported).read()
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 3")
         with pytest.raises(RejectedDocumentsError, match="2 are allowed"):

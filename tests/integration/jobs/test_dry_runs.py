@@ -40,20 +40,19 @@ def dying(spark, opensearch, opensearch_url):
     return run
 
 
-class DescribeTheDryRunOfAFirstSync:
-    def it_counts_what_the_run_reads_from_where_it_starts(self, spark, sql, make_config, name, snapshots):
-        sql(CREATE, FILL, "UPDATE {t} SET v = 'w' WHERE id = 4")
-        first, second = snapshots()
-        sql("INSERT INTO {t} VALUES (6, 'v')", "DELETE FROM {t} WHERE id < 2")
-        times = {row.snapshot_id: row.committed_at for row in sql("SELECT * FROM {t}.snapshots").collect()}
-        moment = times[second].replace(tzinfo=times[second].tzinfo or UTC).isoformat()
-        starts = {"export": "", "earliest": "earliest", "snapshot": str(first), "time": moment}
-        counts = {}
-        for label, start in starts.items():
-            foreseen, done = foreseen_and_done(spark, make_config(index=f"{name}-{label}", start_from=start))
-            assert foreseen == done, label
-            counts[label] = done["upserts"], done["deletes"]
-        assert counts == {"export": (5, 0), "earliest": (5, 0), "snapshot": (2, 2), "time": (1, 2)}
+def it_counts_what_a_first_sync_reads_from_where_it_starts(spark, sql, make_config, name, snapshots):
+    sql(CREATE, FILL, "UPDATE {t} SET v = 'w' WHERE id = 4")
+    first, second = snapshots()
+    sql("INSERT INTO {t} VALUES (6, 'v')", "DELETE FROM {t} WHERE id < 2")
+    times = {row.snapshot_id: row.committed_at for row in sql("SELECT * FROM {t}.snapshots").collect()}
+    moment = times[second].replace(tzinfo=times[second].tzinfo or UTC).isoformat()
+    starts = {"export": "", "earliest": "earliest", "snapshot": str(first), "time": moment}
+    counts = {}
+    for label, start in starts.items():
+        foreseen, done = foreseen_and_done(spark, make_config(index=f"{name}-{label}", start_from=start))
+        assert foreseen == done, label
+        counts[label] = done["upserts"], done["deletes"]
+    assert counts == {"export": (5, 0), "earliest": (5, 0), "snapshot": (2, 2), "time": (1, 2)}
 
 
 class DescribeTheDryRunOfALaterSync:
@@ -93,13 +92,12 @@ class DescribeTheDryRunOfALaterSync:
                 sync_changes(spark, config.replace(dry_run=dry_run, start_from="latest"))
 
 
-class DescribeTheDryRunAfterABegunExport:
-    def it_goes_on_with_it_and_what_came_since_as_the_run_does(self, spark, sql, make_config, dying):
-        sql(CREATE)
-        for _ in range(3):
-            sql(FILL.replace("id AS INT", "6 * (SELECT count(*) FROM {t}) / 6 + id AS INT"))
-        config = make_config(export_group_bytes=1)
-        assert dying(export_table, config, requests=1).groups_done == 1
-        sql("DELETE FROM {t} WHERE id < 2")
-        foreseen, done = foreseen_and_done(spark, config.replace(start_from="latest"))
-        assert (foreseen, done["kind"], done["upserts"], done["deletes"]) == (done, "export", 12, 2)
+def it_goes_on_with_a_begun_export_and_what_came_since_as_the_run_does(spark, sql, make_config, dying):
+    sql(CREATE)
+    for _ in range(3):
+        sql(FILL.replace("id AS INT", "6 * (SELECT count(*) FROM {t}) / 6 + id AS INT"))
+    config = make_config(export_group_bytes=1)
+    assert dying(export_table, config, requests=1).groups_done == 1
+    sql("DELETE FROM {t} WHERE id < 2")
+    foreseen, done = foreseen_and_done(spark, config.replace(start_from="latest"))
+    assert (foreseen, done["kind"], done["upserts"], done["deletes"]) == (done, "export", 12, 2)

@@ -151,13 +151,12 @@ class DescribeVectorsOfTexts:
             export_table(spark, config.replace(embed={"vector": {**config.embed["vector"], "dimension": 3}}))
 
 
-def it_embeds_texts_of_several_tables(spark, name, make_config, embed, model, indexed, request):
+def it_embeds_texts_of_several_tables(spark, name, new_index, embed, model, indexed, request):
     shop = Shop(spark, name, tables=("film", "language"))
     request.addfinalizer(shop.drop)
     shop.fill()
     text = "concat_ws(' ', title, language.name)"
-    config = make_config(**shop.spec, **embed(text))
-    export_table(spark, config)
+    config = new_index(**shop.spec, **embed(text))
     assert model.calls() == ["Alien English", "Brazil English", "Coma", "Dune French"]
     # "Coma" has it too, but not in the text.
     shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")

@@ -88,14 +88,13 @@ class DescribeAMovedRow:
         assert validate_table(spark, config.replace(repair=True)).ok
         assert suffixes(opensearch, name) == ["", *PLACES]
 
-    def it_moves_with_the_row_of_the_root_of_several_tables(self, spark, make_config, opensearch, name, request):
+    def it_moves_with_the_row_of_the_root_of_several_tables(self, spark, new_index, opensearch, name, request):
         shop = Shop(spark, name, "'format-version' = '2'", "'format-version' = '3'", tables=("film", "language"))
         request.addfinalizer(shop.drop)
         shop.fill()
         shop.sql("UPDATE {film} SET shelf = 'a'")
         spec = shop.spec | {"select": ["f.film_id", "f.title", "concat('s-', f.shelf) AS shelf"]}
-        config = make_config(**spec, index_column="shelf", routing="shelf", number_of_shards=2)
-        export_table(spark, config)
+        config = new_index(**spec, index_column="shelf", routing="shelf", number_of_shards=2)
         shop.sql("UPDATE {film} SET shelf = 'b' WHERE film_id IN (1, 4)")
         shop.sql("UPDATE {language} SET name = 'Welsh' WHERE language_id = 1")
         break_off(spark, config, 2)

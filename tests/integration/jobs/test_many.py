@@ -103,49 +103,47 @@ class DescribeASync:
         assert [run(command, *good)[0] for command in ("repair", "replay")] == [0, 0]
 
 
-class DescribeDeadLetters:
-    @pytest.mark.long
-    def it_replays_those_of_two_indexes_in_one_table(self, spark, tables, run, file, name, opensearch, indexed):
-        dead_letters = f"lake.ns.dead_letters_{name}"
-        content = yaml.safe_load(file.read_text())
-        content["defaults"] |= {"dead_letter_table": dead_letters, "max_rejected_documents": 5}
-        content["defaults"]["mapping"] = {"v": {"type": "integer"}}
-        file.write_text(yaml.safe_dump(content, sort_keys=False))
-        good = ("--only", "first,last", "--json")
-        try:
-            synced, lines, _ = run("sync", *good)
-            found = json.loads(lines[-1])["indexes"]
-            assert (synced, [found[index]["rejected"] for index in ("first", "last")]) == (0, [3, 3]), found
-            for letter in "ab":
-                take_nan(opensearch, f"{name}-{letter}")
-            replayed, lines, _ = run("replay", *good)
-            found = json.loads(lines[-1])["indexes"]
-            states = [(found[index]["state"], found[index].get("message")) for index in ("first", "last")]
-            assert (replayed, states) == (0, [("ok", None)] * 2)
-            assert spark.table(dead_letters).where("resolution = 'replayed'").count() == 6
-            assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
-        finally:
-            spark.sql(f"DROP TABLE IF EXISTS {dead_letters}")
+@pytest.mark.long
+def it_replays_those_of_two_indexes_in_one_dead_letter_table(spark, tables, run, file, name, opensearch, indexed):
+    dead_letters = f"lake.ns.dead_letters_{name}"
+    content = yaml.safe_load(file.read_text())
+    content["defaults"] |= {"dead_letter_table": dead_letters, "max_rejected_documents": 5}
+    content["defaults"]["mapping"] = {"v": {"type": "integer"}}
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    good = ("--only", "first,last", "--json")
+    try:
+        synced, lines, _ = run("sync", *good)
+        found = json.loads(lines[-1])["indexes"]
+        assert (synced, [found[index]["rejected"] for index in ("first", "last")]) == (0, [3, 3]), found
+        for letter in "ab":
+            take_nan(opensearch, f"{name}-{letter}")
+        replayed, lines, _ = run("replay", *good)
+        found = json.loads(lines[-1])["indexes"]
+        states = [(found[index]["state"], found[index].get("message")) for index in ("first", "last")]
+        assert (replayed, states) == (0, [("ok", None)] * 2)
+        assert spark.table(dead_letters).where("resolution = 'replayed'").count() == 6
+        assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {dead_letters}")
 
 
-class DescribeRunMany:
-    def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(self, spark, file):
-        configs = SyncConfig.load_all(file, ["first", "last"])
-        sessions, pools = {spark._jsparkSession.hashCode()}, {}
+def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(spark, file):
+    configs = SyncConfig.load_all(file, ["first", "last"])
+    sessions, pools = {spark._jsparkSession.hashCode()}, {}
 
-        def job(session, config):
-            sessions.add(session._jsparkSession.hashCode())
-            pools[config.index] = session.sparkContext.getLocalProperty("spark.scheduler.pool")
-            return export_table(session, config)
+    def job(session, config):
+        sessions.add(session._jsparkSession.hashCode())
+        pools[config.index] = session.sparkContext.getLocalProperty("spark.scheduler.pool")
+        return export_table(session, config)
 
-        report = run_many(spark, job, configs, command="export")
-        expected = {config.index: name for name, config in configs.items()}
-        assert (report.state, len(sessions), pools) == ("ok", 3, expected)
-        # It begins nothing after it was asked to stop.
-        with stop_on_sigterm() as stop:
-            stop.requested = True
-            report = run_many(spark, follow_changes, configs, command="sync")
-        assert [(found.strategy, found.stopped) for found in report.indexes.values()] == [("none", True)] * 2
+    report = run_many(spark, job, configs, command="export")
+    expected = {config.index: name for name, config in configs.items()}
+    assert (report.state, len(sessions), pools) == ("ok", 3, expected)
+    # It begins nothing after it was asked to stop.
+    with stop_on_sigterm() as stop:
+        stop.requested = True
+        report = run_many(spark, follow_changes, configs, command="sync")
+    assert [(found.strategy, found.stopped) for found in report.indexes.values()] == [("none", True)] * 2
 
 
 class DescribeTheConsoleCommand:

@@ -198,11 +198,10 @@ class DescribeDocumentsOfSeveralTables:
         with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):
             export_table(spark, of_pair.replace(nest=nest))
 
-    def it_updates_roots_with_binary_identifiers_and_uuids(self, spark, sql, create_table, pair, make_config, indexed):
+    def it_updates_roots_with_binary_identifiers_and_uuids(self, spark, sql, create_table, pair, new_index, indexed):
         sql("CREATE TABLE {t} (id BINARY, title STRING, language_id INT) USING iceberg")
         sql("INSERT INTO {t} VALUES (X'0A', 'Alien', 1), (X'0B', 'Brazil', 2)")
-        config = make_config(alias="f", nest={"language": pair.spec["nest"]["language"]})
-        export_table(spark, config)
+        config = new_index(alias="f", nest={"language": pair.spec["nest"]["language"]})
         sql("UPDATE {t} SET title = 'Aliens' WHERE id = X'0A'")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes, indexed()["Cg=="]["title"]) == (1, 0, "Aliens")
@@ -218,15 +217,14 @@ class DescribeDocumentsOfSeveralTables:
         sync_changes(spark, config)
         assert {key: each["language"]["name"] for key, each in indexed().items()} == dict.fromkeys(ids, "Anglais")
 
-    def it_nests_the_root_in_itself(self, spark, sql, make_config, indexed):
+    def it_nests_the_root_in_itself(self, spark, sql, name, indexed, new_index):
         """Also as a link in the middle of a chain (pgsync 586)."""
         sql("CREATE TABLE {t} (id INT, name STRING, boss INT) USING iceberg")
         sql("INSERT INTO {t} VALUES (1, 'Ann', null), (2, 'Ben', 1), (3, 'Cid', 2), (null, 'none', null)")
-        table = make_config().table
+        table = f"lake.ns.{name}"
         top = {"table": table, "alias": "c", "on": "c.id = b.boss", "select": ["c.name"]}
         boss = {"table": table, "alias": "b", "on": "b.id = e.boss", "select": ["b.name"], "nest": {"top": top}}
-        config = make_config(alias="e", nest={"lead": boss}, row_filter="e.id IS NOT NULL")
-        export_table(spark, config)
+        config = new_index(alias="e", nest={"lead": boss}, row_filter="e.id IS NOT NULL")
         sql("UPDATE {t} SET name = 'Anna' WHERE id = 1")
         assert sync_changes(spark, config).upserts == 3
         assert {key: each["lead"] for key, each in indexed().items()} == {
@@ -238,16 +236,14 @@ class DescribeDocumentsOfSeveralTables:
         assert sync_changes(spark, config).upserts == 2
         assert indexed()["3"]["lead"] == {"name": "Ben", "top": None}
 
-    def it_prunes_by_no_key_that_a_second_cast_changed(self, spark, sql, name, make_config, indexed, request):
+    def it_prunes_by_no_key_that_a_second_cast_changed(self, spark, sql, name, indexed, request, new_index):
         shop = Shop(spark, name, tables=("continent",))
         request.addfinalizer(shop.drop)
         sql("CREATE TABLE {t} (id INT, code STRING) USING iceberg", "INSERT INTO {t} VALUES (1, '7')")
         shop.sql("INSERT INTO {continent} VALUES ('007', 'Bond')")
-        table = make_config().table
-        link = f"cast(cast(k.code AS int) AS string) = {table.rpartition('.')[2]}.code"
+        link = f"cast(cast(k.code AS int) AS string) = {name}.code"
         spec = {"table": shop.table("continent"), "alias": "k", "on": link, "row_filter": "k.code LIKE '0%'"}
-        config = make_config(select=[f"{table.rpartition('.')[2]}.id", "code"], nest={"agent": spec})
-        export_table(spark, config)
+        config = new_index(select=[f"{name}.id", "code"], nest={"agent": spec})
         sql("INSERT INTO {t} VALUES (2, '7')")
         sync_changes(spark, config)
         assert {each["agent"]["name"] for each in indexed().values()} == {"Bond"}

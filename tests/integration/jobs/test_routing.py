@@ -50,10 +50,11 @@ def shift(sql, places):
 
 
 class DescribeAMovedRow:
-    def it_is_one_document_at_its_new_place(self, spark, sql, new_index, in_place, monkeypatch):
+    def it_is_one_document_at_its_new_place(self, spark, sql, new_index, in_place, monkeypatch, tmp_path):
         """However the table is written, and though the server spreads a routing over shards."""
         monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
-        config = new_index(**FOUR_SHARDS, settings={"routing_partition_size": 2})
+        log = tmp_path / "log"
+        config = new_index(**FOUR_SHARDS, settings={"routing_partition_size": 2}, log_path=str(log))
         in_place(config)
         for number, (version, mode) in enumerate(((2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write"))):
             modes = f"'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}'"
@@ -69,8 +70,10 @@ class DescribeAMovedRow:
             in_place(config)
             assert report.upserts == dry.upserts
             assert report.deletes + report.already_applied == dry.deletes
-        move(sql, "a", "id < 8")  # found by row ids, which all rows have by now
+        log.unlink()
+        move(sql, "a", "id < 8")
         sync_changes(spark, config)
+        assert '"change_strategy": "row-ids"' in log.read_text()  # which all rows have by now
         in_place(config)
 
     def it_moves_where_no_document_has_its_place(self, spark, sql, new_index):

@@ -67,21 +67,15 @@ def position(opensearch, make_config):
 
 # Done to one table, one after another, with an update that makes use of it: first within a batch, then between two.
 FOLLOWED = (
-    # added
     (["ADD COLUMN note STRING"], "note = 'x'"),
     (["ADD COLUMN first BIGINT FIRST"], "first = 7"),
-    # added to a struct, also within a list and a map
     (["ADD COLUMN place.street STRING"], "place.street = 'x'"),
     (["ADD COLUMN places.element.zip INT"], "places = array(named_struct('city', 'x', 'zip', 9))"),
     (["ADD COLUMN named.value.zip INT"], "named = map('l', named_struct('city', 'x', 'zip', 9))"),
-    # added and dropped again, and added once more with another type
     (["ADD COLUMN brief STRING", "DROP COLUMN brief"], ""),
     (["ADD COLUMN short STRING", "DROP COLUMN short", "ADD COLUMN short INT"], "short = 7"),
-    # moved
     (["ALTER COLUMN spare FIRST", "ALTER COLUMN place.zip FIRST"], ""),
-    # optional, described
     (["ALTER COLUMN name DROP NOT NULL", "ALTER COLUMN spare COMMENT 'words'"], "name = NULL"),
-    # a decimal of more digits
     (["ALTER COLUMN price TYPE DECIMAL(38, 2)"], "price = 123456789012345678901234567890123456.99"),
 )
 

@@ -32,6 +32,7 @@ from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import connect
+from icecdc_core.session.catalog import embedded_catalog_properties
 from tests.bulk_writes import write
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
@@ -155,7 +156,8 @@ def it_finds_planted_secrets_nowhere(sql, make_config, opensearch, opensearch_ur
     config = make_config()
     # A catalog that is given may need its own key.
     key = "adls.sas-token.planted" if GIVEN_CATALOG else "s3.secret-access-key"
-    catalog = {**_catalog(config), key: "env:PLANTED_KEY", "thing": "env:PLANTED_THING"}
+    own = dict(config.catalog_properties) or embedded_catalog_properties(config.warehouse)
+    catalog = {**own, key: "env:PLANTED_KEY", "thing": "env:PLANTED_THING"}
     events = tmp_path / "events"
     events.mkdir()
     conf = {
@@ -209,11 +211,11 @@ def it_finds_planted_secrets_nowhere(sql, make_config, opensearch, opensearch_ur
 
 
 class DescribeLeastPrivilege:
-    def it_needs_no_request_that_the_role_does_not_have(
-        self, spark, sql, make_config, opensearch, opensearch_url, indexed, name
-    ):
+    def it_needs_no_request_that_the_role_lacks(self, spark, sql, make_config, opensearch, opensearch_url, name):
         config = make_config(max_rejected_documents=1, dead_letter_table=f"lake.ns.letters_{name}")
-        allowed = _allowed(config)
+        names = {"{physical}": f"{config.index}--{'[0-9]' * 6}", "{index}--*": f"{config.index}--[*]"}
+        names |= {"{index}": config.index, "{positions}": config.positions_index}
+        allowed = allowed_requests("requests", names)
         refused, used = [], set()
 
         def gate(method, path, headers, body):
@@ -225,8 +227,8 @@ class DescribeLeastPrivilege:
             used.add(rule)
             return None
 
-        sql("CREATE TABLE {t} (id BIGINT, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')")
-        sql("INSERT INTO {t} VALUES (1, 1.5), (2, 2.5)")
+        create = "CREATE TABLE {t} (id BIGINT, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+        sql(create, "INSERT INTO {t} VALUES (1, 1.5), (2, 2.5)")
         with loopback_proxy(opensearch_url, gate=gate) as proxy:
             through = config.replace(opensearch_url=proxy.url)
             export_table(spark, through)
@@ -252,23 +254,15 @@ class DescribeLeastPrivilege:
 
 
 def it_listens_on_loopback_only(spark, opensearch_url):
-    port = int(opensearch_url.rpartition(":")[2])
-    ours = _listening()
-    ports = {port for _, port in ours}
+    """This process, or the first of several test processes, and those below it."""
+    first = psutil.Process(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else None)
+    ours = set()
+    for process in (first, *first.children(recursive=True)):
+        with suppress(psutil.Error):
+            ours |= {tuple(each.laddr) for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    found = int(opensearch_url.rpartition(":")[2]) in {port for _, port in ours}
     open_to_all = {host for host, _ in ours if host not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")}
-    assert (port in ports or bool(os.environ.get("ICECDC_OPENSEARCH_URL")), open_to_all) == (True, set())
-
-
-def _allowed(config):
-    digit = "[0-9]"
-    names = {"{physical}": f"{config.index}--{digit * 6}", "{index}--*": f"{config.index}--[*]"}
-    return allowed_requests("requests", {**names, "{index}": config.index, "{positions}": config.positions_index})
-
-
-def _catalog(config):
-    from icecdc_core.session.catalog import embedded_catalog_properties
-
-    return dict(config.catalog_properties) or embedded_catalog_properties(config.warehouse)
+    assert (found or bool(os.environ.get("ICECDC_OPENSEARCH_URL")), open_to_all) == (True, set())
 
 
 def _command_lines():
@@ -276,16 +270,6 @@ def _command_lines():
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             found.add(" ".join(process.cmdline()))
-    return found
-
-
-def _listening():
-    """Where this process, or the first of several test processes, and those below it listen, as host and port."""
-    first = psutil.Process(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else None)
-    found = set()
-    for process in (first, *first.children(recursive=True)):
-        with suppress(psutil.Error):
-            found |= {tuple(each.laddr) for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
     return found
 
 

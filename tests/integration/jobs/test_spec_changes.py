@@ -34,126 +34,123 @@ def of_index(opensearch, config):
     return entry["settings"]["index"], entry["mappings"]["properties"]
 
 
-class DescribeAChangeInPlace:
-    def it_sets_and_resets_settings_and_analyzers_and_maps_new_columns(self, spark, sql, opensearch, config):
-        before = physical_index(opensearch, config)
-        other = config.replace(settings={"refresh_interval": "7s", "max_result_window": 20000})
-        report = sync_changes(spark, other)
-        settings, _ = of_index(opensearch, config)
-        assert (settings["refresh_interval"], settings["max_result_window"]) == ("7s", "20000")
-        assert (report.upserts, physical_index(opensearch, config)) == (0, before)
-        assert report.notes == [
-            'the parameters of the index changed: settings.max_result_window was not set, is "20000"; '
-            'settings.refresh_interval was not set, is "7s"'
-        ]
-        # It is known from then on.
-        position = PositionStore(opensearch, config).read()
-        assert sync_changes(spark, other).strategy == "none"
-        assert PositionStore(opensearch, config).read() == position
-        assert icecdc_meta(opensearch.indices.get(index=before)[before])["spec"] == position.selection[DIGEST]
+def it_sets_and_resets_settings_and_analyzers_and_maps_new_columns(spark, sql, opensearch, config):
+    before = physical_index(opensearch, config)
+    other = config.replace(settings={"refresh_interval": "7s", "max_result_window": 20000})
+    report = sync_changes(spark, other)
+    settings, _ = of_index(opensearch, config)
+    assert (settings["refresh_interval"], settings["max_result_window"]) == ("7s", "20000")
+    assert (report.upserts, physical_index(opensearch, config)) == (0, before)
+    assert report.notes == [
+        'the parameters of the index changed: settings.max_result_window was not set, is "20000"; '
+        'settings.refresh_interval was not set, is "7s"'
+    ]
+    # It is known from then on.
+    position = PositionStore(opensearch, config).read()
+    assert sync_changes(spark, other).strategy == "none"
+    assert PositionStore(opensearch, config).read() == position
+    assert icecdc_meta(opensearch.indices.get(index=before)[before])["spec"] == position.selection[DIGEST]
 
-        sync_changes(spark, config.replace(settings={"gc_deletes": "2h", "number_of_replicas": 1}))
-        settings, _ = of_index(opensearch, config)
-        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("2h", "1")
-        assert "max_result_window" not in settings
+    sync_changes(spark, config.replace(settings={"gc_deletes": "2h", "number_of_replicas": 1}))
+    settings, _ = of_index(opensearch, config)
+    assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("2h", "1")
+    assert "max_result_window" not in settings
 
-        sync_changes(spark, config.replace(mapping={"title": {**TITLE, "search_analyzer": "whitespace"}}))
-        settings, fields = of_index(opensearch, config)
-        # What icecdc sets by itself is back.
-        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("1h", str(config.number_of_replicas))
-        assert fields["title"]["search_analyzer"] == "whitespace"
+    sync_changes(spark, config.replace(mapping={"title": {**TITLE, "search_analyzer": "whitespace"}}))
+    settings, fields = of_index(opensearch, config)
+    # What icecdc sets by itself is back.
+    assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("1h", str(config.number_of_replicas))
+    assert fields["title"]["search_analyzer"] == "whitespace"
 
-        sql("ALTER TABLE {t} ADD COLUMN code STRING", "INSERT INTO {t} VALUES (50, 'new', 'A B')")
-        sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}}))
-        assert "search_analyzer" not in of_index(opensearch, config)[1]["title"]
-        found = opensearch.search(index=config.index, body={"query": {"term": {"code": "A B"}}})["hits"]["hits"]
-        assert ([hit["_id"] for hit in found], physical_index(opensearch, config)) == (["50"], before)
-
-
-class DescribeAChangeThatNeedsANewIndex:
-    def it_builds_one_behind_the_alias_when_the_policy_says_so(self, spark, sql, opensearch, config):
-        missed, done = [], threading.Event()
-
-        def read():
-            while not done.wait(0.02):
-                if opensearch.count(index=config.index)["count"] != 20:
-                    missed.append(1)
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        before = physical_index(opensearch, config)
-        title = {**TITLE, "analyzer": "english"}
-        other = config.replace(mapping={"title": title}, on_schema_change="reexport")
-        dry = sync_changes(spark, other.replace(dry_run=True))
-        report = sync_changes(spark, other)
-        done.set()
-        reader.join()
-        assert (report.strategy, report.upserts, missed) == ("reexport", 20, [])
-        note = 'the parameters of the index changed: mapping.title.analyzer was "standard", is "english"'
-        assert (dry.strategy, dry.notes, report.notes) == ("reexport", [note], [note])
-        assert physical_index(opensearch, config) != before
-        assert of_index(opensearch, config)[1]["title"]["analyzer"] == "english"
-        assert validate_table(spark, other).ok
-
-        # The index has a new column with another type.
-        body = {"properties": {"code": {"type": "text"}}}
-        opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
-        sql("ALTER TABLE {t} ADD COLUMN code STRING")
-        mapping = {"title": title, "code": {"type": "keyword"}}
-        other = config.replace(mapping=mapping, settings={"max_result_window": 20000})
-        with pytest.raises(SchemaChangeError, match="code"):
-            sync_changes(spark, other)
-        assert "max_result_window" not in of_index(opensearch, config)[0]
-        assert sync_changes(spark, other.replace(on_schema_change="reexport")).strategy == "reexport"
-        assert of_index(opensearch, config)[1]["code"] == {"type": "keyword"}
+    sql("ALTER TABLE {t} ADD COLUMN code STRING", "INSERT INTO {t} VALUES (50, 'new', 'A B')")
+    sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}}))
+    assert "search_analyzer" not in of_index(opensearch, config)[1]["title"]
+    found = opensearch.search(index=config.index, body={"query": {"term": {"code": "A B"}}})["hits"]["hits"]
+    assert ([hit["_id"] for hit in found], physical_index(opensearch, config)) == (["50"], before)
 
 
-class DescribeASpecFollowedHalfway:
-    def it_is_put_back_when_it_is_taken_back_or_refused(self, spark, sql, opensearch, config):
-        evolve = batch.evolve_mapping
+def it_builds_a_new_index_behind_the_alias_when_the_policy_says_so(spark, sql, opensearch, config):
+    missed, done = [], threading.Event()
 
-        def die(config, after):
-            """Sync, and die before or after its mapping is in place."""
+    def read():
+        while not done.wait(0.02):
+            if opensearch.count(index=config.index)["count"] != 20:
+                missed.append(1)
 
-            def killed(*given):
-                if after:
-                    evolve(*given)
-                raise RuntimeError("killed")
+    reader = threading.Thread(target=read)
+    reader.start()
+    before = physical_index(opensearch, config)
+    title = {**TITLE, "analyzer": "english"}
+    other = config.replace(mapping={"title": title}, on_schema_change="reexport")
+    dry = sync_changes(spark, other.replace(dry_run=True))
+    report = sync_changes(spark, other)
+    done.set()
+    reader.join()
+    assert (report.strategy, report.upserts, missed) == ("reexport", 20, [])
+    note = 'the parameters of the index changed: mapping.title.analyzer was "standard", is "english"'
+    assert (dry.strategy, dry.notes, report.notes) == ("reexport", [note], [note])
+    assert physical_index(opensearch, config) != before
+    assert of_index(opensearch, config)[1]["title"]["analyzer"] == "english"
+    assert validate_table(spark, other).ok
 
-            with mock.patch.object(batch, "evolve_mapping", killed), pytest.raises(RuntimeError):
-                sync_changes(spark, config)
+    # The index has a new column with another type.
+    body = {"properties": {"code": {"type": "text"}}}
+    opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
+    sql("ALTER TABLE {t} ADD COLUMN code STRING")
+    mapping = {"title": title, "code": {"type": "keyword"}}
+    other = config.replace(mapping=mapping, settings={"max_result_window": 20000})
+    with pytest.raises(SchemaChangeError, match="code"):
+        sync_changes(spark, other)
+    assert "max_result_window" not in of_index(opensearch, config)[0]
+    assert sync_changes(spark, other.replace(on_schema_change="reexport")).strategy == "reexport"
+    assert of_index(opensearch, config)[1]["code"] == {"type": "keyword"}
 
-        mapping = {"title": {**TITLE, "search_analyzer": "whitespace"}}
-        for after in (False, True):
-            die(config.replace(settings={"refresh_interval": "77s"}, mapping=mapping), after)
-            assert of_index(opensearch, config)[0]["refresh_interval"] == "77s"
+
+def it_puts_a_spec_followed_halfway_back_when_it_is_taken_back_or_refused(spark, sql, opensearch, config):
+    evolve = batch.evolve_mapping
+
+    def die(config, after):
+        """Sync, and die before or after its mapping is in place."""
+
+        def killed(*given):
+            if after:
+                evolve(*given)
+            raise RuntimeError("killed")
+
+        with mock.patch.object(batch, "evolve_mapping", killed), pytest.raises(RuntimeError):
             sync_changes(spark, config)
-            settings, fields = of_index(opensearch, config)
-            assert ("refresh_interval" in settings, "search_analyzer" in fields["title"]) == (False, False)
-            assert PositionStore(opensearch, config).read().unfinished_specs == []
 
-        # The server refuses it.
-        with pytest.raises(ConfigError, match="unknown setting"):
-            sync_changes(spark, config.replace(settings={"max_result_windw": 20000}))
-        static = config.replace(settings={"replication.type": "SEGMENT"})
-        with pytest.raises(SchemaChangeError, match="non dynamic"):
-            sync_changes(spark, static)
+    mapping = {"title": {**TITLE, "search_analyzer": "whitespace"}}
+    for after in (False, True):
+        die(config.replace(settings={"refresh_interval": "77s"}, mapping=mapping), after)
+        assert of_index(opensearch, config)[0]["refresh_interval"] == "77s"
         sync_changes(spark, config)
-        assert PositionStore(opensearch, config).read().unfinished_specs == []
-        assert sync_changes(spark, static.replace(on_schema_change="reexport")).strategy == "reexport"
-        assert of_index(opensearch, config)[0]["replication"]["type"] == "SEGMENT"
-        with pytest.raises(SchemaChangeError, match=r"non dynamic|final"):
-            sync_changes(spark, config)
-        sync_changes(spark, static)
+        settings, fields = of_index(opensearch, config)
+        assert ("refresh_interval" in settings, "search_analyzer" in fields["title"]) == (False, False)
         assert PositionStore(opensearch, config).read().unfinished_specs == []
 
-        # A new field cannot be put back.
-        config = static
-        sql("ALTER TABLE {t} ADD COLUMN code STRING")
-        die(config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}), True)
-        assert of_index(opensearch, config)[1]["code"] == {"type": "integer"}
-        with pytest.raises(SchemaChangeError, match=r"code.* cannot be changed from type \[integer\] to \[text\]"):
-            sync_changes(spark, config)
-        assert sync_changes(spark, config.replace(on_schema_change="reexport")).strategy == "reexport"
-        assert of_index(opensearch, config)[1]["code"]["type"] == "text"
-        assert sync_changes(spark, config).strategy == "none"
+    # The server refuses it.
+    with pytest.raises(ConfigError, match="unknown setting"):
+        sync_changes(spark, config.replace(settings={"max_result_windw": 20000}))
+    static = config.replace(settings={"replication.type": "SEGMENT"})
+    with pytest.raises(SchemaChangeError, match="non dynamic"):
+        sync_changes(spark, static)
+    sync_changes(spark, config)
+    assert PositionStore(opensearch, config).read().unfinished_specs == []
+    assert sync_changes(spark, static.replace(on_schema_change="reexport")).strategy == "reexport"
+    assert of_index(opensearch, config)[0]["replication"]["type"] == "SEGMENT"
+    with pytest.raises(SchemaChangeError, match=r"non dynamic|final"):
+        sync_changes(spark, config)
+    sync_changes(spark, static)
+    assert PositionStore(opensearch, config).read().unfinished_specs == []
+
+    # A new field cannot be put back.
+    config = static
+    sql("ALTER TABLE {t} ADD COLUMN code STRING")
+    die(config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}), True)
+    assert of_index(opensearch, config)[1]["code"] == {"type": "integer"}
+    with pytest.raises(SchemaChangeError, match=r"code.* cannot be changed from type \[integer\] to \[text\]"):
+        sync_changes(spark, config)
+    assert sync_changes(spark, config.replace(on_schema_change="reexport")).strategy == "reexport"
+    assert of_index(opensearch, config)[1]["code"]["type"] == "text"
+    assert sync_changes(spark, config).strategy == "none"

@@ -34,11 +34,6 @@ def pipeline(opensearch, name):
         opensearch.ingest.delete_pipeline(id=each)
 
 
-def settings_of(opensearch, index):
-    ((_, entry),) = opensearch.indices.get_settings(index=index).items()
-    return entry["settings"]["index"]
-
-
 class DescribeFieldTypes:
     TYPES = """
         id BIGINT, title STRING, code STRING, spot STRUCT<lat: DECIMAL(9, 6), lon: DECIMAL(9, 6)>, pin STRING,
@@ -140,7 +135,8 @@ class DescribeSettings:
         try:
             sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
             export_table(spark, make_config())
-            settings = settings_of(opensearch, name)
+            (entry,) = opensearch.indices.get_settings(index=name).values()
+            settings = entry["settings"]["index"]
             kept = (settings["gc_deletes"], settings["translog"], settings["codec"], settings.get("refresh_interval"))
             assert kept == ("1h", {"durability": "request"}, "best_compression", None)
             assert opensearch.indices.exists_alias(name=f"{name}-by-template")

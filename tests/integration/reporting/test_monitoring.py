@@ -21,13 +21,6 @@ def server(monkeypatch):
         yield server
 
 
-def dataset_of(spark, table):
-    """Namespace and name of the table's dataset: on this machine, or in a bucket."""
-    place = spark.sql(f"DESCRIBE EXTENDED {table}").where(F.col("col_name") == "Location").first()["data_type"]
-    parts = urlsplit(place)
-    return ("s3://" + parts.netloc, parts.path.lstrip("/")) if parts.scheme == "s3" else ("file", parts.path)
-
-
 def it_shows_what_a_sync_did_and_no_value_of_its_rows(spark, sql, make_config, server, monkeypatch, tmp_path):
     config = make_config(metrics_folder=str(tmp_path), log_path=str(tmp_path / "log"))
     create = "CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, price DOUBLE) USING iceberg"
@@ -57,7 +50,10 @@ def it_shows_what_a_sync_did_and_no_value_of_its_rows(spark, sql, make_config, s
     (table,), (index,) = complete["inputs"], complete["outputs"]
     assert [each["eventType"] for each in (start, complete)] == ["START", "COMPLETE"]
     assert complete["run"]["runId"] == str(uuid.UUID(report.run_id))
-    assert (table["namespace"], table["name"]) == dataset_of(spark, config.table)
+    described = spark.sql(f"DESCRIBE EXTENDED {config.table}").where(F.col("col_name") == "Location")
+    place = urlsplit(described.first()["data_type"])  # on this machine, or in a bucket
+    expected = ("s3://" + place.netloc, place.path.lstrip("/")) if place.scheme == "s3" else ("file", place.path)
+    assert (table["namespace"], table["name"]) == expected
     assert table["facets"]["version"]["datasetVersion"] == str(report.to_snapshot_id)
     url = config.opensearch_url.removeprefix("http://")
     assert (index["namespace"], index["name"]) == (f"opensearch://{url}", config.index)

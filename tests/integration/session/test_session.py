@@ -1,7 +1,8 @@
-"""The session: its catalog is the one that the parameters describe, or an error names the difference; it is private."""
+"""The session: its catalog is the one described, it is private, and jobs work in one of their own."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,17 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from icecdc_core import SyncConfig, export_table, get_spark
-from icecdc_core.errors import ConfigError
+import icecdc_core
+from icecdc_core import SyncConfig, export_table, get_spark, status, sync_changes, validate_table
+from icecdc_core.changes import read_changes
+from icecdc_core.commits.store import PositionStore
+from icecdc_core.errors import ConfigError, DependencyError
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.session import jvm
+from icecdc_core.session import compat, jvm
+from icecdc_core.session.job_session import job_session
+from icecdc_core.session.jvm import java_class
 from icecdc_core.session.spark import _local_session, _settings, running_session
+from tests.unit.session.test_compat import ConnectSession
 
 
 @pytest.fixture
@@ -190,3 +197,80 @@ class DescribeAJavaHelper:
         other = jvm.file_lists(spark)
         # The gateway remembers a method by the name of its class, which would not fit an object of the other one.
         assert [each.chosen(spark._jvm.java.util.ArrayList(), "").size() for each in (one, other)] == [0, 0]
+
+
+SETTINGS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.legacy.castComplexTypesToString.enabled": "true",
+    "spark.sql.session.timeZone": "Asia/Tokyo",
+    "spark.sql.parser.quotedRegexColumnNames": "true",
+    "spark.sql.adaptive.enabled": "false",
+}
+SELECT = [
+    "id",
+    "coalesce(size(tags), 99) AS tags",
+    "cast(price * price AS STRING) AS squared",
+    "cast(struct(id, tags) AS STRING) AS row",
+    "hour(seen) AS `hour`",
+    "'${env:HOME}' AS home",
+]
+
+
+class DescribeTheSessionOfTheCaller:
+    def it_changes_no_document(self, spark, sql, new_index, opensearch, indexed):
+        create = "CREATE TABLE {t} (id INT, tags ARRAY<INT>, price DECIMAL(38, 10), seen TIMESTAMP) USING iceberg"
+        fill = "INSERT INTO {t} SELECT id, null, 1.5, timestamp '2026-01-31T11:30:00Z' FROM range(1, 4)"
+        config = new_index(create, fill, select=SELECT, row_filter="hour(seen) < 12")
+        exported = indexed()
+        caller = spark.newSession()
+        for name, value in SETTINGS.items():
+            caller.conf.set(name, value)
+        caller.udf.register("mine", lambda value: True, "boolean")
+        caller.createDataFrame([(1,)], "id int").createOrReplaceTempView("mine")
+        sql("UPDATE {t} SET price = 1.50 WHERE id < 3", "DELETE FROM {t} WHERE id = 3")
+        report = sync_changes(caller, config)
+        assert (report.deletes, SparkSession.getActiveSession()) == (1, caller)
+        del exported["3"]
+        assert indexed() == exported
+        assert exported["1"]["hour"] == 11
+        assert exported["1"]["home"] == "${env:HOME}"
+        assert validate_table(caller, config).ok
+        assert "time_zone" not in PositionStore(opensearch, config).read().selection
+        for changed in ({"row_filter": "mine(id)"}, {"select": ["id", "mine(id) AS x"]}):
+            with pytest.raises(ConfigError, match="mine"):
+                sync_changes(caller, config.replace(**changed))
+        assert {name: caller.conf.get(name) for name in SETTINGS} == SETTINGS
+
+    def it_gives_its_catalogs_and_how_spark_executes(self, spark):
+        caller = spark.newSession()
+        given = {"spark.sql.catalog.later": "x.Y", "spark.sql.shuffle.partitions": "5", "fs.azure.account.key": "k"}
+        for name, value in given.items():
+            caller.conf.set(name, value)
+        with job_session(caller) as own, job_session(own) as inner, job_session(caller) as again:
+            assert (inner, again) == (own, own)
+            assert {name: own.conf.get(name) for name in given} == given
+        caller.conf.set("spark.sql.catalog.later.type", "hadoop")
+        with job_session(caller) as other:
+            assert other.conf.get("spark.sql.catalog.later.type") == "hadoop"
+
+
+def it_finds_every_class_that_is_used(spark):
+    core = Path(icecdc_core.__file__).parent
+    python = "\n".join(path.read_text(encoding="utf-8") for path in core.rglob("*.py"))
+    java = "\n".join(path.read_text(encoding="utf-8") for path in (core / "session").glob("*.java"))
+    used = {f"org.apache.iceberg.{name}" for name in re.findall(r'iceberg_class\([\w.]*spark, "([\w.]+)"', python)}
+    used |= {*re.findall(r'java_class\([\w.]*spark, "(org\.apache\.[\w.]+)"', python)}
+    used |= {*re.findall(r"^import (org\.apache\.[\w.]+);", java, re.MULTILINE)}
+    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
+    assert len(used) > 20
+    assert [name for name in sorted(used) if not compat.has_class(loader, name)] == []
+
+
+def it_refuses_spark_connect_wherever_a_session_is_given():
+    session, config = ConnectSession(), SyncConfig(table="lake.ns.t", opensearch_url="http://127.0.0.1:9")
+    for job in (export_table, sync_changes, validate_table, status, check_setup):
+        with pytest.raises(DependencyError, match="Spark Connect"):
+            job(session, config)
+    with pytest.raises(DependencyError, match="Spark Connect"):
+        read_changes(session, "lake.ns.t")
