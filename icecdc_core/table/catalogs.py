@@ -101,7 +101,7 @@ def describe_failure(error: PySparkException | Py4JError) -> str:
 def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> IcecdcError:
     chain = causes(error)
     text = " ".join([*(f"{cause.kind}: {cause.text}" for cause in chain), str(error)])
-    prefix = f"spark.sql.catalog.{name.partition('.')[0]}."
+    prefix = f"spark.sql.catalog.{name.partition('.')[0].strip('`')}."
     bundles = needed_bundles({key: value for key, value in spark.conf.getAll.items() if key.startswith(prefix)})
     if bundles and _MISSING.search(text):
         return DependencyError(
