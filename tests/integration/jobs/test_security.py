@@ -62,10 +62,6 @@ def served(authority):
     return make
 
 
-def first_request(config):
-    connect(config).close()
-
-
 CA, UNVERIFIED = {"opensearch_ca_certs": "{ca}"}, {"opensearch_verify_certs": False}
 OWN = {**CA, "opensearch_client_cert": "{certificate}", "opensearch_client_key": "{key}"}
 
@@ -88,7 +84,7 @@ class DescribeTls:
         values = {name: value.format(**paths) if isinstance(value, str) else value for name, value in given.items()}
         expected = pytest.raises(OpenSearchUnreachableError, match=refused) if refused else nullcontext()
         with loopback_proxy(opensearch_url, tls=served(server, authority.file if asks else None)) as proxy, expected:
-            first_request(make_config(opensearch_url=proxy.url, **values))
+            connect(make_config(opensearch_url=proxy.url, **values)).close()
 
     def it_carries_a_whole_sync_with_a_password(
         self, spark, sql, make_config, indexed, opensearch_url, served, authority, monkeypatch
@@ -136,7 +132,7 @@ class DescribeAwsSignatures:
         assert (result.counts.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the/wrong+secret")
         with pytest.raises(OpenSearchAuthError) as caught:
-            first_request(config)
+            connect(config).close()
         assert "wrong+secret" not in str(caught.value)
 
     def it_says_when_there_are_no_credentials(self, make_config, monkeypatch, tmp_path):
@@ -146,7 +142,7 @@ class DescribeAwsSignatures:
         for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
             monkeypatch.setenv(name, str(tmp_path / "none"))
         with pytest.raises(SecretError, match="No AWS credentials"):
-            first_request(make_config(opensearch_aws_region="eu-central-1"))
+            connect(make_config(opensearch_aws_region="eu-central-1")).close()
 
 
 def it_finds_planted_secrets_nowhere(sql, make_config, opensearch, opensearch_url, tmp_path):
@@ -250,7 +246,7 @@ class DescribeLeastPrivilege:
             return (403, {"error": {"type": "security_exception", "reason": "no permissions for [x]"}, "status": 403})
 
         with loopback_proxy(opensearch_url, gate=gate) as proxy, pytest.raises(OpenSearchAuthError, match=r"for \[x\]"):
-            first_request(make_config(opensearch_url=proxy.url))
+            connect(make_config(opensearch_url=proxy.url)).close()
 
 
 def it_listens_on_loopback_only(spark, opensearch_url):

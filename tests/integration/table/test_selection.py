@@ -12,12 +12,11 @@ TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', '
 'write.merge.mode' = '{mode}')"""
 FILL = "INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id), CAST(id * 10 AS INT), 'north' FROM range(6)"
 BRANCH = "ALTER TABLE {t} CREATE BRANCH audit"
-KINDS = pytest.mark.parametrize(
+
+
+@pytest.mark.parametrize(
     ("version", "mode"), [pytest.param(2, "merge-on-read", marks=pytest.mark.long), (3, "copy-on-write")]
 )
-
-
-@KINDS
 def it_follows_rows_of_a_branch_that_come_and_go(spark, sql, new_index, indexed, monkeypatch, version, mode):
     monkeypatch.setattr("icecdc_core.changes.net_changes.ROW_IDS_FROM_ROWS", 0)
     chosen = {"columns": ["v", "id"], "row_filter": "amount < 30 AND region = 'north'", "branch": "audit"}
