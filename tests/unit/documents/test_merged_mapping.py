@@ -103,9 +103,9 @@ class DescribeMerging:
         assert set(place["properties"]) == {"city", "pin", "tags"}
 
     def it_keeps_the_fields_of_a_struct_that_becomes_nested(self):
-        mapping = {"people": {"type": "nested"}, "people.age": {"type": "short"}}
+        mapping = {"people": {"type": "nested", "properties": {"age": {"type": "short"}}}}
         people = merged(mapping)["people"]
-        assert mapping == {"people": {"type": "nested"}, "people.age": {"type": "short"}}  # as it was given
+        assert mapping == {"people": {"type": "nested", "properties": {"age": {"type": "short"}}}}  # as it was given
         assert people == {"type": "nested", "dynamic": "strict", "properties": {"name": TEXT, "age": {"type": "short"}}}
 
     def it_leaves_nothing_of_a_struct_that_becomes_one_value(self):

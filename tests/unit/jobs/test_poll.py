@@ -144,12 +144,20 @@ class DescribeTargetLag:
     def it_warns_once_when_the_target_is_not_kept_and_says_when_it_is_kept_again(self, tmp_path: Path):
         log = tmp_path / "log.jsonl"
         fake = FakeTime((1, None), (12, 14.0), (12, 14.0), (0.2, None), (1, 2.0), (1, 2.0))
-        fake.follow(target_lag="10s", max_polls=6, log_path=str(log))
+        fake.follow(target_lag="10s", max_polls=6, log_path=str(log), metrics_folder=str(tmp_path))
         entries = [json.loads(line) for line in log.read_text().splitlines()]
         actual = [(entry["level"], entry["message"], entry["lag_seconds"]) for entry in entries]
         expected = [("warning", "the target lag is not kept", 14.0), ("info", "the target lag is kept again", 2.0)]
         assert actual == expected
         assert {"job", "table", "index", "run_id", "target_lag_seconds", "seconds"} <= entries[0].keys()
+        metrics = (tmp_path / "icecdc-t-sync.prom").read_text().splitlines()
+        kept, missed = (
+            float(line.split()[-1])
+            for each in ("kept", "missed")
+            for line in metrics
+            if line.startswith(f"icecdc_target_lag_{each}_seconds{{")
+        )
+        assert (kept, missed) == (pytest.approx(26.2), 8.0)
 
 
 class DescribeCombine:
