@@ -22,8 +22,8 @@ _SECRET_NAME = re.compile(
 )
 _SECRET_IN_TEXT = re.compile(
     r"(?<=://)[^/\s]*(?=@)|-----BEGIN [A-Z ]*PRIVATE KEY(?s:.*?)(?:END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|(?<![A-Za-z])(?P<name>(?:Bearer|Basic)\s+(?=\w)|(?:sig|[\w.-]*(?:password|pwd|secret|token|credential|signature"
-    r"|(?:access|account)[-_.]?key)[\w.-]*)\s*=\s*)"
+    r"|(?P<name>(?<![A-Za-z])(?:Bearer|Basic)\s+(?!auth|realm|token)(?=\w)|(?:(?<![A-Za-z])sig|(?<![\w.-])[\w.-]*"
+    r"(?:password|pwd|secret|token|credential|signature|(?:access|account)[-_.]?key)[\w.-]*)\s*=\s*)"
     r"(?:(?P<quote>\\*[\"']).*?(?:(?<!\\)(?P=quote)|(?m:$))|[^\s&;,]+)",
     re.IGNORECASE,
 )

@@ -187,9 +187,11 @@ def trim(
             for key, value in {"isolation-level": "serializable", "validate-from-snapshot-id": snapshot_id}.items():
                 trimmed = trimmed.option(key, str(value))
             trimmed.overwrite(F.col("job") == job)
-        oldest_ms = int((time.time() - 60 * readers_minutes) * 1000)
-        for table in filter(spark.catalog.tableExists, (name, dead_letters)):
-            load_table(spark, table).expireSnapshots().expireOlderThan(oldest_ms).commit()
+        # Users may follow the changes of the dead letters: theirs stay for a week.
+        for table, minutes in ((name, readers_minutes), (dead_letters, 1000 * readers_minutes)):
+            if spark.catalog.tableExists(table):
+                oldest_ms = int((time.time() - 60 * minutes) * 1000)
+                load_table(spark, table).expireSnapshots().expireOlderThan(oldest_ms).commit()
     except (IcecdcError, PySparkException, Py4JError) as error:
         event(f"the commit log was not trimmed: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
 

@@ -6,14 +6,18 @@ They are written before the offsets of the table or the commit log move past the
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.errors import ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
 from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.kafka import known_cause
 from icecdc_core.ingest.publish import MovedError, append, publish, stage
 from icecdc_core.secrets import LONGEST
 from icecdc_core.session.jvm import persisted
@@ -29,6 +33,15 @@ SCHEMA = (
 _KEY = ("topic", "partition", "offset", "table")
 _ATTEMPTS = 20
 _REMEDY = "check that this user may create, read and write it, or name another; the next run reads the records again"
+
+
+@contextmanager
+def _causes_of_records() -> Iterator[None]:
+    """The rejected records are read while they are written, so not every failure is the table's."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise known_cause(error) or error from error
 
 
 class DeadLetters:
@@ -53,7 +66,7 @@ class DeadLetters:
             create_table_once(spark, name, SCHEMA, {"write.metadata.delete-after-commit.enabled": "true"})
             with persisted(rows) as rows:
                 for _ in range(_ATTEMPTS):
-                    with suppress(MovedError):
+                    with suppress(MovedError), _causes_of_records():
                         return self._write_new(spark, name, rows)
         raise ConcurrentIngestError(
             f"Other writers committed dead letters first, {_ATTEMPTS} times",

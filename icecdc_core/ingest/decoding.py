@@ -1,6 +1,7 @@
 """Decodes records of every format into one form: a JSON payload with its operation, or the problem of the record."""
 
-from functools import partial
+from functools import partial, reduce
+from operator import gt
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -132,7 +133,7 @@ def _decode_wire_format(
         if wanted == "JSON":
             return _decode_json(number, schema, data.cast("string"), tombstone, settings)
         value, logical_type = read_avro(spark, schema, data)
-        return evaluate_once(value, lambda row: _decode_avro(number, row, logical_type, tombstone, settings))
+        return evaluate_once(value, lambda row: _decode_avro(number, row, data, logical_type, tombstone, settings))
 
     has_header = (F.octet_length(body) >= 5) & (F.substring(body, 1, 1) == F.lit(b"\0"))
     schema_id = F.when(has_header, F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
@@ -152,7 +153,7 @@ def _decode_wire_format(
 
 
 def _decode_avro(
-    number: int, row: Column, logical_type: LogicalType, tombstone: Column, settings: IngestConfig
+    number: int, row: Column, data: Column, logical_type: LogicalType, tombstone: Column, settings: IngestConfig
 ) -> Column:
     what, result = "a record", None
     if settings.format == "debezium_avro":
@@ -162,14 +163,17 @@ def _decode_avro(
     if result is None:
         result = decode_result(problem=f"schema {number} does not describe {what}")
     result = F.when(tombstone, delete_by_typed_key(row, logical_type, settings)).otherwise(result)
-    # As JSON, each byte that is no character is U+FFFD.
     invalid = decode_result(problem="a text in it is not valid UTF-8")
-    is_valid, mark = F.is_valid_utf8(row.cast("string")), F.lit("\ufffd")
-    result = evaluate_once(
-        result, lambda it: F.when(~F.contains(it["payload"], mark) | is_valid, it).otherwise(invalid)
-    )
+    result = evaluate_once(result, lambda it: F.when(_gained_marks(it["payload"], data), invalid).otherwise(it))
     unreadable = decode_result(problem=f"the bytes do not fit schema {number}")
     return F.when(row.isNull(), unreadable).otherwise(result)
+
+
+def _gained_marks(payload: Column, data: Column) -> Column:
+    """Whether the JSON of Avro's bytes has more U+FFFD than these: as JSON, each byte that is no character is one."""
+    mark = F.lit("\ufffd")
+    left = (F.octet_length(text) - F.octet_length(F.replace(text, mark)) for text in (payload, data.cast("string")))
+    return F.coalesce(F.contains(payload, mark) & reduce(gt, left), F.lit(False))
 
 
 def _decode_json(

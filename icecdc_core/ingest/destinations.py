@@ -14,7 +14,15 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import split_table_name
-from icecdc_core.errors import IdentifierColumnsError, SchemaChangeError, TableNotFoundError
+from icecdc_core.errors import (
+    CatalogAuthError,
+    CatalogError,
+    DependencyError,
+    IcecdcError,
+    IdentifierColumnsError,
+    SchemaChangeError,
+    TableNotFoundError,
+)
 from icecdc_core.ingest.config import IngestConfig, parse_transform
 from icecdc_core.ingest.inference import (
     ColumnNames,
@@ -99,7 +107,7 @@ def create_table(
         builder.create()
     except Py4JJavaError as error:
         if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
-            raise catalog_error(error, spark, name) from error
+            raise _creation_error(error, spark, "table", name) from error
 
 
 def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
@@ -113,7 +121,19 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
             return
         except (PySparkException, Py4JJavaError) as error:
             if is_last:
-                raise catalog_error(error, spark, name) from error
+                raise _creation_error(error, spark, "namespace", name) from error
+
+
+def _creation_error(error: PySparkException | Py4JJavaError, spark: SparkSession, what: str, name: str) -> IcecdcError:
+    found = catalog_error(error, spark, name)
+    if isinstance(found, (CatalogAuthError, DependencyError)):
+        return found
+    return CatalogError(
+        f"The {what} could not be created: {describe_failure(error)[:500]}",
+        subject="auto_create",
+        value=name,
+        remedy="check permissions, partition_by and table_properties, or create it by hand",
+    )
 
 
 def _iceberg_schema(spark: SparkSession, seen: T.StructType, columns: T.StructType, config: IngestConfig) -> Any:

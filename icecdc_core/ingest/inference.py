@@ -66,7 +66,8 @@ def look_at(
     found = plain.agg(*(F.max(is_wider) for _, _, is_wider in tests)).first() if tests else None
     widened = {path: kind for (path, kind, _), is_wider in zip(tests, found or (), strict=True) if is_wider}
     guessed = _guess(plain)
-    if settings.format == "json_schema":  # which says nothing of further fields
+    # A JSON Schema says nothing of further fields.
+    if settings.format == "json_schema" and (settings.unknown_fields == "reject" or settings.evolve_schema):
         declared = {each.name for schema in written for each in schema}
         others = _guess(decoded.where(F.col("problem").isNull()))
         guessed = T.StructType([each for each in others if each.name not in declared])

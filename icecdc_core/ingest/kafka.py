@@ -265,7 +265,7 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
 def typed_failure(error: Exception, table: str) -> IcecdcError:
-    if (typed := _known_failure(error)) is not None:
+    if (typed := known_cause(error)) is not None:
         return typed
     is_java = isinstance(error, (PySparkException, Py4JError))
     text = root_cause(error) if is_java else f"{type(error).__name__}: {error}"
@@ -283,7 +283,7 @@ def typed_failure(error: Exception, table: str) -> IcecdcError:
 
 def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
     """Return the typed error for a failure of the stream itself; None for an unknown one."""
-    if (known := _known_failure(error)) is not None:
+    if (known := known_cause(error)) is not None:
         return known
     text = root_cause(error)
     if _ADDED_TEXT.search(text):
@@ -291,7 +291,7 @@ def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers:
     return typed_error(error, bootstrap_servers) if _KAFKA.search(text) else None
 
 
-def _known_failure(error: Exception) -> IcecdcError | None:
+def known_cause(error: Exception) -> IcecdcError | None:
     if isinstance(error, IcecdcError) or not isinstance(error, (PySparkException, Py4JError)):
         return error if isinstance(error, IcecdcError) else None
     text = root_cause(error)

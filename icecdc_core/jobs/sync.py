@@ -243,9 +243,15 @@ def _dry_run(run: Run, look: Look) -> RunReport:
     notes = noted_changes(parameter_changes(position, source))
     position = replace(position, selection=source.stored_selection)  # a sync follows a changed spec first
     while report is None or not is_at_head(position, source):
-        with _next_batch(run, source, position) as (plan, changes):
-            found = {"upserts": changes.upserts, "deletes": changes.deletes, "dry_run": True}
-        source.release()
+        try:
+            with _next_batch(run, source, position) as (plan, changes):
+                found = {"upserts": changes.upserts, "deletes": changes.deletes, "dry_run": True}
+        except HistoryGapError:
+            if run.config.on_history_gap != "reexport":
+                raise
+            return replace(dry_run_export(run, Look(position, source)), strategy="reexport")
+        finally:
+            source.release()
         part = _batch_report(run, position, plan, changes, **found)
         report = replace(part, notes=notes) if report is None else report.then(part)
         position = replace(position, snapshot_id=plan.end, nested=dict(plan.nested), batch=None)

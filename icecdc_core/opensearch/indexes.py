@@ -10,7 +10,14 @@ from string import digits
 from typing import Any
 
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError, TransportError
+from opensearchpy.exceptions import (
+    AuthenticationException,
+    AuthorizationException,
+    NotFoundError,
+    OpenSearchException,
+    RequestError,
+    TransportError,
+)
 from pyspark.sql.types import StructType
 
 from icecdc_core.config import SyncConfig
@@ -210,7 +217,7 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
 def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
     """Delete a physical index, and those with suffixes, if readers do not see them and icecdc created them."""
     for name, entry in indexes_behind(client, with_suffixes(config, physical)).items():
-        made_as = icecdc_meta(entry).get("index"), icecdc_meta(entry).get("name")
+        made_as = icecdc_meta(entry).get("index"), icecdc_meta(entry).get("name", name)
         if made_as == (config.index, name) and config.index not in entry["aliases"]:
             _delete(client, name)
 
@@ -243,6 +250,8 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
 def _delete(client: OpenSearch, physical: str) -> None:
     try:
         client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
+    except (AuthenticationException, AuthorizationException):
+        raise
     except OpenSearchException as error:  # while the cluster takes a snapshot, for example: a later commit deletes it
         event(f"the index '{physical}' was not deleted: {exception_reason(error)}", logging.WARNING)
 
@@ -330,9 +339,9 @@ def require_same_index(client: OpenSearch, config: SyncConfig, uuids: Mapping[st
 
 @contextmanager
 def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
-    """Open a point in time of all shards of an index; it stays for hours, because the table may be read first."""
+    """Open a point in time of all shards of an index; it stays for two hours, because the table may be read first."""
     # With segment replication, replicas may be behind their primary shards.
-    params = {"keep_alive": "12h", "allow_partial_pit_creation": "false", "preference": "_primary"}
+    params = {"keep_alive": "2h", "allow_partial_pit_creation": "false", "preference": "_primary"}
     pit = client.create_pit(index=index, params=params)["pit_id"]
     try:
         yield pit

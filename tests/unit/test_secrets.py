@@ -44,6 +44,8 @@ def it_distinguishes_references_from_secrets_and_knows_which_names_hold_secrets(
         ("-Ddisabled=Basic -Dx=y", "-Ddisabled=Basic -Dx=y"),
         ("-Dhttps.proxyPassword=hunter2 -Dx=y", "-Dhttps.proxyPassword=*** -Dx=y"),
         ("https://a/f?sv=1&sig=a%2Fb&X-Amz-Signature=c", "https://a/f?sv=1&sig=***&X-Amz-Signature=***"),
+        ("0" * 100_000, "0" * 100_000),
+        ("Basic authentication failed", "Basic authentication failed"),
         ("key=value and keys = 3, token_type", "key=value and keys = 3, token_type"),
     ],
 )  # fmt: skip

@@ -78,7 +78,8 @@ def it_retries_a_table_only_after_the_others_had_time_with_new_records(monkeypat
     given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
     run = IngestRun(None, IngestConfig(**given, trigger="continuous"), lambda: clock[0])
     entry = LogEntry("j", 0, "r", "batch", {})
-    batches = SimpleNamespace(number=0, behind={"a": None}, complete={"t": {0: 6}}, process=lambda *given: entry)
+    batches = SimpleNamespace(number=0, behind={"a": None}, recovering={}, complete={"t": {0: 6}})
+    batches.process, batches.complete_through = lambda *given: entry, lambda: None
     actual = []
 
     def stream(spark, config, topics, begin, process, should_end):

@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from unittest import mock
 
 import pytest
-from opensearchpy.exceptions import RequestError
+from opensearchpy.exceptions import AuthorizationException, RequestError
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from icecdc_core.commits.position import Batch, Position
@@ -219,7 +219,11 @@ class DescribeDeletion:
         server.trouble = lambda method, path: error(400, "snapshot_in_progress") if method == "DELETE" else None
         drop_leftovers(client, config, TWO)
         assert ONE in server.indexes  # until a later run
+        server.trouble = lambda method, path: error(403, "security") if method == "DELETE" else None
+        with pytest.raises(AuthorizationException):
+            drop_leftovers(client, config, TWO)
         server.trouble = None
+        server.indexes[ONE].mappings = {"_meta": {"icecdc": {"index": "t"}}}  # as an earlier build made it
         drop_leftovers(client, config, TWO)
         assert sorted(server.indexes) == [f"{ONE}-copy", TWO, "t--other--000001"]
 

@@ -13,3 +13,5 @@ def it_is_unknown_if_the_snapshot_of_the_index_is_gone_or_its_table_was_created_
     table = metadata((1, None, "append"), (2, 1, "append"), current=2)
     with pytest.raises(HistoryGapError):
         lag_of(lambda name: table, SyncConfig(table="l.n.t"), {"table": "l.n.t", **stored})
+    follows = SyncConfig(table="l.n.t", on_history_gap="reexport")
+    assert lag_of(lambda name: table, follows, {"table": "l.n.t", **stored}) == {}
