@@ -98,7 +98,7 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
     check_report_path(config.report_path)
     is_named = "index" in config.model_fields_set
     if request.command == "status" and not request.tables:
-        report = _status(config, request.parameters["index"] if is_named else "")
+        report = _status(config, config.index if is_named else "")  # type: ignore[attr-defined]
     else:
         spark = _session([config], request, facts)
         polls = request.command == "sync" and config.polls  # type: ignore[attr-defined]

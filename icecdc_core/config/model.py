@@ -62,8 +62,9 @@ OptionalTableName = Annotated[str, AfterValidator(values.check_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(values.check_url)]
 _REFERENCE = r"^(env:[A-Za-z_][A-Za-z0-9_]*|secret:[^/\s]+/\S+)?$"
 SecretReference = Annotated[str, Field(pattern=_REFERENCE)]
-_Path = BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)
-Text = Annotated[str, AfterValidator(values.check_text), _Path]
+Text = Annotated[str, AfterValidator(values.check_no_reference)]
+_AsText = BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)
+PathText = Annotated[Text, AfterValidator(values.check_path), _AsText]
 Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 WithoutSecrets = PlainSerializer(lambda section: redact("", section))
@@ -91,13 +92,13 @@ class ParameterModel(BaseModel):
     catalog_properties: Annotated[TextMapping, AfterValidator(values.check_urls)] = Properties()
     """Iceberg catalog properties, such as {"type":"rest","uri":"https://catalog"}; values may be env:NAME or
     secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."""
-    warehouse: Text = ""
+    warehouse: PathText = ""
     """Warehouse folder of the default catalog. Default: icecdc/warehouse in XDG_DATA_HOME or ~/.local/share."""
-    report_path: Text = ""
+    report_path: PathText = ""
     """File for the report as JSON. Default: none is written."""
-    log_path: Text = ""
+    log_path: PathText = ""
     """File for the structured log, JSON lines; - for the standard error. Default: none is written."""
-    metrics_folder: Text = ""
+    metrics_folder: PathText = ""
     """Folder for the metrics as Prometheus text, a file for each index and job. Default: none."""
     metrics_url: OptionalUrl = ""
     """http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none."""

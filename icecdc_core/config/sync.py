@@ -21,6 +21,7 @@ from icecdc_core.config.model import (
     OptionalTableName,
     OptionalUrl,
     ParameterModel,
+    PathText,
     Seconds,
     SecretReference,
     Text,
@@ -57,13 +58,13 @@ class SyncConfig(ParameterModel):
     """User name for basic authentication, or a reference to it: env:NAME or secret:scope/key. Default: none."""
     opensearch_password: SecretReference = ""
     """Reference to the password: env:NAME or secret:scope/key; never the password itself."""
-    opensearch_ca_certs: Text = ""
+    opensearch_ca_certs: PathText = ""
     """File with the CA certificates. Default: the system's file, else certifi's."""
     opensearch_verify_certs: bool = True
     """Check the server's certificate."""
-    opensearch_client_cert: Text = ""
+    opensearch_client_cert: PathText = ""
     """PEM file with this client's certificate. Default: none."""
-    opensearch_client_key: Text = ""
+    opensearch_client_key: PathText = ""
     """PEM file with the private key of the client certificate. Default: in the certificate's file."""
     opensearch_aws_region: Text = ""
     """AWS region: requests are signed with the credentials of the environment. Default: unsigned."""
@@ -263,14 +264,15 @@ class SyncConfig(ParameterModel):
     @property
     def dead_letter_parts(self) -> tuple[str, ...]:
         """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
-        given = self.dead_letter_table
-        return values.split_table_name(given) if given else (*self.table_parts[:-1], _DEAD_LETTERS)
+        return self._own_table(self.dead_letter_table, _DEAD_LETTERS)
 
     @property
     def embed_parts(self) -> tuple[str, ...]:
         """The parts of `embed_table`; by default `icecdc_embeddings` beside the table."""
-        given = self.embed_table
-        return values.split_table_name(given) if given else (*self.table_parts[:-1], _EMBEDDINGS)
+        return self._own_table(self.embed_table, _EMBEDDINGS)
+
+    def _own_table(self, given: str, beside: str) -> tuple[str, ...]:
+        return values.split_table_name(given) if given else (*self.table_parts[:-1], beside)
 
     @property
     def start_point(self) -> str | int | datetime | None:

@@ -77,12 +77,17 @@ def iterate_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((path.removeprefix("index."), value) for path, value in iterate_leaves(settings))
 
 
-def check_text(text: str) -> str:
-    """A string that is used as it is, often a path; a reference to a secret would be taken literally."""
+def check_no_reference(text: str) -> str:
+    """A string that is used as it is; a reference to a secret would be taken literally, so it is refused."""
     if is_reference(text):
         raise parameter_problem(
             "cannot be a reference to a secret", "give the value itself; an index file reads a variable by ${env:NAME}"
         )
+    return text
+
+
+def check_path(text: str) -> str:
+    """A path; one in a home folder that is not known would fail only when it is used."""
     try:
         Path(text).expanduser()
     except RuntimeError:

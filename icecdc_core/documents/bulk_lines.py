@@ -171,6 +171,11 @@ def index_with_suffix(physical: str, suffix: str) -> str:
     return f"{physical}-{suffix}"
 
 
+def suffix_of(name: str) -> str:
+    """Return the suffix of such a name; empty without one."""
+    return name.rpartition("--")[2].partition("-")[2]
+
+
 def place_of(head: Mapping[str, Any], physical: str) -> str:
     """Return the place that the head of a bulk line names; empty without one."""
     routing = str(head.get("routing", ""))

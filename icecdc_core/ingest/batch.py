@@ -142,8 +142,8 @@ class Batches:
         )
         commit_log.write(spark, self.config.quoted_commit_log, entry)
         if batch.number % commit_log.KEEP == commit_log.KEEP - 1:
-            own = self.config.quoted_commit_log, self.config.job, self.config.quoted_dead_letters
-            commit_log.trim(spark, *own)
+            config = self.config
+            commit_log.trim(spark, config.quoted_commit_log, config.job, config.quoted_dead_letters)
         self.last = entry
         self.number += 1
         event(

@@ -41,7 +41,9 @@ def _causes_of_records() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise known_cause(error) or error from error
+        if (known := known_cause(error)) is not None:
+            raise known from error
+        raise
 
 
 class DeadLetters:

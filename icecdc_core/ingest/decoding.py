@@ -1,7 +1,6 @@
 """Decodes records of every format into one form: a JSON payload with its operation, or the problem of the record."""
 
-from functools import partial, reduce
-from operator import gt
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -172,8 +171,12 @@ def _decode_avro(
 def _gained_marks(payload: Column, data: Column) -> Column:
     """Whether the JSON of Avro's bytes has more U+FFFD than these: as JSON, each byte that is no character is one."""
     mark = F.lit("\ufffd")
-    left = (F.octet_length(text) - F.octet_length(F.replace(text, mark)) for text in (payload, data.cast("string")))
-    return F.coalesce(F.contains(payload, mark) & reduce(gt, left), F.lit(False))
+
+    def bytes_of_marks(text: Column) -> Column:
+        return F.octet_length(text) - F.octet_length(F.replace(text, mark))
+
+    gained = bytes_of_marks(payload) > bytes_of_marks(data.cast("string"))
+    return F.coalesce(F.contains(payload, mark) & gained, F.lit(False))
 
 
 def _decode_json(

@@ -256,7 +256,8 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
         try:
             action = actions.get(spark._jsparkSession).rewriteDataFiles(load_table(spark, name))
             result = action.option("min-input-files", str(min_files)).execute()
-            compacted += [name] if int(result.rewrittenDataFilesCount()) else []
+            if int(result.rewrittenDataFilesCount()):
+                compacted.append(name)
         except Exception as error:
             event(f"the table was not compacted: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
     return compacted

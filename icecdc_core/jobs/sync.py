@@ -224,6 +224,11 @@ def _is_up_to_date(position: Position, source: Source) -> bool:
     )
 
 
+def _dry_run_reexport(run: Run, look: Look) -> RunReport:
+    require_identity(run.client, run.config, look)
+    return replace(dry_run_export(run, look), strategy="reexport")
+
+
 def _dry_run(run: Run, look: Look) -> RunReport:
     """Count what a sync from the stored position would do, by the decisions of the sync itself; nothing is written."""
     source, export, report = look.source, None, None
@@ -237,9 +242,7 @@ def _dry_run(run: Run, look: Look) -> RunReport:
     elif not position.exists:
         position = position_at(position, source, position.snapshot_id, position.nested)
     if needs_reexport(position, source, run.config):
-        look = Look(position, source)
-        require_identity(run.client, run.config, look)
-        return replace(dry_run_export(run, look), strategy="reexport")
+        return _dry_run_reexport(run, Look(position, source))
     notes = noted_changes(parameter_changes(position, source))
     position = replace(position, selection=source.stored_selection)  # a sync follows a changed spec first
     while report is None or not is_at_head(position, source):
@@ -249,7 +252,7 @@ def _dry_run(run: Run, look: Look) -> RunReport:
         except HistoryGapError:
             if run.config.on_history_gap != "reexport":
                 raise
-            return replace(dry_run_export(run, Look(position, source)), strategy="reexport")
+            return _dry_run_reexport(run, Look(position, source))
         finally:
             source.release()
         part = _batch_report(run, position, plan, changes, **found)

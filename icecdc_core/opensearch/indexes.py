@@ -6,7 +6,6 @@ import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from string import digits
 from typing import Any
 
 from opensearchpy import OpenSearch
@@ -21,7 +20,7 @@ from opensearchpy.exceptions import (
 from pyspark.sql.types import StructType
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import write_alias as write_alias
+from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, write_alias as write_alias
 from icecdc_core.documents.mapping import index_limits, index_mapping, sample_document
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError
@@ -283,7 +282,8 @@ def publish_index(
             if alias not in (config.index, write_alias(old)):
                 actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})
                 # An alias of some indexes goes to those of their suffixes: another one may be for other readers.
-                same = physical + old.removeprefix(f"{config.index}--").lstrip(digits)
+                suffix = suffix_of(old)
+                same = index_with_suffix(physical, suffix) if suffix else physical
                 is_of_all = all(seen[each]["aliases"].get(alias) == options for each in seen.keys() - own)
                 targets = own if is_of_all else own & {same}
                 if len(targets) > 1:  # one alias writes to one index

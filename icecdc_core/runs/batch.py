@@ -27,7 +27,7 @@ from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions, upsert_version
+from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError, SchemaChangeError
 from icecdc_core.logs import event, set_fields
@@ -130,7 +130,7 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
         return []
     suffix = F.substring_index(PLACE, "/", 1)
     found = [row[0] for row in rows.select(suffix).distinct().limit(config.max_indexes + 1).collect()]
-    every = {*found, *(name.rpartition("--")[2].partition("-")[2] for name in known)}
+    every = {*found, *map(suffix_of, known)}
     if len(every) > config.max_indexes:
         raise ConfigError(
             f"The values of '{config.index_column}' make more than {config.max_indexes} indexes, for example for "

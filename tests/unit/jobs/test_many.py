@@ -95,14 +95,14 @@ class DescribePolling:
         assert [summary.states["a"] for summary in summaries].count("locked") >= 1
         assert len(summaries) == 8
 
-    def it_tells_of_a_failure_once_also_if_it_is_asked_to_stop_meanwhile(self, run):
-        told = []
+    def it_reports_a_failure_once_also_if_it_is_asked_to_stop_meanwhile(self, run):
+        failures = []
         found, _ = run(
             TableLockedError("another run"),
             on_wait=lambda stop: setattr(stop, "requested", True),
-            on_failure=lambda name, failure, trace: told.append((name, failure["state"], "Traceback" in trace)),
+            on_failure=lambda name, failure, trace: failures.append((name, failure["state"], "Traceback" in trace)),
         )
-        assert (told, found.states["a"]) == ([("a", "locked", True)], "locked")
+        assert (failures, found.states["a"]) == ([("a", "locked", True)], "locked")
 
     def it_ends_the_loop_of_an_index_that_no_retry_helps_and_reports_the_failure_of_the_last_poll(self, run):
         found, _ = run(None, SchemaChangeError("changed"), None)
