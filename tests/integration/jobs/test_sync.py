@@ -74,7 +74,7 @@ class DescribeSyncChanges:
         sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
         report = sync_changes(spark, make_config())
         assert (report.steps, report.snapshots, indexed()) == ([], 1, rows())
-        # Polls read only metadata while there is nothing new. How a lag is kept: tests/unit/jobs/test_poll_interval.py.
+        # Polls read only metadata while there is nothing new. How a lag is kept: tests/unit/jobs/test_poll.py.
         tracker, pauses = spark.sparkContext.statusTracker(), []
         before = set(tracker.getJobIdsForGroup())
         report = follow_changes(spark, make_config(target_lag="3s", max_polls=4), sleep=pauses.append)

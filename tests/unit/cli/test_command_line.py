@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -36,12 +37,13 @@ def run(capsys):
 @pytest.fixture
 def broken(monkeypatch):
     def _broken(error):
-        def get_spark(*configs, verbose):
-            raise error
-
-        monkeypatch.setattr("icecdc_core.session.spark.get_spark", get_spark)
+        monkeypatch.setattr("icecdc_core.session.spark.get_spark", Mock(side_effect=error))
 
     return _broken
+
+
+def status(config, index):
+    return RunReport("status", config.table, index)
 
 
 class DescribeAWrongCommandLine:
@@ -72,23 +74,15 @@ class DescribeAWrongCommandLine:
     @pytest.mark.parametrize(
         "wrong",
         [
-            ["sync", *GIVEN, "--opensearch-passwrd", "hunter2"],
-            ["sync", *GIVEN, "--opensearch-passwrd=hunter2"],
-            ["sync", *GIVEN, "--opensearch-passwrd", "--hunter2"],
-            ["sync", *GIVEN, "--opensearch-password hunter2"],
-            ["sync", *GIVEN, "--opensearch-passwrd", "-hunter2"],
-            ["--opensearch-passwrd", "hunter2", "sync", *GIVEN],
-            ["sync", *GIVEN, "--opensearch_pasword", "hunter2"],
-            ["sync", *GIVEN, "hunter2"],
-            ["sync", *GIVEN, "--opensearch-password:hunter2"],
-            ["sync", *GIVEN, "--opensearch-passwordhunter2"],
-            ["sync", *GIVEN, "--opensearch-passwrd -hunter2"],
-            ["sync", *GIVEN, "--help=hunter2"],
+            ["hunter2"], ["--help=hunter2"], ["--opensearch_pasword", "hunter2"],
+            *(["--opensearch-passwrd", value] for value in ("hunter2", "--hunter2", "-hunter2")),
+            *([f"--opensearch-passw{end}hunter2"] for end in ("rd=", "rd -", "ord ", "ord:", "ord")),
         ],
-    )
+    )  # fmt: skip
     def it_repeats_no_value(self, run, wrong):
-        code, _, printed = run(*wrong)
-        assert (code, "unter2" in printed) == (2, False)
+        for arguments in (["sync", *GIVEN, *wrong], [*wrong, "sync", *GIVEN]):
+            code, _, printed = run(*arguments)
+            assert (code, "unter2" in printed) == (2, False)
 
     @pytest.mark.parametrize("job", JOBS)
     def it_refuses_a_report_path_that_cannot_be_written_before_any_work(self, run, broken, job):
@@ -107,9 +101,6 @@ class DescribeTheEnd:
         assert (ended.returncode, "table: missing" in ended.stderr) == (2, True)
 
     def it_shows_the_status_of_the_index_that_is_named(self, run, monkeypatch):
-        def status(config, index):
-            return RunReport("status", config.table, index)
-
         monkeypatch.setattr("icecdc_core.runs.cluster_status.cluster_status", status)
         shown = [run("status", *given)[1]["index"] for given in ([], ["--index", "films"], ["--table", "lake.ns.t"])]
         assert shown == ["", "films", ""]
@@ -176,9 +167,6 @@ class DescribeAFailure:
         assert json.loads(report.read_text())["message"].startswith("Spark did not start")
 
     def it_writes_to_each_path_the_summary_of_the_indexes_that_name_it(self, run, monkeypatch, tmp_path):
-        def status(config, index):
-            return RunReport("status", config.table, index)
-
         monkeypatch.setattr("icecdc_core.runs.cluster_status.cluster_status", status)
         paths = {"a": tmp_path / "one.json", "b": tmp_path / "other.json", "c": tmp_path / "one.json"}
         indexes = {name: {"table": f"lake.ns.{name}", "report_path": str(path)} for name, path in paths.items()}

@@ -171,24 +171,22 @@ class DescribeTheLock:
 
         server.trouble = renewed
         with pytest.raises(TableLockedError, match="run other-run"):
-            store(lease_seconds=1).lock("lake.ns.t", "uuid", "the-next-run")
+            store(lease_seconds=0.4).lock("lake.ns.t", "uuid", "the-next-run")
         assert len(reads) == 2
 
     def it_is_acquired_from_a_silent_holder_elsewhere_after_its_lease(self, server, store):
         store().lock("lake.ns.t", "uuid", "the-run").release()
-        holder(server, host="elsewhere", lease_seconds=1.0)
+        holder(server, host="elsewhere", lease_seconds=0.4)
         begun = time.monotonic()
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert 1.0 <= time.monotonic() - begun < 3.0
+        assert 0.4 <= time.monotonic() - begun < 3.0
 
     def it_is_acquired_when_another_run_releases_it_between_reading_and_writing(self, server, store):
         store().lock("lake.ns.t", "uuid", "the-run").release()
         conflicts = [CONFLICT]
-
-        def trouble(method, path):
-            return conflicts.pop() if is_position(path) and method == "PUT" and conflicts else None
-
-        server.trouble = trouble
+        server.trouble = lambda method, path: (
+            conflicts.pop() if is_position(path) and method == "PUT" and conflicts else None
+        )
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
         assert not conflicts
 
@@ -307,7 +305,7 @@ class DescribeTheRenewal:
         lock.release()
 
     def it_continues_after_errors_of_any_kind(self, server, store):
-        lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
+        lock = store(lease_seconds=0.6).lock("lake.ns.t", "", "the-run")
         answers = [error(500, "broken"), (200, ["no", "object"]), CONFLICT, error(401, "security_exception")]
 
         def trouble(method, path):

@@ -13,17 +13,18 @@ def config(entry=None, field="vector", **parameters):
 
 
 class DescribeEmbed:
-    @pytest.mark.parametrize(
-        ("entry", "field"),
-        [
-            ({"text": " "}, "vector"), ({"function": "models.small"}, "vector"),
-            ({"function": "models small:embed"}, "vector"), ({"dimension": 0}, "vector"), ({"model": None}, "vector"),
-            ({"batch": 3}, "vector"), ({}, "a.vector"), ({}, " "),
-        ],
-    )  # fmt: skip
-    def it_refuses_a_wrong_entry(self, entry, field):
-        with pytest.raises(ConfigError, match="embed"):
-            config(entry, field)
+    def it_refuses_a_wrong_entry_and_field(self):
+        wrong = (
+            {"text": " "},
+            {"function": "a.b"},
+            {"function": "a b:c"},
+            {"dimension": 0},
+            {"model": None},
+            {"batch": 3},
+        )
+        for entry, field in (*((each, "vector") for each in wrong), ({}, "a.vector"), ({}, " ")):
+            with pytest.raises(ConfigError, match="embed"):
+                config(entry, field)
 
     def it_keeps_vectors_beside_the_table_unless_another_is_named(self):
         assert config().embed_parts == ("lake", "shop", "icecdc_embeddings")

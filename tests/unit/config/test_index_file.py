@@ -1,6 +1,5 @@
 """The index file: defaults and indexes, every problem with its place, no text that silently changes, no secret."""
 
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -12,8 +11,8 @@ ONE = "indexes:\n  films:\n    table: lake.shop.film\n"
 
 
 @pytest.fixture
-def write(tmp_path: Path):
-    def _write(text: str) -> Path:
+def write(tmp_path):
+    def _write(text):
         path = tmp_path / "indexes.yml"
         path.write_text(dedent(text), encoding="utf-8")
         return path
@@ -23,7 +22,7 @@ def write(tmp_path: Path):
 
 @pytest.fixture
 def problems(write):
-    def _problems(text: str, only: tuple[str, ...] = (), **overrides: object) -> list[str]:
+    def _problems(text, only=(), **overrides):
         with pytest.raises(ConfigError) as raised:
             SyncConfig.load_all(write(text), only, **overrides)
         assert all("Remedy: " in problem for problem in raised.value.problems)
@@ -62,11 +61,9 @@ class DescribeLoad:
             target_lag=10,
         )
 
-    @pytest.mark.parametrize(
-        ("line", "expected"), [("", "films"), ("index: films-v2", "films-v2"), ('index: ""', "films")]
-    )
-    def it_takes_the_name_in_the_file_as_the_index_if_there_is_no_other(self, write, line, expected):
-        assert SyncConfig.load(write(f"{ONE}    {line}\n")).index == expected
+    def it_takes_the_name_in_the_file_as_the_index_if_there_is_no_other(self, write):
+        for line, expected in (("", "films"), ("index: films-v2", "films-v2"), ('index: ""', "films")):
+            assert SyncConfig.load(write(f"{ONE}    {line}\n")).index == expected
 
     def it_needs_a_name_when_there_are_several_and_not_what_another_index_needs(self, write):
         path = write(f"{ONE}  actors:\n    table: ${{env:ICECDC_TEST_UNSET}}\n    zzz: 1\n")
@@ -76,10 +73,10 @@ class DescribeLoad:
             SyncConfig.load_all(path, ["films", "film"])
         assert SyncConfig.load(path, "films").table == "lake.shop.film"
 
-    @pytest.mark.parametrize("empty", ['""', "null", ""])
-    def it_lets_an_index_go_back_to_the_default_of_the_program(self, write, empty):
-        path = write(f"defaults: {{branch: dev}}\n{ONE}    branch: {empty}\n")
-        assert SyncConfig.load(path).branch == "main"
+    def it_lets_an_index_go_back_to_the_default_of_the_program(self, write):
+        for empty in ('""', "null", ""):
+            path = write(f"defaults: {{branch: dev}}\n{ONE}    branch: {empty}\n")
+            assert SyncConfig.load(path).branch == "main"
 
 
 class DescribeOverrides:
@@ -179,13 +176,11 @@ class DescribeYaml:
             SyncConfig.load_all(write(text))
         assert "hunter2" not in str(raised.value)
 
-    @pytest.mark.parametrize("name", ["missing.yml", ".", "a.yml"])
-    def it_refuses_a_file_that_cannot_be_read(self, tmp_path, name):
-        (tmp_path / "a.yml").write_bytes(b"indexes: \xff\xfe")
-        with pytest.raises(ConfigError, match=r"The index file .*\[index_file="):
-            SyncConfig.load(tmp_path / name)
-
-    def it_reads_a_byte_order_mark_anchors_and_merge_keys(self, tmp_path):
+    def it_reads_a_byte_order_mark_anchors_and_merge_keys_but_no_file_that_cannot_be_read(self, tmp_path):
+        (tmp_path / "bad.yml").write_bytes(b"indexes: \xff\xfe")
+        for name in ("missing.yml", ".", "bad.yml"):
+            with pytest.raises(ConfigError, match=r"The index file .*\[index_file="):
+                SyncConfig.load(tmp_path / name)
         text = """
             indexes:
               a: &a {table: lake.ns.a, branch: dev, settings: &s {x: 1, y: 1}}
@@ -218,10 +213,8 @@ class DescribeSubstitution:
 
     @pytest.fixture(autouse=True)
     def _variables(self, monkeypatch):
-        monkeypatch.setenv("ICECDC_TEST_A", "a")
-        monkeypatch.setenv("ICECDC_TEST_EMPTY", "")
-        monkeypatch.setenv("ICECDC_TEST_EVIL", self.EVIL)
-        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
+        for name, value in {"A": "a", "EMPTY": "", "EVIL": self.EVIL, "SECRET": "hunter2"}.items():
+            monkeypatch.setenv(f"ICECDC_TEST_{name}", value)
         monkeypatch.delenv("ICECDC_TEST_UNSET", raising=False)
 
     @pytest.mark.parametrize(
@@ -245,11 +238,7 @@ class DescribeSubstitution:
         evil = "${env:ICECDC_TEST_EVIL}"
         lines = f"row_filter: {evil}", f"""spark_conf: '{{"a": "{evil}"}}'""", f"""columns: '["{evil}"]'"""
         (actual,) = SyncConfig.load_all(write(ONE + "".join(f"    {line}\n" for line in lines))).values()
-        assert (actual.row_filter, dict(actual.spark_conf), actual.columns) == (
-            self.EVIL,
-            {"a": self.EVIL},
-            [self.EVIL],
-        )
+        assert [actual.row_filter, actual.spark_conf["a"], *actual.columns] == [self.EVIL] * 3
 
     @pytest.mark.parametrize(
         ("text", "words"),

@@ -39,16 +39,10 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(index_file_schema())
 
 
-@pytest.mark.parametrize(("name", "value"), GOOD)
-def it_accepts_what_a_configuration_accepts(validator, name, value):
-    validator.validate(_file(name, value))
-    SyncConfig(**{"table": "lake.shop.film", name: value})
-
-
-@pytest.mark.parametrize(("name", "other"), OTHER.items())
-def it_accepts_values_texts_and_variables(validator, name, other):
-    made = SyncConfig(**{"table": "lake.shop.film", name: other}).model_dump(mode="json")[name]
-    for value in ("", other, made, "{ ${env:NAME}"):
+@pytest.mark.parametrize(("name", "given"), [*GOOD, *OTHER.items()])
+def it_accepts_what_a_configuration_accepts_as_value_text_and_variable(validator, name, given):
+    made = SyncConfig(**{"table": "lake.shop.film", name: given}).model_dump(mode="json")[name]
+    for value in ("", given, made, "{ ${env:NAME}"):
         validator.validate(_file(name, value))
 
 

@@ -54,19 +54,13 @@ class DescribeMerging:
             ({"title": {"type": "keyword"}}, {"title": {"type": "keyword"}}),
             ({"title": {"type": "text", "analyzer": "english"}}, {"title": {**TEXT, "analyzer": "english"}}),
             ({"title": {"analyzer": "english"}}, {"title": {**TEXT, "analyzer": "english"}}),
-            (
-                {"title": {"fields": {"raw": {"type": "wildcard"}}}},
-                {"title": {"type": "text", "fields": {**KEYWORD, "raw": {"type": "wildcard"}}}},
-            ),
-            (
-                {"title": {"fields": {"keyword": {"normalizer": "lowercase"}}}},
-                {"title": {"type": "text", "fields": {"keyword": {**KEYWORD["keyword"], "normalizer": "lowercase"}}}},
-            ),
+            ({"title": {"fields": {"raw": {"type": "wildcard"}}}},
+                {"title": {"type": "text", "fields": {**KEYWORD, "raw": {"type": "wildcard"}}}}),
+            ({"title": {"fields": {"keyword": {"normalizer": "lowercase"}}}},
+                {"title": {"type": "text", "fields": {"keyword": {**KEYWORD["keyword"], "normalizer": "lowercase"}}}}),
             ({"title.keyword": {"type": "keyword"}}, {}),
-            (
-                {"title.keyword": {"type": "wildcard"}},
-                {"title": {"type": "text", "fields": {"keyword": {"type": "wildcard"}}}},
-            ),
+            ({"title.keyword": {"type": "wildcard"}},
+                {"title": {"type": "text", "fields": {"keyword": {"type": "wildcard"}}}}),
             ({"price": {"type": "scaled_float", "scaling_factor": 100}},) * 2,
             ({"scores": {"type": "rank_features"}},) * 2,
             ({"vector": {"type": "knn_vector", "dimension": 3}},) * 2,
@@ -75,40 +69,25 @@ class DescribeMerging:
             ({"day": {"type": "date"}}, {}),
             ({"day": {"store": True}}, {"day": {"type": "date", "format": "strict_date", "store": True}}),
             ({"nick": {"type": "alias", "path": "title"}},) * 2,
-            (
-                {"any": {"type": "object", "dynamic": True, "properties": {"x": {"type": "long"}}}},
-                {"any": {"type": "object", "dynamic": True, "properties": {"x": {"type": "long"}}}},
-            ),
+            ({"any": {"type": "object", "dynamic": True, "properties": {"x": {"type": "long"}}}},) * 2,
             ({"place": {"enabled": False}}, {"place": {"type": "object", "enabled": False}}),
         ],
     )  # fmt: skip
     def it_replaces_a_field_by_one_of_another_type_and_adds_options_otherwise(self, mapping, expected):
         assert changed(mapping) == expected
 
-    @pytest.mark.parametrize(
-        "mapping",
-        [
-            {"place.city": {"type": "keyword"}},
-            {"place": {"properties": {"city": {"type": "keyword"}}}},
-            {"place": {"type": "object", "properties": {"city": {"type": "keyword"}}}},
-        ],
-    )
-    def it_merges_fields_inside_a_struct_by_path_and_by_properties(self, mapping):
-        place = merged(mapping)["place"]
-        assert (place["type"], place["dynamic"], place["properties"]["city"]) == (
-            "object",
-            "strict",
-            {"type": "keyword"},
-        )
-        assert set(place["properties"]) == {"city", "pin", "tags"}
+    def it_merges_fields_inside_a_struct_by_path_and_by_properties(self):
+        city = {"properties": {"city": {"type": "keyword"}}}
+        for mapping in ({"place.city": {"type": "keyword"}}, {"place": city}, {"place": {"type": "object", **city}}):
+            place = merged(mapping)["place"]
+            found = place["type"], place["dynamic"], place["properties"]["city"], [*place["properties"]]
+            assert found == ("object", "strict", {"type": "keyword"}, ["city", "pin", "tags"])
 
-    def it_keeps_the_fields_of_a_struct_that_becomes_nested(self):
+    def it_keeps_the_fields_of_a_struct_that_becomes_nested_and_none_if_it_becomes_one_value(self):
         mapping = {"people": {"type": "nested", "properties": {"age": {"type": "short"}}}}
         people = merged(mapping)["people"]
         assert mapping == {"people": {"type": "nested", "properties": {"age": {"type": "short"}}}}  # as it was given
         assert people == {"type": "nested", "dynamic": "strict", "properties": {"name": TEXT, "age": {"type": "short"}}}
-
-    def it_leaves_nothing_of_a_struct_that_becomes_one_value(self):
         pin = {"type": "geo_point", "ignore_z_value": True}
         assert merged({"place.pin": pin})["place"]["properties"]["pin"] == pin
 
@@ -151,14 +130,12 @@ class DescribeRefusals:
         assert (raised.value.subject, bool(raised.value.remedy)) == ("mapping", True)
 
 
-@pytest.mark.parametrize(
-    "mapping", [{"l": "nested"}, {"l": None}, {"l": []}, {"l": {"properties": None}}, {"l.m": 5}], ids=str
-)
-def it_refuses_a_wrong_mapping_of_nested_tables_too(mapping):
+def it_refuses_a_wrong_mapping_of_nested_tables_too():
     nested = {"on": "l.id = f.id", "type": "nested"}
     nest = {"l": {"table": "a.b.l", **nested, "nest": {"m": {"table": "a.b.m", **nested}}}}
-    with pytest.raises(ConfigError, match="is not an object"):
-        merged(SyncConfig(table="a.b.f", mapping=mapping, nest=nest).full_mapping)
+    for mapping in ({"l": "nested"}, {"l": None}, {"l": []}, {"l": {"properties": None}}, {"l.m": 5}):
+        with pytest.raises(ConfigError, match="is not an object"):
+            merged(SyncConfig(table="a.b.f", mapping=mapping, nest=nest).full_mapping)
 
 
 def it_makes_a_document_of_the_types_without_what_only_values_decide():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import types as T
@@ -20,13 +21,8 @@ DOCUMENT = {"id": 1, "email": "jane"}
 
 def view(stored, row_filter="", columns=()):
     wanted = {"columns": list(columns), "row_filter": row_filter}
-    source = SimpleNamespace(
-        projection=None,
-        chosen_columns=list(columns),
-        row_filter=row_filter,
-        stored_selection=wanted,
-        schema=SimpleNamespace(names=["id"]),
-    )
+    facts = {"chosen_columns": list(columns), "row_filter": row_filter, "stored_selection": wanted}
+    source = SimpleNamespace(projection=None, schema=SimpleNamespace(names=["id"]), **facts)
     return View(None, CONFIG, source, None, SimpleNamespace(selection={"columns": [], "row_filter": "", **stored}))
 
 
@@ -70,13 +66,10 @@ def it_leaves_out_what_an_ingest_pipeline_makes(indexed, expected):
 
 
 def it_reports_no_value_of_a_row_when_the_dry_run_fails(monkeypatch):
-    def fails(*_):
-        raise DuplicateIdentifierError("2 rows share jane", remedy="remove one")
-
-    monkeypatch.setattr(report, "sync_changes", fails)
-    config = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
+    error = DuplicateIdentifierError("2 rows share jane", remedy="remove one")
+    monkeypatch.setattr(report, "sync_changes", Mock(side_effect=error))
     source = SimpleNamespace(head=12, nested={})
-    view = SimpleNamespace(spark=None, config=config, source=source, position=None, position_snapshot_id=None)
+    view = SimpleNamespace(spark=None, config=CONFIG, source=source, position=None, position_snapshot_id=None)
     found = report.dry_run_next_sync(view)
     parts = TimeLine((), 0), found, Differences(), DocumentView(), QueryResult({})
     next_sync = report.explore_report(view, *parts)["next_sync"]

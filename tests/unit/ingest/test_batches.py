@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -54,13 +55,10 @@ class DescribeTablesThatRecover:
 
     @pytest.mark.parametrize("kept", [{}, {0: 7}])
     def it_does_not_forget_it_either_if_the_table_is_filled_again(self, kept):
-        def write(*given):
-            refill = RefillError("again", subject="table")
-            refill.offsets = {"a": {0: 0}, **({"removed": kept} if kept else {})}
-            raise refill
-
+        refill = RefillError("again", subject="table")
+        refill.offsets = {"a": {0: 0}, **({"removed": kept} if kept else {})}
         made = batches({"a": {0: 6}, "removed": {0: 9}})
-        made.writer.write = write
+        made.writer.write = Mock(side_effect=refill)
         entry, _ = made._write_table("t", TableRecords(SimpleNamespace(sparkSession=None)), BATCH)
         assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 0}, "removed": kept})
         [actual] = batches(made.complete, entry.offsets).recover_tables([], replace(BATCH, start={"a": {0: 0}}))

@@ -13,14 +13,18 @@ from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.start_offsets import StreamStart
 
 
+def config(**given):
+    standard = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
+    return IngestConfig(**{**standard, **given})
+
+
 @pytest.mark.parametrize(
     ("batches_before", "expected"),
     [([True] * 20, nullcontext()), ([False] * 6, pytest.raises(LostOffsetsError))],
     ids=["a batch between losses", "nothing between losses"],
 )
 def it_goes_on_after_lost_records_until_nothing_is_written_between_losses(monkeypatch, batches_before, expected):
-    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
-    run, streams = IngestRun(None, IngestConfig(**given, on_lost_offsets="continue")), iter(batches_before)
+    run, streams = IngestRun(None, config(on_lost_offsets="continue")), iter(batches_before)
     monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob(True))
     monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}, {}))
     entry = SimpleNamespace(offsets={}, valid_through=None)
@@ -42,14 +46,13 @@ def it_goes_on_after_lost_records_until_nothing_is_written_between_losses(monkey
 
 @pytest.mark.parametrize(("policy", "behind"), [("fail", ["t"]), ("continue", [])])
 def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch, policy, behind):
-    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "a", "table": "lake.ns.t"}
-    config, written = IngestConfig(**given, on_lost_offsets=policy), []
+    written = []
     lacks = TableEntry("t", state=BEHIND, offsets={"a": {0: 6}, "b": {0: 7}}, error="lacks records of b")
     logged = LoggedJob(True, 1, {"a": {0: 6}, "b": {0: 9}}, {}, {"t": lacks})
     monkeypatch.setattr(job.commit_log, "read", lambda *given: logged)
     monkeypatch.setattr(job.commit_log, "write", lambda spark, name, entry: written.append(entry))
     monkeypatch.setattr(job, "known_tables", lambda *given: [])
-    run, ends = IngestRun(None, config), lambda names: {"a": {0: 6}}
+    run, ends = IngestRun(None, config(topics="a", on_lost_offsets=policy)), lambda names: {"a": {0: 6}}
     run._run_streams(SimpleNamespace(names=lambda: ["a"], ids=lambda names: {}, earliest=ends, latest=ends))
     report = run._report()
     assert (report.state, report.behind) == ("partial" if behind else "ok", behind)
@@ -61,12 +64,11 @@ def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch, policy, b
 
 
 def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkeypatch):
-    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
     schema = SimpleNamespace(identifierFieldNames=lambda: {"id"})
     monkeypatch.setattr(job, "load_table", lambda spark, name: SimpleNamespace(schema=lambda: schema))
     made = []
     for mode in ("upsert", "append"):
-        run = IngestRun(None, IngestConfig(**given, mode=mode))
+        run = IngestRun(None, config(mode=mode))
         batches = run._new_batches(SimpleNamespace(earliest=lambda names: {}), StreamStart([], {}, {}), LoggedJob())
         made.append((batches.config.identifier_columns, batches.writer.config.identifier_columns))
     assert made == [(["id"], ["id"]), ([], [])]
@@ -75,8 +77,7 @@ def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkey
 @pytest.mark.parametrize(("start", "ends"), [(0, [False, False, False, True]), (6, [False, False, True, True])])
 def it_retries_a_table_only_after_the_others_had_time_with_new_records(monkeypatch, start, ends):
     clock = [0.0]
-    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
-    run = IngestRun(None, IngestConfig(**given, trigger="continuous"), lambda: clock[0])
+    run = IngestRun(None, config(trigger="continuous"), lambda: clock[0])
     entry = LogEntry("j", 0, "r", "batch", {})
     batches = SimpleNamespace(number=0, behind={"a": None}, recovering={}, complete={"t": {0: 6}})
     batches.process, batches.complete_through = lambda *given: entry, lambda: None
@@ -99,8 +100,8 @@ THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 
 
 def it_publishes_counts_and_the_time_that_the_tables_have_reached(tmp_path):
-    given = {"job": "raw", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.raw"}
-    run = IngestRun(None, IngestConfig(**given, trigger="continuous", metrics_folder=str(tmp_path)), lambda: 0.0)
+    chosen = config(job="raw", table="lake.ns.raw", trigger="continuous", metrics_folder=str(tmp_path))
+    run = IngestRun(None, chosen, lambda: 0.0)
     run.written.counts |= {"records": 5, "rows_written": 4, "dead_letters": 1}
     run._publish_progress(SimpleNamespace(complete_through=lambda: THROUGH, behind={"t": None}, recovering={"t": {}}))
     lines = (tmp_path / "icecdc-raw-ingest.prom").read_text().splitlines()

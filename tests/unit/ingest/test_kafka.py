@@ -1,5 +1,7 @@
 """When a stream may end, which offsets a batch covers, and failures of Spark and Kafka as typed errors."""
 
+from unittest.mock import Mock
+
 import pytest
 from pyspark.errors import PySparkException
 
@@ -29,27 +31,23 @@ class DescribeStreamCallback:
 
     def it_lets_the_stream_end_between_two_batches_only(self, callback):
         during, answers = [], [True, False]
-        made = callback(lambda *given: during.append(made.may_end()), lambda: answers.pop())
+        made = callback(lambda *given: during.append(made.may_end()), answers.pop)
         made.process_batch("first", 0)
         # Not even asked while a batch was running.
         assert (during, list(answers), made.may_end()) == ([False], [True], True)
 
     def it_skips_batches_once_the_stream_is_to_end_whatever_is_answered_later(self, callback):
         batches, answers = [], [False, True]
-        made = callback(batches.append, lambda: answers.pop())
+        made = callback(batches.append, answers.pop)
         made.process_batch("first", 0)
         made.process_batch("second", 1)
         assert (batches, made.may_end()) == ([], True)
         # It may also end before the first batch.
-        assert [callback(None, lambda wanted=wanted: wanted).may_end() for wanted in (True, False)] == [True, False]
+        assert [callback(None, [wanted].pop).may_end() for wanted in (True, False)] == [True, False]
 
     @pytest.mark.parametrize("failure", [ValueError("wrong"), SystemExit("killed"), KeyboardInterrupt()])
     def it_keeps_the_failure_of_a_batch_and_lets_the_stream_end(self, callback, failure):
-        def fail(*given):
-            raise failure
-
-        answers = [True, False]
-        made = callback(fail, lambda: answers.pop())
+        made = callback(Mock(side_effect=failure), [True, False].pop)
         # An error that Spark can pass on: it waits forever for a callback that ends with SystemExit.
         with pytest.raises(IcecdcError, match="cut off"):
             made.process_batch("first", 0)
@@ -78,24 +76,22 @@ def it_recognizes_records_that_were_removed_while_a_batch_read_them(text, expect
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "expected"),
     [
-        "org.apache.kafka.common.errors.CorruptRecordException: wrong checksum",
-        "kafkashaded.org.apache.kafka.common.errors.CorruptRecordException: wrong checksum",
-        "assertion failed: If startingOffsets contains specific offsets, you must specify all TopicPartitions.",
-        "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets don't match",
+        ("org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError),
+        ("kafkashaded.org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError),
+        # A partition that was just added.
+        ("assertion failed: If startingOffsets contains specific offsets, you must specify all TopicPartitions.",
+            KafkaError),
+        ("[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets don't match",
+            KafkaError),
+        ("java.io.IOException: No space left on device", DiskFullError),
+        ("something else", type(None)),
     ],
-)
-def it_types_a_failure_of_kafka_and_a_partition_that_was_just_added(text):
-    assert type(typed_stream_failure(PySparkException(text), "127.0.0.1:9")) is KafkaError
-
-
-def it_keeps_typed_errors_knows_those_of_the_machine_and_leaves_others():
-    error, full = (
-        ConfigError("wrong", subject="topics"),
-        PySparkException("java.io.IOException: No space left on device"),
-    )
+)  # fmt: skip
+def it_types_failures_of_kafka_and_of_the_machine_and_leaves_others(text, expected):
+    assert type(typed_stream_failure(PySparkException(text), "127.0.0.1:9")) is expected
+    if expected is DiskFullError:
+        assert type(typed_failure(PySparkException(text), "t")) is expected
+    error = ConfigError("wrong", subject="topics")
     assert typed_failure(error, "t") is error
-    assert isinstance(typed_failure(full, "t"), DiskFullError)
-    assert isinstance(typed_stream_failure(full, "127.0.0.1:9"), DiskFullError)
-    assert typed_stream_failure(PySparkException("something else"), "127.0.0.1:9") is None

@@ -6,28 +6,27 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from functools import reduce
-from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import OpenSearchUnreachableError, SchemaChangeError, SparkJobError
-from icecdc_core.jobs.poll import combine, follow_changes
+from icecdc_core.jobs.poll import PollInterval, combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
+from tests.metric_samples import samples
 
 
-def _config(**parameters: Any) -> SyncConfig:
+def _config(**parameters):
     return SyncConfig(table="lake.ns.t", **parameters)
 
 
-def _reports() -> Callable[..., RunReport]:
+def _reports():
     snapshots = iter(range(1, 1000))
 
-    def sync(spark: object, config: SyncConfig) -> RunReport:
+    def sync(spark, config):
         number = next(snapshots)
         counts = {"upserts": 10, "snapshots": 1, "seconds": 0.5, "stage_seconds": {"write": 0.25}}
         return RunReport("sync", config.table, config.index, number - 1, number, strategy="appends", **counts)
@@ -39,17 +38,17 @@ def _reports() -> Callable[..., RunReport]:
     ("interval", "max_polls", "polls"), [(0, 1, 1), (0, 5, 1), (0, 0, 1), (2.5, 1, 1), (2.5, 3, 3)]
 )
 def it_polls_as_often_as_asked_and_waits_between_polls_but_not_after_the_last(interval, max_polls, polls):
-    slept: list[float] = []
+    slept = []
     config = _config(poll_interval_seconds=interval, max_polls=max_polls)
     actual = follow_changes(None, config, sync=_reports(), sleep=slept.append)
     assert (actual.snapshots, slept) == (polls, [2.5] * (polls - 1))
 
 
 class DescribeAPollThatFails:
-    def _sync(self, *failing: int) -> Callable[..., RunReport]:
+    def _sync(self, *failing):
         calls, made = iter(range(1, 1000)), _reports()
 
-        def sync(spark: object, config: SyncConfig) -> RunReport:
+        def sync(spark, config):
             if next(calls) in failing:
                 raise OpenSearchUnreachableError("away")
             return made(spark, config)
@@ -60,29 +59,22 @@ class DescribeAPollThatFails:
         config = _config(poll_interval_seconds=1, max_polls=3)
         assert follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None).snapshots == 2
         assert "poll 2 failed: away" in capsys.readouterr().out
-
-        def sync(spark, config):
-            raise SchemaChangeError("changed")
-
         with pytest.raises(SchemaChangeError):
-            follow_changes(None, config, sync=sync, sleep=lambda _: None)
+            follow_changes(None, config, sync=Mock(side_effect=SchemaChangeError("changed")), sleep=lambda _: None)
 
     def it_is_repeated_after_a_growing_pause(self):
-        slept: list[float] = []
-        seen: list[object] = []
+        slept, seen = [], []
         actual = follow_changes(
             None,
             _config(poll_interval_seconds=3, max_polls=12),
             sync=self._sync(*range(2, 10), 11),
             sleep=slept.append,
             on_poll=lambda report: seen.append(report.snapshots),
-            on_failure=lambda error: seen.append(type(error).__name__),
+            on_failure=lambda error: seen.append(type(error)),
         )
+        away = OpenSearchUnreachableError
         assert slept == [3, 3, 4, 8, 16, 32, 60, 60, 60, 3, 3]
-        assert (actual.snapshots, seen) == (
-            3,
-            [1, *["OpenSearchUnreachableError"] * 8, 2, "OpenSearchUnreachableError", 3],
-        )
+        assert (actual.snapshots, seen) == (3, [1, *[away] * 8, 2, away, 3])
 
     def it_ends_the_run_when_the_java_process_has_ended(self):
         class Ended:
@@ -90,15 +82,9 @@ class DescribeAPollThatFails:
             def _jvm(self):
                 raise ConnectionRefusedError
 
-        def sync(spark, config):
-            raise SparkJobError("ended")
-
-        def no_further_poll(pause):
-            raise AssertionError(pause)
-
-        config = _config(poll_interval_seconds=1, max_polls=0)
+        config, sync = _config(poll_interval_seconds=1, max_polls=0), Mock(side_effect=SparkJobError("ended"))
         with pytest.raises(SparkJobError):
-            follow_changes(Ended(), config, sync=sync, sleep=no_further_poll)
+            follow_changes(Ended(), config, sync=sync, sleep=Mock(side_effect=AssertionError("a further poll")))
 
     def it_is_what_a_run_that_is_stopped_after_it_ends_with(self):
         config = _config(poll_interval_seconds=1, max_polls=0)
@@ -109,20 +95,20 @@ class DescribeAPollThatFails:
 class FakeTime:
     """A clock that only syncs and pauses move; ``syncs`` are the seconds that a sync takes and the lag it reports."""
 
-    def __init__(self, *syncs: tuple[float, float | None]) -> None:
+    def __init__(self, *syncs):
         self.now, self.pauses = 0.0, []
         self._syncs = iter(syncs)
 
-    def sync(self, spark: object, config: SyncConfig) -> RunReport:
+    def sync(self, spark, config):
         seconds, lag = next(self._syncs)
         self.now += seconds
         return RunReport(kind="sync", table=config.table, index=config.index, worst_lag_seconds=lag, seconds=seconds)
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.pauses.append(round(seconds, 3))
         self.now += seconds
 
-    def follow(self, **parameters: Any) -> RunReport:
+    def follow(self, **parameters):
         return follow_changes(None, _config(**parameters), sync=self.sync, sleep=self.sleep, clock=lambda: self.now)
 
 
@@ -141,7 +127,7 @@ class DescribeTargetLag:
         actual = (report.stopped, report.target_lag_seconds, report.lag_kept, report.worst_lag_seconds)
         assert actual == (True, 10.0, False, 13.0)
 
-    def it_warns_once_when_the_target_is_not_kept_and_says_when_it_is_kept_again(self, tmp_path: Path):
+    def it_warns_once_when_the_target_is_not_kept_and_says_when_it_is_kept_again(self, tmp_path):
         log = tmp_path / "log.jsonl"
         fake = FakeTime((1, None), (12, 14.0), (12, 14.0), (0.2, None), (1, 2.0), (1, 2.0))
         fake.follow(target_lag="10s", max_polls=6, log_path=str(log), metrics_folder=str(tmp_path))
@@ -150,14 +136,9 @@ class DescribeTargetLag:
         expected = [("warning", "the target lag is not kept", 14.0), ("info", "the target lag is kept again", 2.0)]
         assert actual == expected
         assert {"job", "table", "index", "run_id", "target_lag_seconds", "seconds"} <= entries[0].keys()
-        metrics = (tmp_path / "icecdc-t-sync.prom").read_text().splitlines()
-        kept, missed = (
-            float(line.split()[-1])
-            for each in ("kept", "missed")
-            for line in metrics
-            if line.startswith(f"icecdc_target_lag_{each}_seconds{{")
-        )
-        assert (kept, missed) == (pytest.approx(26.2), 8.0)
+        metrics = samples((tmp_path / "icecdc-t-sync.prom").read_text())
+        found = [metrics[f"icecdc_target_lag_{each}_seconds", ""] for each in ("kept", "missed")]
+        assert found == [pytest.approx(26.2), 8.0]
 
 
 class DescribeCombine:
@@ -175,11 +156,11 @@ class DescribeCombine:
         assert (len(actual.steps), len(actual.rejected_samples)) == (100, 100)
 
 
-def it_writes_the_report_after_every_poll(tmp_path: Path, capsys):
+def it_writes_the_report_after_every_poll(tmp_path, capsys):
     path = tmp_path / "report.json"
-    seen: list[int] = []
+    seen = []
 
-    def read(_: float) -> None:
+    def read(_):
         seen.append(json.loads(path.read_text())["upserts"])
 
     config = _config(poll_interval_seconds=1, max_polls=3, report_path=str(path))
@@ -196,7 +177,7 @@ def it_goes_on_if_the_report_cannot_be_written_or_nobody_reads_its_lines(tmp_pat
     assert follow_changes(None, config, sync=_reports(), sleep=lambda _: None).upserts == 30
 
 
-def _signalled() -> None:
+def _signalled():
     """What the system does when somebody ends this process."""
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -204,17 +185,17 @@ def _signalled() -> None:
 @pytest.fixture
 def earlier():
     """What SIGTERM did before: it is recorded here."""
-    calls: list[int] = []
+    calls = []
     before = signal.signal(signal.SIGTERM, lambda number, _: calls.append(number))
     yield calls
     signal.signal(signal.SIGTERM, before)
 
 
 class DescribeSigterm:
-    def it_ends_polling_after_the_poll_under_way_with_the_report(self, tmp_path: Path, earlier):
+    def it_ends_polling_after_the_poll_under_way_with_the_report(self, tmp_path, earlier):
         done, made = [], _reports()
 
-        def sync(spark: object, config: SyncConfig) -> RunReport:
+        def sync(spark, config):
             if len(done) == 1:
                 _signalled()
             done.append(made(spark, config))
@@ -249,3 +230,86 @@ class DescribeSigterm:
             pass
         _signalled()
         assert (first, second, len(earlier)) == ((True, 1), (False, 2), 4)
+
+
+def interval_after(*polls, target=10.0, longest=0.0):
+    """An interval that has seen these polls: begin, end and lag."""
+    interval = PollInterval(target, longest)
+    for poll in polls:
+        interval.poll_ended(*poll)
+    return interval
+
+
+class DescribeThePause:
+    @pytest.mark.parametrize(
+        ("polls", "expected"),
+        [
+            # Nothing is known of a sync yet: half the target lag is kept for it.
+            ([(0, 0.2, None)], 10 - 0.2 - 5),
+            # A short first sync, then an idle poll.
+            ([(0, 2, 60.0)], 10 - 2 - 2.5),
+            ([(0, 2, 60.0), (8, 8.2, None)], 10 - 0.2 - 2.5),
+            # A first poll that works off a backlog counts as half the target lag at most.
+            ([(0, 600, 9000.0), (601, 601.2, None)], 10 - 0.2 - 1.25 * 5),
+            # The slowest of the last syncs counts.
+            ([(0, 1, 9.0), (2, 4, 2.5), (9, 10, 1.5)], 10 - 1 - 1.25 * 2),
+            # Idle polls that take longer than a sync count as well.
+            ([(0, 1, 9.0), (2, 5, None)], 10 - 3 - 1.25 * 3),
+            # Five fast syncs make it grow again.
+            ([(0, 1, 9.0), (2, 8, 6.5), *((n * 10, n * 10 + 1, 1.5) for n in range(1, 6))], 10 - 1 - 1.25),
+            # The target cannot be kept: the shortest pause.
+            ([(0, 1, 9.0), (2, 22, 21.0)], 1.0),
+        ],
+    )
+    def it_leaves_time_for_the_poll_before_and_the_sync_after(self, polls, expected):
+        assert interval_after(*polls).pause == pytest.approx(expected)
+
+    @pytest.mark.parametrize(("target", "expected"), [(1.0, 0.1), (3.0, 0.3), (10.0, 1.0), (300.0, 1.0)])
+    def it_is_never_shorter_than_a_second_or_a_tenth_of_the_target(self, target, expected):
+        assert interval_after((0, 1, 9.0), (2, 1000, 999.0), target=target).pause == pytest.approx(expected)
+
+    @pytest.mark.parametrize(("longest", "expected"), [(0.0, 7.3), (3.0, 3.0), (0.05, 0.05), (9.0, 7.3)])
+    def it_is_at_most_the_poll_interval_and_equal_to_it_without_a_target(self, longest, expected):
+        assert interval_after((0, 2, 60.0), (8, 8.2, None), longest=longest).pause == pytest.approx(expected)
+        assert interval_after((0, 600, 9000.0), target=0.0, longest=2.5).pause == 2.5
+
+
+class DescribeTheLag:
+    @pytest.mark.parametrize(
+        ("polls", "expected"),
+        [
+            # The first poll's commits waited before the run began.
+            ([(0, 2, 3600.0)], (None, None, False)),
+            ([(0, 1, None), (5, 6, None)], (None, None, False)),
+            ([(0, 1, None), (5, 6, 4.0)], (4.0, True, False)),
+            ([(0, 1, None), (5, 6, 0.0)], (0.0, True, False)),
+            ([(0, 1, None), (9, 14, 10.0)], (10.0, True, False)),
+            ([(0, 1, None), (9, 14, 10.1)], (10.1, False, True)),
+            # The poll before began 6 s ago and did not see the commit, whatever its time says.
+            ([(0, 1, None), (5, 6, 3600.0)], (6.0, True, False)),
+            # A commit of now would be late, though there was none.
+            ([(0, 1, None), (5, 17, None)], (None, False, True)),
+        ],
+    )
+    def it_counts_from_the_commit_and_from_the_poll_before_at_most(self, polls, expected):
+        interval = interval_after(*polls[:-1])
+        assert interval.poll_ended(*polls[-1]) == expected
+
+    def it_adds_up_how_long_the_target_was_kept_and_missed_if_there_is_one(self):
+        assert interval_after((0, 1, None), target=0.0).poll_ended(100, 101, 50.0) == (50.0, None, False)
+        interval = interval_after((0, 100, 9000.0), (104, 105, 3.0), (124, 125, 18.0), (126, 127, 12.5))
+        # 27 s after the first poll; commits waited 8 s beyond the target, and no more than the last 2 s.
+        assert (interval.seconds_kept, interval.seconds_missed) == (17 + 2, 8 + 0)
+
+
+class DescribeTheWorstCase:
+    @pytest.mark.parametrize(("target", "share"), [(3.0, 0.4), (10.0, 0.2), (300.0, 0.02)])
+    def it_keeps_the_target_for_a_commit_just_after_each_read(self, target, share):
+        sync, now, interval, committed = target * share, 0.0, PollInterval(target), None
+        lags = []
+        for _ in range(50):
+            began, ended = now, now + sync
+            lag, _, _ = interval.poll_ended(began, ended, None if committed is None else ended - committed)
+            lags.append(lag or 0.0)
+            committed, now = began + 0.001, ended + interval.pause
+        assert (interval.seconds_missed, max(lags) <= target, max(lags) > target * 0.7) == (0.0, True, True)

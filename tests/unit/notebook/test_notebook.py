@@ -63,17 +63,14 @@ class DescribeReadParametersUnderPapermill:
         assert (sorted(problems), "hunter2" in str(caught.value)) == (sorted([name, "table", "lease_seconds"]), False)
         assert f"{name}: unknown parameter. Remedy: did you mean" in str(caught.value)
 
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
+    def it_refuses_wrong_options(self):
+        for options, words in (
             ('{"max_pols": 3}', "max_pols: unknown parameter.*did you mean max_polls"),
             ("max_polls=3", "options: is not valid JSON"),
             ("[3]", "options: is not an object"),
-        ],
-    )
-    def it_refuses_wrong_options(self, options, words):
-        with pytest.raises(ConfigError, match=words):
-            read_parameters(_namespace(CELL, f'table = "a.b.c"\noptions = {options!r}'))
+        ):
+            with pytest.raises(ConfigError, match=words):
+                read_parameters(_namespace(CELL, f'table = "a.b.c"\noptions = {options!r}'))
 
 
 class DescribeReadParametersOnDatabricks:
@@ -84,17 +81,12 @@ class DescribeReadParametersOnDatabricks:
         assert (actual.table, actual.dry_run, actual.max_polls) == ("main.ns.t", True, 3)
 
     @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
-    def it_makes_a_widget_with_the_value_of_the_cell_as_default(self, widgets):
+    def it_makes_a_widget_with_the_value_of_the_cell_as_default_and_needs_no_line_in_the_cell(self, widgets):
         cell = CELL.replace('table = ""', 'table = "a.b.c"').replace('url = ""', 'url = "https://s:1"')
-        dbutils = Dbutils(widgets)
-        read_parameters(_namespace(f"{cell}\ndry_run = False", dbutils=dbutils))
+        dbutils = Dbutils(widgets, bulk_connections="4")
+        assert read_parameters(_namespace(f"{cell}\ndry_run = False", dbutils=dbutils)).bulk_connections == 4
         actual = [dbutils.widgets.get(name) for name in ("table", "dry_run", "options", "index")]
         assert actual == ["a.b.c", "false", "", ""]
-
-    @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
-    def it_uses_a_passed_parameter_that_has_no_line_in_the_cell(self, widgets):
-        dbutils = Dbutils(widgets, table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
-        assert read_parameters(_namespace(CELL, dbutils=dbutils)).bulk_connections == 4
 
     @pytest.mark.parametrize(
         "name", ["tables", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config", "indx", "brnch"]
@@ -181,11 +173,11 @@ class DescribeListIndexes:
                 list_indexes(_namespace(CELL, dbutils=dbutils))
             assert dbutils.jobs.taskValues.texts == {}
 
-    @pytest.mark.parametrize("passed", [{"table": "a.b.c"}, {"index_file": "missing.yml", "index": "films"}])
-    def it_does_nothing_for_one_index(self, passed):
-        dbutils = Dbutils(**passed)
-        list_indexes(_namespace(CELL, dbutils=dbutils))
-        assert dbutils.jobs.taskValues.texts == {}
+    def it_does_nothing_for_one_index(self):
+        for passed in ({"table": "a.b.c"}, {"index_file": "missing.yml", "index": "films"}):
+            dbutils = Dbutils(**passed)
+            list_indexes(_namespace(CELL, dbutils=dbutils))
+            assert dbutils.jobs.taskValues.texts == {}
         list_indexes(_namespace(CELL, "index_file = 'missing.yml'"))
 
     def it_checks_all_indexes_with_what_the_job_passes(self, index_file):
@@ -197,58 +189,46 @@ class DescribeListIndexes:
         with pytest.raises(NotebookExit):
             list_indexes(_namespace(CELL, dbutils=Dbutils(**given, opensearch_username="u")))
 
-    @pytest.mark.parametrize("polls", ["poll_interval_seconds: 30", "target_lag: 10s"])
-    def it_refuses_a_sync_that_never_ends(self, index_file, polls):
-        Path(index_file).write_text(f"indexes: {{a: {{table: l.n.a, max_polls: 0, {polls}}}, b: {{table: l.n.b}}}}")
-        dbutils = Dbutils(index_file=index_file, list_only="true")
-        with pytest.raises(ConfigError, match=r"The sync of a polls without a limit.*max_polls=0"):
-            list_indexes(_namespace(CELL, dbutils=dbutils))
-        assert dbutils.jobs.taskValues.texts == {}
+    def it_refuses_a_sync_that_never_ends(self, index_file):
+        for polls in ("poll_interval_seconds: 30", "target_lag: 10s"):
+            Path(index_file).write_text(f"indexes: {{a: {{table: l.n.a, max_polls: 0, {polls}}}, b: {{table: l.n.b}}}}")
+            dbutils = Dbutils(index_file=index_file, list_only="true")
+            with pytest.raises(ConfigError, match=r"The sync of a polls without a limit.*max_polls=0"):
+                list_indexes(_namespace(CELL, dbutils=dbutils))
+            assert dbutils.jobs.taskValues.texts == {}
 
 
-class DescribeOpenServices:
-    OWN, DEFAULT = "http://127.0.0.1:8234", "http://127.0.0.1:9200"
+@pytest.mark.parametrize(("recorded", "answering", "expected"), [(1, {1, 9}, 1), (1, {9}, 9), (0, {9}, 9), (0, {}, 2)])
+def it_prefers_the_embedded_server_to_a_stranger_and_says_which_is_used(
+    monkeypatch, capsys, recorded, answering, expected
+):
+    urls = {1: "http://127.0.0.1:8234", 2: "http://127.0.0.1:8235", 9: "http://127.0.0.1:9200"}
+    state, started = (ServerState(urls[each], 1, "", "", "", "") if each else None for each in (recorded, 2))
+    monkeypatch.setattr(opensearch.background, "status", lambda: state)
+    monkeypatch.setattr(opensearch, "cluster_at", lambda url: url in [urls[each] for each in answering])
+    monkeypatch.setattr(local, "start_opensearch", lambda: started)
+    used = open_services(SyncConfig(table="a.b.c")).opensearch_url
+    assert (used, urls[expected] in capsys.readouterr().out) == (urls[expected], True)
 
-    @pytest.mark.parametrize(
-        ("recorded", "answering", "expected"),
-        [
-            (OWN, {OWN, DEFAULT}, OWN),
-            (OWN, {DEFAULT}, DEFAULT),
-            (None, {DEFAULT}, DEFAULT),
-            (None, set(), "http://127.0.0.1:8235"),
-        ],
-    )
-    def it_prefers_the_embedded_server_to_a_stranger_and_says_which_is_used(
-        self, monkeypatch, capsys, recorded, answering, expected
+
+def it_keeps_a_value_on_the_way_through_a_widget():
+    for name, value in (
+        *(("dry_run", True), ("lease_seconds", 0.5), ("max_polls", 7), ("columns", ["a", "b,c"]), ("columns", [])),
+        *(("spark_conf", {"type": "rest"}), ("row_filter", "plain"), ("row_filter", None)),
     ):
-        state = recorded and ServerState(recorded, 1, "", "", "", "")
-        monkeypatch.setattr(opensearch.background, "status", lambda: state)
-        monkeypatch.setattr(opensearch, "cluster_at", lambda url: url in answering)
-        started = ServerState("http://127.0.0.1:8235", 1, "", "", "", "")
-        monkeypatch.setattr(local, "start_opensearch", lambda: started)
-        used = open_services(SyncConfig(table="a.b.c")).opensearch_url
-        assert (used, expected in capsys.readouterr().out) == (expected, True)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("dry_run", True), ("lease_seconds", 0.5), ("max_polls", 7), ("columns", ["a", "b,c"]), ("columns", []),
-        ("spark_conf", {"type": "rest"}), ("row_filter", "plain"), ("row_filter", None),
-    ],
-)  # fmt: skip
-def it_keeps_a_value_on_the_way_through_a_widget(name, value):
-    actual = SyncConfig(table="a.b.c", **{name: widget_text(value)})
-    assert getattr(actual, name) == getattr(SyncConfig(table="a.b.c", **{name: value}), name)
+        actual = SyncConfig(table="a.b.c", **{name: widget_text(value)})
+        assert getattr(actual, name) == getattr(SyncConfig(table="a.b.c", **{name: value}), name)
 
 
 class DescribeFinish:
-    def it_fails_after_the_report_when_a_run_would(self, tmp_path: Path):
-        config = SyncConfig(table="a.b.c", report_path=str(tmp_path / "report.json"))
-        report = SetupReport(ok=False, table="a.b.c", index="c", errors=[IndexDiffersError("not ready")])
-        with pytest.raises(IndexDiffersError, match="not ready"):
-            finish(report, config, {"dbutils": Dbutils()})
-        assert json.loads((tmp_path / "report.json").read_text())["ok"] is False
+    def it_fails_after_the_report_when_a_run_would_or_a_difference_must(self, tmp_path):
+        setup = SetupReport(ok=False, table="a.b.c", index="c", errors=[IndexDiffersError("not ready")])
+        differs = ValidationReport(ok=False, source_rows=1, index_documents=0, missing=1, table="a.b.c", index="c")
+        for report, given, words in ((setup, {}, "not ready"), (differs, {"fail_on_difference": True}, "1 missing")):
+            path = tmp_path / f"{words}.json"
+            with pytest.raises(IndexDiffersError, match=words):
+                finish(report, SyncConfig(table="a.b.c", report_path=str(path), **given), {"dbutils": Dbutils()})
+            assert json.loads(path.read_text())["ok"] is False
 
     def it_prints_one_json_object_and_writes_it_where_asked(self, capsys, tmp_path: Path):
         path = tmp_path / "report.json"
@@ -259,10 +239,3 @@ class DescribeFinish:
         with pytest.raises(NotebookExit) as caught:  # and hands it to the job
             finish(REPORT, SyncConfig(table="lake.ns.t"), {"dbutils": Dbutils()})
         assert json.loads(str(caught.value)) == REPORT.to_dict()
-
-    def it_fails_after_the_report_when_a_difference_must_fail(self, tmp_path: Path):
-        config = SyncConfig(table="a.b.c", fail_on_difference=True, report_path=str(tmp_path / "report.json"))
-        report = ValidationReport(ok=False, source_rows=1, index_documents=0, missing=1, table="a.b.c", index="c")
-        with pytest.raises(IndexDiffersError, match="1 missing"):
-            finish(report, config, {})
-        assert json.loads((tmp_path / "report.json").read_text())["ok"] is False

@@ -1,33 +1,25 @@
 """Parameters of every type can be passed to the shipped notebooks."""
 
 import json
-from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.model import ParameterModel
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.notebook import read_parameters
 from tests.dbutils import Dbutils
 
 FOLDER = Path(__file__).parents[3] / "notebooks"
-OTHERS: dict[str, type[ParameterModel]] = {"40_kafka_ingest": IngestConfig, "50_explore": ExploreConfig}
+OTHERS = {"40_kafka_ingest": IngestConfig, "50_explore": ExploreConfig}
 EXAMPLE = "60_product_search"  # it makes a table of its own
 KINDS = {path.stem: OTHERS.get(path.stem, SyncConfig) for path in FOLDER.glob("*.ipynb") if path.stem != EXAMPLE}
-
 OF_AN_INDEX = {"table": "lake.ns.t", "opensearch_url": "https://search:9200"}
-NEEDED: dict[type[ParameterModel], dict[str, str]] = {
-    SyncConfig: OF_AN_INDEX,
-    ExploreConfig: OF_AN_INDEX,
-    IngestConfig: {"job": "j", "bootstrap_servers": "h:9092", "topics": "t", "table": "lake.ns.t"},
-}
+OF_AN_INGEST = {"job": "j", "bootstrap_servers": "h:9092", "topics": "t", "table": "lake.ns.t"}
 OF_ALL = {"catalog_properties": '{"type": "rest", "uri": "https://catalog"}', "report_path": "/tmp/other"}
 # Texts that are not the default, as a job passes them: one of each type.
-OTHER: dict[type[ParameterModel], dict[str, str]] = {
+OTHER = {
     SyncConfig: {"dry_run": "true", "identifier_columns": "a,b", "max_polls": "7", "settings": '{"a": 1}',
         "target_lag": "5m"},
     ExploreConfig: {"from_snapshot": "-3", "sample_rows": "5", "query": "name:x", "row_filter": "id > 3"},
@@ -35,26 +27,22 @@ OTHER: dict[type[ParameterModel], dict[str, str]] = {
 }  # fmt: skip
 
 
-def read(node: Any, kind: type[ParameterModel], **more: Any) -> Any:
-    """Run the cells of a notebook before `read_parameters`, then read them."""
-    sources = [cell.source for cell in node.cells if cell.cell_type == "code"]
-    for source in sources[: next(number for number, source in enumerate(sources) if "read_parameters" in source)]:
-        exec(source, more)
-    return read_parameters(more, kind)
-
-
 @pytest.mark.parametrize(("notebook", "kind"), KINDS.items(), ids=KINDS)
-class DescribeTheParametersOfANotebook:
-    def it_reaches_the_run_through_papermill_and_through_a_widget(self, notebook, kind):
-        from papermill.iorw import load_notebook_node  # the imports take seconds, in every process that runs tests
-        from papermill.parameterize import parameterize_notebook
+def it_takes_parameters_from_papermill_a_widget_and_options(notebook, kind):
+    cells = json.loads((FOLDER / f"{notebook}.ipynb").read_text())["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    before = sources[: next(number for number, source in enumerate(sources) if "read_parameters" in source)]
+    (place,) = (n for n, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", []))
+    assert "".join(cells[place]["source"]) == before[-1]  # so papermill puts its cell behind it
 
-        loaded = load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
-        for name, other in {**OF_ALL, **OTHER[kind]}.items():
-            given = {**NEEDED[kind], name: other}
-            expected = getattr(kind(**given), name)
-            passed = read(parameterize_notebook(deepcopy(loaded), given), kind)
-            typed = read(loaded, kind, dbutils=Dbutils(**given))
-            optional = read(parameterize_notebook(deepcopy(loaded), {"options": json.dumps(given)}), kind)
-            assert {getattr(each, name) == expected for each in (passed, typed, optional)} == {True}
-            assert expected != kind.model_fields[name].get_default(call_default_factory=True)
+    def read(injected, **namespace):
+        for source in (*before, *(f"{name} = {value!r}" for name, value in injected.items())):
+            exec(source, namespace)
+        return read_parameters(namespace, kind)
+
+    for name, other in {**OF_ALL, **OTHER[kind]}.items():
+        given = {**(OF_AN_INGEST if kind is IngestConfig else OF_AN_INDEX), name: other}
+        expected = getattr(kind(**given), name)
+        found = read(given), read({}, dbutils=Dbutils(**given)), read({"options": json.dumps(given)})
+        assert [getattr(each, name) for each in found] == [expected] * 3
+        assert expected != kind.model_fields[name].get_default(call_default_factory=True)

@@ -80,13 +80,11 @@ def failed(status, error):
 
 
 class DescribeItemOutcomes:
-    def it_gives_operation_and_outcome_in_the_order_of_the_request(self):
+    def it_gives_operation_and_outcome_in_the_order_of_the_request_with_the_errors_that_opensearch_gives(self):
         answer = {"errors": False, "items": [WRITTEN, DELETED]}
         assert item_outcomes(answer, SENT) == [("index", {"status": 201}), ("delete", {"status": 200})]
-
-    @pytest.mark.parametrize("error", [None, {}, {"type": "x", "reason": None, "caused_by": None}])
-    def it_accepts_the_errors_that_opensearch_gives(self, error):
-        assert item_outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
+        for error in (None, {}, {"type": "x", "reason": None, "caused_by": None}):
+            assert item_outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
 
     @pytest.mark.parametrize(
         "items",
@@ -119,10 +117,8 @@ ACTIONS = pa.array([action(1), action(2, "delete")])
 
 def applied_to(index, delete=None, max_rejected_documents=0, highest_version=100):
     """What an answer with these outcomes of the index and the delete operation achieved."""
-    items = [{"index": index}, {"delete": delete or {"status": 200}}]
-    return count_outcomes(
-        {"errors": True, "items": items}, ACTIONS, "t--write", max_rejected_documents, highest_version
-    )
+    answer = {"errors": True, "items": [{"index": index}, {"delete": delete or {"status": 200}}]}
+    return count_outcomes(answer, ACTIONS, "t--write", max_rejected_documents, highest_version)
 
 
 def error(kind, reason="why", cause=None):
@@ -157,10 +153,7 @@ class DescribeCountOutcomes:
         [
             ({"status": 404, "error": error("index_not_found_exception")}, IndexNotFoundError),
             ({"status": 404, "error": error("resource_not_found_exception")}, OpenSearchRequestError),  # of a pipeline
-            (
-                {"status": 400, "error": error(ILLEGAL, "no write index is defined for [t]")},
-                OpenSearchRequestError,
-            ),
+            ({"status": 400, "error": error(ILLEGAL, "no write index is defined for [t]")}, OpenSearchRequestError),
             ({"status": 400, "error": error("index_closed_exception")}, OpenSearchRequestError),
             ({"status": 403, "error": error("cluster_block_exception")}, OpenSearchRequestError),
             ({"status": 500}, OpenSearchRequestError),
@@ -184,8 +177,7 @@ class DescribeCountOutcomes:
         conflict = {"status": 409, "error": error("version_conflict_engine_exception", reason)}
         result = applied_to(conflict, conflict, highest_version=7)[0]
         shown = [
-            (sample["id"], sample["status"], f"has version {current} " in sample["reason"])
-            for sample in result.rejected_samples
+            (each["id"], each["status"], f"version {current} " in each["reason"]) for each in result.rejected_samples
         ]
         assert (result.counts, shown) == (counts, [("1", 409, True), ("2", 409, True)] * bool(counts.rejected))
 
@@ -208,10 +200,8 @@ FIRST, SECOND = IcecdcError("first"), IcecdcError("second")
 
 
 class DescribeBulkResult:
-    def it_counts_the_operations_that_are_done(self):
-        assert Counts(upserts=1, deletes=20, already_applied=300, rejected=4000, retries=9).operations == 4321
-
     def it_adds_counts_and_keeps_some_samples_the_first_failure_and_the_newest_version(self):
+        assert Counts(upserts=1, deletes=20, already_applied=300, rejected=4000, retries=9).operations == 4321
         one = BulkResult(Counts(upserts=1, rejected=15), [LETTER] * 15, failure=FIRST)
         total = one + BulkResult(Counts(upserts=2, rejected=15), [LETTER] * 15, failure=SECOND)
         assert (total.counts.upserts, total.counts.rejected) == (3, 30)

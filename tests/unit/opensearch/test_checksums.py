@@ -76,9 +76,6 @@ def it_continues_after_a_document_that_contains_an_answer():
     found = split_hits(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
     assert found[-1][:3] == ("u", hashlib.sha256(b"{}").hexdigest(), "[2]")
     assert hashlib.sha256(inner.encode()).hexdigest() not in [text for _, text, *_ in found]
-
-
-def it_finds_nothing_in_an_answer_without_hits():
     assert split_hits(answer(), "i-1") == []
 
 

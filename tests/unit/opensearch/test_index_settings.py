@@ -21,16 +21,13 @@ def config(**settings):
     return SyncConfig(table="lake.ns.t", number_of_shards=3, number_of_replicas=2, settings=settings)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def it_reads_every_spelling():
+    for settings in (
         {"index.translog.sync_interval": "5s"},
         {"index": {"translog.sync_interval": "5s"}},
         {"translog": {"sync_interval": "5s"}, "refresh_interval": None},
-    ],
-)
-def it_reads_every_spelling(settings):
-    assert given_settings(settings) == {"translog.sync_interval": "5s"}
+    ):
+        assert given_settings(settings) == {"translog.sync_interval": "5s"}
 
 
 class DescribeCheckSettings:

@@ -12,7 +12,6 @@ from icecdc_core.cli import COMMANDS
 ROOT = Path(__file__).parents[3]
 HEAVY = ("IPython", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark")
 EXTRAS = ("IPython", "botocore", "nbformat", "opentelemetry", "papermill")
-TABLE = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 LOADED = f"import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {{*{HEAVY}}}))"
 WITHOUT = """
 import sys
@@ -26,17 +25,14 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-class DescribeImportingThePackage:
-    def it_imports_no_heavy_package(self):
-        parts = "from icecdc_core.ingest import IngestConfig; import icecdc_core.local.__main__"
-        ended = python(f"from icecdc_core import SyncConfig, errors; {parts}; {LOADED}")
-        assert (ended.stdout.split(), ended.stderr) == ([], "")
-
-    def it_imports_every_job_without_the_packages_of_the_extras(self):
-        blocked = WITHOUT.format(missing=EXTRAS)
-        jobs = "import icecdc_core.jobs.many, icecdc_core.notebook; [command.job() for command in COMMANDS.values()]"
-        ended = python(f"{blocked}from icecdc_core.cli import COMMANDS; {jobs}; print(*sorted(COMMANDS))")
-        assert (ended.stdout.split(), ended.stderr) == (sorted(COMMANDS), "")
+def it_imports_no_heavy_package_and_every_job_without_the_packages_of_the_extras():
+    parts = "from icecdc_core.ingest import IngestConfig; import icecdc_core.local.__main__"
+    ended = python(f"from icecdc_core import SyncConfig, errors; {parts}; {LOADED}")
+    assert (ended.stdout.split(), ended.stderr) == ([], "")
+    jobs = "import icecdc_core.jobs.many, icecdc_core.notebook; [command.job() for command in COMMANDS.values()]"
+    code = f"{WITHOUT.format(missing=EXTRAS)}from icecdc_core.cli import COMMANDS; {jobs}; print(*sorted(COMMANDS))"
+    ended = python(code)
+    assert (ended.stdout.split(), ended.stderr) == (sorted(COMMANDS), "")
 
 
 @pytest.mark.parametrize("arguments", [["sync", "--help"], ["services", "--help"]])
@@ -46,17 +42,13 @@ def it_shows_the_help_without_spark_and_iceberg(arguments):
     assert (ended.returncode, ended.stderr, "icecdc" in ended.stdout) == (0, "", True)
 
 
-class DescribeAMissingPyspark:
-    BLOCKED = WITHOUT.format(missing=("pyspark", "py4j"))
-
-    def it_is_one_typed_error_that_names_the_remedy(self):
-        last = python(f"{self.BLOCKED}from icecdc_core import export_table").stderr.splitlines()[-1]
-        assert last.startswith("icecdc_core.errors.DependencyError: The package pyspark is not installed")
-        assert 'Remedy: pip install "icecdc[local]"; or install pyspark 4.0 or 4.1' in last
-
-    def it_ends_a_command_with_one_line_and_a_report(self):
-        code = f"{self.BLOCKED}from icecdc_core.__main__ import console; sys.exit(console())"
-        ended = python(code, "sync", *TABLE, "--json")
-        report = json.loads(ended.stdout)
-        assert (ended.returncode, ended.stderr.count("\n"), report["error"]) == (2, 1, "DependencyError")
-        assert ended.stderr.startswith("icecdc sync: The package pyspark is not installed")
+def it_is_one_typed_error_without_pyspark_and_ends_a_command_with_one_line_and_a_report():
+    blocked = WITHOUT.format(missing=("pyspark", "py4j"))
+    last = python(f"{blocked}from icecdc_core import export_table").stderr.splitlines()[-1]
+    assert last.startswith("icecdc_core.errors.DependencyError: The package pyspark is not installed")
+    code = f"{blocked}from icecdc_core.__main__ import console; sys.exit(console())"
+    ended = python(code, "sync", "--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9", "--json")
+    report = json.loads(ended.stdout)
+    assert (ended.returncode, ended.stderr.count("\n"), report["error"]) == (2, 1, "DependencyError")
+    assert ended.stderr.startswith("icecdc sync: The package pyspark is not installed")
+    assert 'Remedy: pip install "icecdc[local]"; or install pyspark 4.0 or 4.1' in ended.stderr

@@ -46,13 +46,13 @@ def _lines(capsys) -> list[str]:
 @pytest.mark.usefixtures("in_notebook")
 class DescribeAShownBar:
     def it_follows_a_counter_while_the_caller_waits(self, capsys):
-        counter = [700]  # what was written before does not count
+        counter, before = [700], {*threading.enumerate()}  # what was written before does not count
         with progress(100, "Syncing") as bar, bar.watching(lambda: counter[0]):
             time.sleep(0.05)
             counter[0] += 40
             await_true(lambda: bar.n >= 40, seconds=10)
-        assert bar.n == 40
-        assert "40 of 100" in _lines(capsys)[-1]
+        assert (bar.n, "40 of 100" in _lines(capsys)[-1]) == (40, True)
+        assert {*threading.enumerate()} <= before
 
     def it_waits_for_no_counter_that_fails_or_hangs(self):
         hangs = threading.Event()
@@ -62,13 +62,6 @@ class DescribeAShownBar:
                 time.sleep(0.02)
         assert (bar.n, time.monotonic() - begin < 5) == (0, True)
         hangs.set()
-
-    def it_leaves_no_thread(self):
-        before = set(threading.enumerate())
-        for _ in range(3):
-            with progress(10, "Exporting") as bar:
-                bar.update(10)
-        assert set(threading.enumerate()) <= before
 
     @pytest.mark.parametrize("works", [0, 1], ids=["at once", "later"])
     def it_never_fails_a_run_whose_terminal_is_gone(self, monkeypatch, works):
@@ -83,19 +76,13 @@ class DescribeAShownBar:
 
 
 class DescribeASilentBar:
-    @pytest.mark.parametrize("stream", [None, "closed"])
-    def it_needs_no_standard_error(self, monkeypatch, stream):
-        closed = io.StringIO()
+    def it_counts_and_asks_nobody_and_needs_no_standard_error(self, monkeypatch, capsys):
+        closed, asked = io.StringIO(), []
         closed.close()
-        monkeypatch.setattr(sys, "stderr", closed if stream else None)
-        with progress(10, "Exporting") as bar:
-            bar.update(4)
-        assert bar.n == 4
-
-    def it_counts_and_asks_nobody(self, capsys):
-        asked: list[int] = []
-        with progress(10, "Exporting") as bar:
-            with bar.watching(lambda: asked.append(1) or 0):
-                time.sleep(0.05)
-            bar.update(4)
-        assert (bar.n, asked, _lines(capsys)) == (4, [], [])
+        for stream in (sys.stderr, None, closed):
+            monkeypatch.setattr(sys, "stderr", stream)
+            with progress(10, "Exporting") as bar:
+                with bar.watching(lambda: asked.append(1) or 0):
+                    time.sleep(0.02)
+                bar.update(4)
+            assert (bar.n, asked, _lines(capsys)) == (4, [], [])

@@ -19,31 +19,23 @@ def settings(**parameters):
 
 class DescribeCatalogSettings:
     def it_is_the_embedded_catalog_without_properties_and_caches_no_tables(self, tmp_path):
-        found = settings(warehouse=str(tmp_path))
         expected = {
-            "": "org.apache.iceberg.spark.SparkCatalog",
-            "cache-enabled": "false",
-            "type": "jdbc",
-            "uri": f"jdbc:sqlite:{tmp_path}/catalog.db",
-            "warehouse": str(tmp_path),
+            **{"": "org.apache.iceberg.spark.SparkCatalog", "cache-enabled": "false", "type": "jdbc"},
+            **{"uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": str(tmp_path)},
         }
-        assert {name: found[name] for name in expected} == expected
+        assert expected.items() <= settings(warehouse=str(tmp_path)).items()
 
-    @pytest.mark.parametrize(
-        ("properties", "kind"),
-        [
-            ({"type": "glue"}, "glue"),
-            ({"catalog-impl": "org.example.Mine"}, None),
-            ({"uri": "http://127.0.0.1:8181"}, "rest"),
-            ({"uri": "https://lake.example/api"}, "rest"),
-            ({"uri": "thrift://metastore:9083"}, "hive"),
-            ({"uri": "jdbc:postgresql://db/lake"}, "jdbc"),
-            ({"warehouse": "/data"}, "hadoop"),
-        ],
-        ids=str,
-    )
-    def it_knows_the_kind_of_catalog_by_its_properties(self, properties, kind):
-        assert settings(catalog_properties=properties).get("type") == kind
+    def it_knows_the_kind_of_catalog_by_its_properties(self):
+        for properties, kind in (
+            *(
+                ({"type": "glue"}, "glue"),
+                ({"catalog-impl": "org.example.Mine"}, None),
+                ({"warehouse": "/d"}, "hadoop"),
+            ),
+            *(({"uri": "http://127.0.0.1:8181"}, "rest"), ({"uri": "https://lake.example/api"}, "rest")),
+            *(({"uri": "thrift://metastore:9083"}, "hive"), ({"uri": "jdbc:postgresql://db/lake"}, "jdbc")),
+        ):
+            assert settings(catalog_properties=properties).get("type") == kind
 
     def it_puts_secrets_in_where_references_are_and_lets_the_cache_be_asked_for(self, monkeypatch):
         properties = {"type": "rest", "cache-enabled": "true", "token": "env:LAKE_TOKEN"}
@@ -78,12 +70,8 @@ class DescribeSecretSettings:
             spark_conf={"spark.hadoop.fs.key": "env:PLANTED", "spark.master": "local[1]"},
         )
         settings = {**catalog_settings(config), **config.resolved_spark_conf()}
-        assert secret_settings(config, settings) == {
-            "spark.sql.catalog.lake.uri",
-            "spark.sql.catalog.lake.thing",
-            "spark.sql.catalog.lake.token",
-            "spark.hadoop.fs.key",
-        }
+        secrets = {f"{PREFIX}.{name}" for name in ("uri", "thing", "token")} | {"spark.hadoop.fs.key"}
+        assert secret_settings(config, settings) == secrets
 
     @pytest.mark.parametrize(
         ("name", "value"),

@@ -33,20 +33,15 @@ def homes(tmp_path, monkeypatch):
 
 
 class DescribeReadJavaHome:
-    @pytest.mark.parametrize(
-        ("release", "version", "modules"),
-        [
+    def it_reads_version_and_modules_from_the_release_file_and_passes_over_a_folder_without_java(self, tmp_path):
+        for release, version, modules in (
             ('JAVA_VERSION="17.0.15"', 17, []),
             ('IMPLEMENTOR="Eclipse"\nJAVA_VERSION="21"\nMODULES="java.base java.sql"\n', 21, ["java.base", "java.sql"]),
             ('JAVA_VERSION="1.8.0_402"', 8, []),
-        ],
-    )
-    def it_reads_version_and_modules_from_the_release_file(self, tmp_path, release, version, modules):
-        home = install(tmp_path / "jdk", release)
-        (tmp_path / "default").symlink_to(home)
-        assert read_java_home(tmp_path / "default") == JavaHome(home, version, frozenset(modules))
-
-    def it_passes_over_a_folder_without_java(self, tmp_path):
+        ):
+            home, link = install(tmp_path / str(version), release), tmp_path / f"link{version}"
+            link.symlink_to(home)
+            assert read_java_home(link) == JavaHome(home, version, frozenset(modules))
         (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"')
         assert (read_java_home(tmp_path), read_java_home(tmp_path / "none")) == (None, None)
 

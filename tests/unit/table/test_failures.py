@@ -1,6 +1,7 @@
 """Which error a failure of Spark becomes, by the exceptions behind it, and which values it shows; pure."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -111,17 +112,14 @@ class DescribeAFailureOfSpark:
         error = typed(config, *chain)
         assert (type(error), says in str(error)) == (expected, True), error
 
-    @pytest.mark.parametrize(
-        ("text", "expected", "says"),
-        [
+    def it_is_recognized_by_its_text(self):
+        for text, expected, says in (
             ("write failed: No space left on device", DiskFullError, "disk space"),
             ("icecdc_core.errors.RejectedDocumentsError: 3 were rejected", RejectedDocumentsError, "3 were rejected"),
             ("Python worker exited unexpectedly (crashed)", SparkJobError, "spark.executor.memoryOverhead"),
-        ],
-    )
-    def it_is_recognized_by_its_text(self, text, expected, says):
-        error = typed(PLAIN, text=text)
-        assert (type(error), says in str(error)) == (expected, True)
+        ):
+            error = typed(PLAIN, text=text)
+            assert (type(error), says in str(error)) == (expected, True)
 
     @pytest.mark.parametrize("config", [PLAIN, FILTER, SELECT])
     @pytest.mark.parametrize(
@@ -144,10 +142,19 @@ class DescribeAFailureOfSpark:
         assert caught.value is error
 
 
+def failed(*chain):
+    error = PySparkException("failed") if chain else Py4JNetworkError("gone")
+    error._origin = JavaException(chain) if chain else None
+    return error
+
+
+REFUSED = "org.apache.iceberg.exceptions.ForbiddenException"
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
     [
-        ("org.apache.iceberg.exceptions.ForbiddenException", "Forbidden: not in the role", CatalogAuthError),
+        (REFUSED, "Forbidden: not in the role", CatalogAuthError),
         ("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: invalid_client",
             CatalogAuthError),
         ("software.amazon.awssdk.core.exception.SdkClientException", NO_CREDENTIALS, CatalogAuthError),
@@ -156,26 +163,19 @@ class DescribeAFailureOfSpark:
     ],
 )  # fmt: skip
 def it_asks_for_access_to_a_catalog_only_if_it_was_refused(kind, text, expected):
-    error = PySparkException("failed")
-    error._origin = JavaException([("org.apache.spark.SparkException", "no", SPARK), (kind, text, ICEBERG)])
-    session = SimpleNamespace(conf=SimpleNamespace(getAll={}))
-    found = catalog_error(error, session, TABLE)
+    error = failed(("org.apache.spark.SparkException", "no", SPARK), (kind, text, ICEBERG))
+    found = catalog_error(error, SimpleNamespace(conf=SimpleNamespace(getAll={})), TABLE)
     assert (type(found), text in str(found)) == (expected, expected is not TableNotFoundError)
 
 
-@pytest.mark.parametrize(
-    ("chain", "expected"),
-    [
-        ([("org.apache.iceberg.exceptions.ForbiddenException", "no", ICEBERG)], ConfigError),
+def it_says_whether_a_table_of_its_own_is_named_wrongly_or_cannot_be_used_now():
+    for chain, expected in (
+        ([(REFUSED, "no", ICEBERG)], ConfigError),
         ([OPENED, ("java.net.ConnectException", "Connection refused", HADOOP)], CatalogError),
         ([], SparkJobError),
-    ],
-)
-def it_says_whether_a_table_of_its_own_is_named_wrongly_or_cannot_be_used_now(chain, expected):
-    error = PySparkException("failed") if chain else Py4JNetworkError("gone")
-    error._origin = JavaException(chain) if chain else None
-    with pytest.raises(expected), usable_table("The table of vectors", "embed_table", "lake.ns.v"):
-        raise error
+    ):
+        with pytest.raises(expected), usable_table("The table of vectors", "embed_table", "lake.ns.v"):
+            raise failed(*chain)
 
 
 class DescribeAValueThatASelectMasks:
@@ -205,20 +205,15 @@ class DescribeAValueThatASelectMasks:
         assert "planted" in shown or "Reset" in shown
 
 
-class DescribeAJavaProcessThatEnded:
-    def it_is_named_with_what_to_do(self):
-        expected = r"Java process ended .*ConnectionRefusedError.*spark\.driver\.memory"
-        with pytest.raises(SparkJobError, match=expected), spark_errors(FILTER):
-            raise ConnectionRefusedError(111, "Connection refused")
-
-    def it_is_not_asked_for_the_table_again(self, monkeypatch):
-        def refused(*_):
-            raise ConnectionRefusedError(111, "Connection refused")
-
-        monkeypatch.setattr(failures, "IcebergTable", refused)
-        table = SimpleNamespace(spark=None, name=TABLE)
-        with pytest.raises(SparkJobError, match=r"Java process ended .*Py4JNetworkError"), spark_errors(FILTER, table):
-            raise Py4JNetworkError("Answer from Java side is empty")
+def it_says_what_to_do_if_the_java_process_ended_which_is_not_asked_for_the_table_again(monkeypatch):
+    refused = ConnectionRefusedError(111, "Connection refused")
+    expected = r"Java process ended .*ConnectionRefusedError.*spark\.driver\.memory"
+    with pytest.raises(SparkJobError, match=expected), spark_errors(FILTER):
+        raise refused
+    monkeypatch.setattr(failures, "IcebergTable", Mock(side_effect=refused))
+    table = SimpleNamespace(spark=None, name=TABLE)
+    with pytest.raises(SparkJobError, match=r"Java process ended .*Py4JNetworkError"), spark_errors(FILTER, table):
+        raise Py4JNetworkError("Answer from Java side is empty")
 
 
 PUFFIN, CRYPTO = "org.apache.iceberg.puffin.PuffinReader", "org.apache.parquet.crypto.AesCipher"
