@@ -54,15 +54,6 @@ def it_masks_secrets_whole_in_a_text(text, expected):
 
 
 class DescribeResolve:
-    @pytest.fixture
-    def dbutils(self):
-        secrets = {("scope", "key"): "hunter2"}
-        return SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: secrets[scope, key]))
-
-    def it_reads_the_environment(self, monkeypatch):
-        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
-        assert resolve("env:ICECDC_TEST_SECRET", "p") == "hunter2"
-
     @pytest.mark.parametrize(
         ("reference", "message"),
         [
@@ -76,7 +67,11 @@ class DescribeResolve:
             resolve(reference, "p")
         assert "hunter2" not in str(raised.value)
 
-    def it_reads_databricks_secrets_and_names_one_that_cannot_be_read(self, monkeypatch, dbutils):
+    def it_reads_the_environment_and_databricks_secrets_and_names_one_that_cannot_be_read(self, monkeypatch):
+        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
+        assert resolve("env:ICECDC_TEST_SECRET", "p") == "hunter2"
+        secrets = {("scope", "key"): "hunter2"}
+        dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: secrets[scope, key]))
         monkeypatch.setattr(sys.modules["__main__"], "dbutils", dbutils, raising=False)
         assert resolve("secret:scope/key", "p") == "hunter2"
         with pytest.raises(SecretError, match=r"KeyError.*secret:scope/other"):

@@ -6,7 +6,7 @@ from icecdc_core import export_table
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.opensearch.indexes import check_mapping
-from tests.unit.documents.test_merged_mapping import SCHEMA
+from tests.unit.documents.test_mapping import SCHEMA
 
 REFUSED = [
     {"title": {"copy_to": "all"}}, {"title": {"type": "alias", "path": "id"}},

@@ -1,9 +1,8 @@
 """A table as lists of its files, written as texts; without Spark."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from icecdc_core.table.iceberg_table import CommitFiles
 from tests.table_metadata import metadata
@@ -46,6 +45,9 @@ class Table:
     def select(self, files, positions):
         return [files[position] for position in positions]
 
+    def union(self, *parts):
+        return [file for part in parts for file in part]
+
 
 def files(text, **more):
     """``a b+x+y``: the data file a, and b with the delete files x and y."""
@@ -57,17 +59,15 @@ def shown(tasks):
     return " ".join("+".join([file.location, *sorted(file.deletes)]) for file in tasks)
 
 
-class JavaList(list[Any]):
-    def size(self) -> int:
+class JavaList(list):
+    def size(self):
         return len(self)
 
 
 class History(Table):
     has_row_lineage = False
 
-    def __init__(
-        self, *states: str, parents: Mapping[int, int | None] | None = None, operations: Mapping[int, str] | None = None
-    ) -> None:
+    def __init__(self, *states, parents=None, operations=None):
         super().__init__()
         # Frozen, as its parent is.
         facts = vars(self)
@@ -80,7 +80,7 @@ class History(Table):
         lineage = [(n, self.parents[n], (operations or {}).get(n, "overwrite")) for n in self.parents]
         facts["metadata"] = metadata(*lineage, current=len(states))
 
-    def commit_files(self, snapshot_id: int) -> CommitFiles:
+    def commit_files(self, snapshot_id):
         before, after = self.states[self.parents[snapshot_id]], self.states[snapshot_id]
         added, removed = _beyond(after, before), _beyond(before, after)
         old, new = _deletes(before), _deletes(after)
@@ -98,7 +98,7 @@ class History(Table):
             removed,
         )
 
-    def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> list[File]:
+    def plan(self, snapshot_id, locations=None, deletes=False):
         self.planned.append((snapshot_id, None if locations is None else " ".join(sorted(locations))))
         return [
             file
@@ -106,7 +106,7 @@ class History(Table):
             if locations is None or file.location in locations or (deletes and file.deletes)
         ]
 
-    def targeted_deletes(self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()) -> Any:
+    def targeted_deletes(self, snapshot_id, locations, places=()):
         deletes = _deletes(self.states[snapshot_id])
         if not locations and not places:
             return {}, set()
@@ -115,29 +115,26 @@ class History(Table):
         found = {name: target for name, target in deletes.items() if target in locations or name in places}
         return found, set(found.values())
 
-    def data_files_at(self, lists: Sequence[list[File]], locations: Collection[str]) -> list[File]:
+    def data_files_at(self, lists, locations):
         return [file for each in lists for file in each if file.location in locations]
 
-    def tasks_of(self, data_files: list[File], deletes: Mapping[str, str]) -> list[File]:
+    def tasks_of(self, data_files, deletes):
         return [
             file._replace(deletes=frozenset(name for name, target in deletes.items() if target == file.location))
             for file in data_files
         ]
 
-    def union(self, *parts: list[File]) -> list[File]:
-        return [file for part in parts for file in part]
-
-    def no_tasks(self) -> list[File]:
+    def no_tasks(self):
         return []
 
 
-def _file(text: str, older: Mapping[str, int], number: int) -> File:
+def _file(text, older, number):
     name, *deletes = text.split("+")
     location, _, given = name.partition("@")
     return File(location, frozenset(deletes), int(given) if given else older.get(location, number))
 
 
-def _beyond(some: list[File], others: list[File]) -> JavaList:
+def _beyond(some, others):
     """The data files of a state that another one does not have, or not so often; without their deletes."""
     left = Counter(file.location for file in others)
     found = JavaList()
@@ -148,6 +145,6 @@ def _beyond(some: list[File], others: list[File]) -> JavaList:
     return found
 
 
-def _deletes(state: list[File]) -> dict[str, str]:
+def _deletes(state):
     """The delete files of a state, with a data file that each applies to."""
     return {name: file.location for file in state for name in file.deletes}

@@ -266,3 +266,42 @@ class DescribeSyncConfig:
         for job, words in ((replay_dead_letters, "A replay writes"), (validate_table, "A repair writes")):
             with pytest.raises(ConfigError, match=rf"{words}.*\[dry_run=True\].*Remedy: "):
                 job(None, config(dry_run=True, repair=True))
+
+
+ENTRY = {"text": "title", "function": "models.small:embed", "model": "small-1", "dimension": "3"}
+
+
+def embedded(entry=None, field="vector", **parameters):
+    return SyncConfig(table="lake.shop.film", embed={field: {**ENTRY, **(entry or {})}}, **parameters)
+
+
+class DescribeEmbed:
+    def it_refuses_a_wrong_entry_and_field(self):
+        wrong = (
+            {"text": " "},
+            {"function": "a.b"},
+            {"function": "a b:c"},
+            {"dimension": 0},
+            {"model": None},
+            {"batch": 3},
+        )
+        for entry, field in (*((each, "vector") for each in wrong), ({}, "a.vector"), ({}, " ")):
+            with pytest.raises(ConfigError, match="embed"):
+                embedded(entry, field)
+
+    def it_keeps_vectors_beside_the_table_unless_another_is_named(self):
+        assert embedded().embed_parts == ("lake", "shop", "icecdc_embeddings")
+        assert embedded(embed_table="lake.a.b").embed_parts == ("lake", "a", "b")
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({}, {}),
+            ({"method": {"engine": "lucene"}}, {"method": {"engine": "lucene"}}),
+            ({"type": "float", "dimension": 4}, {}),
+        ],
+    )
+    def it_maps_a_vector_over_the_mapping(self, given, expected):
+        found = embedded(mapping={"title": {"type": "keyword"}, "vector": given}).full_mapping
+        vector = {"type": "knn_vector", "dimension": 3, **expected}
+        assert found == {"title": {"type": "keyword"}, "vector": vector}

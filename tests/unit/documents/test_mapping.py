@@ -1,12 +1,164 @@
-"""Every type has one explicit field; what a document cannot hold is refused with its name."""
+"""Each type has one explicit field, over which the user's mapping is merged; what cannot be a field is refused."""
+
+import json
+import re
+from pathlib import Path
 
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.documents.mapping import METADATA_FIELDS, check_supported, index_limits, index_mapping
-from icecdc_core.errors import UnsupportedTypeError
+from icecdc_core.config import SyncConfig
+from icecdc_core.documents.mapping import METADATA_FIELDS, check_supported, index_limits, index_mapping, sample_document
+from icecdc_core.errors import ConfigError, UnsupportedTypeError
+from icecdc_core.opensearch.index_settings import check_settings
 
-TEXT = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 8191}}}
+DOCS = Path(__file__).parents[3] / "docs"
+
+KEYWORD = {"keyword": {"type": "keyword", "ignore_above": 8191}}
+TEXT = {"type": "text", "fields": KEYWORD}
+POINT = T.StructType().add("lat", T.DoubleType()).add("lon", T.DoubleType())
+TAGS = T.MapType(T.StringType(), T.StringType())
+SCHEMA = (
+    T.StructType()
+    .add("id", T.LongType())
+    .add("title", T.StringType())
+    .add("day", T.DateType())
+    .add("at", T.TimestampType())
+    .add("price", T.DecimalType(9, 2))
+    .add("flag", T.BooleanType())
+    .add("place", T.StructType().add("city", T.StringType()).add("pin", POINT).add("tags", TAGS))
+    .add("people", T.ArrayType(T.StructType().add("name", T.StringType()).add("age", T.IntegerType())))
+    .add("vector", T.ArrayType(T.FloatType()))
+    .add("matrix", T.ArrayType(T.ArrayType(T.FloatType())))
+    .add("high", T.StructType([*POINT.fields, T.StructField("alt", T.DoubleType())]))
+    .add("scores", T.MapType(T.StringType(), T.FloatType()))
+    .add("any", T.VariantType())
+    .add("a.b", T.LongType())
+)
+
+
+def merged(mapping, *pipeline_fields):
+    return index_mapping(SCHEMA, mapping, pipeline_fields)["properties"]
+
+
+def changed(mapping, *pipeline_fields):
+    generated = index_mapping(SCHEMA)["properties"]
+    return {name: field for name, field in merged(mapping, *pipeline_fields).items() if field != generated.get(name)}
+
+
+class DescribeMerging:
+    @pytest.mark.parametrize(
+        ("mapping", "expected"),
+        [
+            ({}, {}),
+            ({"title": {"type": "keyword"}}, {"title": {"type": "keyword"}}),
+            ({"title": {"type": "text", "analyzer": "english"}}, {"title": {**TEXT, "analyzer": "english"}}),
+            ({"title": {"analyzer": "english"}}, {"title": {**TEXT, "analyzer": "english"}}),
+            ({"title": {"fields": {"raw": {"type": "wildcard"}}}},
+                {"title": {"type": "text", "fields": {**KEYWORD, "raw": {"type": "wildcard"}}}}),
+            ({"title": {"fields": {"keyword": {"normalizer": "lowercase"}}}},
+                {"title": {"type": "text", "fields": {"keyword": {**KEYWORD["keyword"], "normalizer": "lowercase"}}}}),
+            ({"title.keyword": {"type": "keyword"}}, {}),
+            ({"title.keyword": {"type": "wildcard"}},
+                {"title": {"type": "text", "fields": {"keyword": {"type": "wildcard"}}}}),
+            ({"price": {"type": "scaled_float", "scaling_factor": 100}},) * 2,
+            ({"scores": {"type": "rank_features"}},) * 2,
+            ({"vector": {"type": "knn_vector", "dimension": 3}},) * 2,
+            ({"a.b": {"type": "keyword"}},) * 2,
+            ({"a": {"properties": {"b": {"type": "keyword"}}}}, {"a.b": {"type": "keyword"}}),
+            ({"day": {"type": "date"}}, {}),
+            ({"day": {"store": True}}, {"day": {"type": "date", "format": "strict_date", "store": True}}),
+            ({"nick": {"type": "alias", "path": "title"}},) * 2,
+            ({"any": {"type": "object", "dynamic": True, "properties": {"x": {"type": "long"}}}},) * 2,
+            ({"place": {"enabled": False}}, {"place": {"type": "object", "enabled": False}}),
+        ],
+    )  # fmt: skip
+    def it_replaces_a_field_by_one_of_another_type_and_adds_options_otherwise(self, mapping, expected):
+        assert changed(mapping) == expected
+
+    def it_merges_fields_inside_a_struct_by_path_and_by_properties(self):
+        city = {"properties": {"city": {"type": "keyword"}}}
+        for mapping in ({"place.city": {"type": "keyword"}}, {"place": city}, {"place": {"type": "object", **city}}):
+            place = merged(mapping)["place"]
+            found = place["type"], place["dynamic"], place["properties"]["city"], [*place["properties"]]
+            assert found == ("object", "strict", {"type": "keyword"}, ["city", "pin", "tags"])
+
+    def it_keeps_the_fields_of_a_struct_that_becomes_nested_and_none_if_it_becomes_one_value(self):
+        mapping = {"people": {"type": "nested", "properties": {"age": {"type": "short"}}}}
+        people = merged(mapping)["people"]
+        assert mapping == {"people": {"type": "nested", "properties": {"age": {"type": "short"}}}}  # as it was given
+        assert people == {"type": "nested", "dynamic": "strict", "properties": {"name": TEXT, "age": {"type": "short"}}}
+        pin = {"type": "geo_point", "ignore_z_value": True}
+        assert merged({"place.pin": pin})["place"]["properties"]["pin"] == pin
+
+    def it_adds_the_targets_of_copy_to_and_the_fields_of_a_pipeline(self):
+        mapping = {
+            "title": {"copy_to": "all"},
+            "place.city": {"copy_to": ["all"]},
+            "all": {"type": "text"},
+            "tags": {"properties": {"source": {"type": "keyword"}}},
+            "place.hash": {"type": "keyword"},
+        }
+        found = merged(mapping, "tags", "place.hash")
+        assert (found["all"], found["tags.source"]) == ({"type": "text"}, {"type": "keyword"})
+        assert found["place"]["properties"]["hash"] == {"type": "keyword"}
+
+
+class DescribeRefusals:
+    """What no server would refuse; tests/integration/documents/test_mapping_check.py has the rest."""
+
+    @pytest.mark.parametrize(
+        ("mapping", "message"),
+        [
+            ({"titel": {"type": "keyword"}}, r"'titel', which no document has"),
+            ({"place.town": {"type": "keyword"}}, r"'place\.town', which no document has"),
+            ({"title.raw": {"type": "keyword"}}, r"'title\.raw', which no document has.*with `fields`"),
+            ({"properties": {"title": {"type": "keyword"}}}, "'properties', which no document has"),
+            ({"_source": {"enabled": False}}, "'_source', which no document has"),
+            ({"dynamic": True}, "of 'dynamic' is not an object"),
+            ({"title": "keyword"}, "of 'title' is not an object"),
+            ({"place": {"properties": []}}, "of 'place' is not an object"),
+            ({"title": {"fields": None}}, "of 'title' is not an object"),
+            ({"title": {"fields": {"raw": 5}}}, "of 'title' is not an object"),
+            ({"title": {"copy_to": 5}, "titel": {}}, "'titel', which no document has"),
+            ({"place.city": {}, "place": {"properties": {"city": {}}}}, r"'place\.city' twice"),
+        ],
+    )
+    def it_names_the_field(self, mapping, message):
+        with pytest.raises(ConfigError, match=message) as raised:
+            merged(mapping)
+        assert (raised.value.subject, bool(raised.value.remedy)) == ("mapping", True)
+
+
+def it_refuses_a_wrong_mapping_of_nested_tables_too():
+    nested = {"on": "l.id = f.id", "type": "nested"}
+    nest = {"l": {"table": "a.b.l", **nested, "nest": {"m": {"table": "a.b.m", **nested}}}}
+    for mapping in ({"l": "nested"}, {"l": None}, {"l": []}, {"l": {"properties": None}}, {"l.m": 5}):
+        with pytest.raises(ConfigError, match="is not an object"):
+            merged(SyncConfig(table="a.b.f", mapping=mapping, nest=nest).full_mapping)
+
+
+def it_makes_a_document_of_the_types_without_what_only_values_decide():
+    fields = merged({"vector": {"type": "knn_vector", "dimension": "3"}, "place.city": {"type": "ip"}})
+    point = {"lat": 1, "lon": 1}
+    assert sample_document(SCHEMA, fields) == {
+        **{"id": 1, "title": "a", "day": "2026-01-31", "at": "2026-01-31T12:00:00.500000Z", "price": "1.5"},
+        **{"flag": True, "place": {"pin": point}},
+        **{"people": [{"name": "a", "age": 1}], "vector": [1, 1, 1], "matrix": [[1]], "high": {**point, "alt": 1}},
+        "a.b": 1,
+    }
+
+
+def it_accepts_every_example_of_the_documentation():
+    schema = T.StructType([*SCHEMA.fields]).add("status", T.StringType()).add("embedding", T.ArrayType(T.FloatType()))
+    text = (DOCS / "indexes.md").read_text(encoding="utf-8").partition("## Mapping and settings")[2]
+    examples = [json.loads(each) for each in re.findall(r"```json\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)]
+    for example in examples:
+        index_mapping(schema, example["mapping"], example.get("pipeline_fields", []))
+        check_settings(example["settings"])
+    assert len(examples) == 2
+
+
 KEPT = {"type": "object", "enabled": False}
 TIME = {"type": "date", "format": "strict_date_optional_time_nanos"}
 

@@ -1,4 +1,4 @@
-"""What a view hides, a document's content, and a report of parts; made by hand."""
+"""What a view hides, a document's content, a report of parts, and which two snapshots are compared."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,13 +7,14 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.errors import DuplicateIdentifierError
+from icecdc_core.errors import ConfigError, DuplicateIdentifierError
 from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import Differences
 from icecdc_core.explore.documents import DocumentView, QueryResult, _indexed, is_same
-from icecdc_core.explore.view import TimeLine, View
+from icecdc_core.explore.view import TimeLine, View, choose_snapshots
 from icecdc_core.opensearch.checksums import WHOLE
+from tests.table_metadata import metadata_of
 
 CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
 DOCUMENT = {"id": 1, "email": "jane"}
@@ -81,3 +82,65 @@ def it_is_searched_without_the_pipelines_of_readers():
     client = SimpleNamespace(search=lambda **given: asked.update(given) or {"hits": {"hits": []}})
     assert _indexed(client, SimpleNamespace(config=SimpleNamespace(index="t")), "1") == {}
     assert asked["params"] == WHOLE
+
+
+def metadata(*snapshots, **branches):
+    return metadata_of([(*each[:3], n * 1000, each[3]) for n, each in enumerate(snapshots, 1)], branches)
+
+
+LINE = [(11, None, "append", {}), (12, 11, "append", {}), (13, 12, "append", {}), (14, 13, "overwrite", {})]
+TABLE = metadata(*LINE, main=14, audit=12)
+
+
+def chosen(from_snapshot="", to_snapshot="", position=None, table=TABLE, head=14):
+    return choose_snapshots(table, head, position, from_snapshot, to_snapshot)[:2]
+
+
+class DescribeTheDefault:
+    @pytest.mark.parametrize(
+        ("position", "expected"), [(12, (12, 14)), (14, (13, 14)), (None, (13, 14)), (99, (13, 14))]
+    )
+    def it_is_what_the_index_lacks_else_the_last_snapshot(self, position, expected):
+        assert chosen(position=position) == expected
+
+    def it_is_everything_if_there_is_one_snapshot_and_nothing_for_an_empty_table(self):
+        assert chosen(table=metadata(LINE[0], main=11), head=11) == (None, 11)
+        assert chosen(table=metadata(), head=None) == (None, None)
+
+    def it_looks_past_compactions(self):
+        table = metadata(*LINE, (15, 14, "replace", {}), (16, 15, "replace", {}), main=16)
+        assert chosen(position=16, table=table, head=16) == (13, 16)
+
+    def it_is_nothing_if_the_snapshot_before_has_expired(self):
+        _, end, note = choose_snapshots(metadata(LINE[3], main=14), 14, 14, "", "")
+        assert (end, "has expired" in note) == (None, True)
+
+
+class DescribeAName:
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            (("12", "13"), (12, 13)), (("-3",), (11, 14)), (("-1", "0"), (13, 14)), (("audit",), (12, 14)),
+            (("earliest", "-1"), (None, 13)), (("position", "current"), (13, 14)), (("current", "audit"), (14, 12)),
+            (("", "12"), (11, 12)),
+        ],
+    )  # fmt: skip
+    def it_is_an_id_a_branch_a_place_or_a_count(self, given, expected):
+        assert chosen(*given, position=13) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "value", "position"),
+        [
+            *(("from_snapshot", value, None) for value in ("77", "-9", "position")),
+            *(("to_snapshot", "yesterday", None), ("from_snapshot", "position", 99)),
+        ],
+    )
+    def it_is_refused_unless_there_is_one(self, name, value, position):
+        with pytest.raises(ConfigError, match=f"{name}='{value}'.*Remedy: use the id of a snapshot"):
+            chosen(**{name: value}, position=position)
+
+    def it_is_refused_if_the_first_snapshots_expired_or_there_are_none(self):
+        with pytest.raises(ConfigError, match="has expired"):
+            chosen("earliest", table=metadata(*LINE[2:], main=14))
+        with pytest.raises(ConfigError, match="has no such snapshot"):
+            chosen("12", table=metadata(), head=None)

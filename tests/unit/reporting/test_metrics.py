@@ -75,15 +75,12 @@ def it_is_written_and_pushed_under_the_index_and_the_job_but_not_by_a_dry_run(tm
     assert [(path, body.decode()) for path, _, body in gateway.posts] == pushed
 
 
-def it_is_a_warning_in_the_log_if_what_answers_speaks_no_http(monkeypatch, caplog):
-    monkeypatch.setattr(OpenerDirector, "open", Mock(side_effect=BadStatusLine("220 ready")))
-    publish_run_metrics(RunMetrics(FACTS, 1.0), SyncConfig(table="lake.ns.t", metrics_url="http://127.0.0.1:1"))
-    assert ("BadStatusLine" in caplog.text, cluster_at("http://127.0.0.1:1")) == (True, {})
-
-
-def it_is_a_warning_in_the_log_if_neither_can_be_reached(tmp_path, caplog):
+def it_is_a_warning_in_the_log_if_neither_can_be_reached_or_what_answers_speaks_no_http(tmp_path, monkeypatch, caplog):
     (tmp_path / "icecdc-t-sync.prom").mkdir()
     config = SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), metrics_url="http://127.0.0.1:1")
     publish_run_metrics(RunMetrics(FACTS, 1.0), config)
-    file, push = (record.getMessage() for record in caplog.records)
-    assert ("icecdc-t-sync.prom" in file, "URLError" in push) == (True, True)
+    monkeypatch.setattr(OpenerDirector, "open", Mock(side_effect=BadStatusLine("220 ready")))
+    publish_run_metrics(RunMetrics(FACTS, 1.0), config.replace(metrics_folder=""))
+    file, push, odd = (record.getMessage() for record in caplog.records)
+    assert ("icecdc-t-sync.prom" in file, "URLError" in push, "BadStatusLine" in odd) == (True, True, True)
+    assert cluster_at("http://127.0.0.1:1") == {}

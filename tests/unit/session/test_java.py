@@ -1,4 +1,4 @@
-"""The choice of a Java installation, and the error when none fits."""
+"""The choice of a Java installation, and the exceptions behind a failure, with who threw each."""
 
 import os
 import stat
@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.errors import PySparkException
 
 from icecdc_core.errors import JavaNotFoundError
 from icecdc_core.session import java
 from icecdc_core.session.java import JavaHome, candidate_homes, find_java, read_java_home
+from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
 
 
 def install(home, release):
@@ -84,3 +86,38 @@ def it_keeps_the_output_of_a_jvm_in_a_file_that_goes_unless_an_error_ends_the_pr
     assert texts == ["what Java says: password=hunter2\n"] * left
     modes = {stat.S_IMODE(path.stat().st_mode) for log in logs for path in (log, log.parent)}
     assert modes == ({0o600, 0o700} if left else set())
+
+
+HADOOP, ICEBERG = "org.apache.hadoop.fs.RawLocalFileSystem", "org.apache.iceberg.hadoop.HadoopInputFile"
+
+TEXT = f"""Job aborted: Lost task 0.0: org.apache.iceberg.exceptions.RuntimeIOException: Failed to open
+	at {ICEBERG}.newStream(HadoopInputFile.java:183)
+	at java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: java.io.FileNotFoundException: File a.parquet does not exist
+	at java.base/java.io.FileInputStream.open0(Native Method)
+	at {HADOOP}.deprecatedGetFileStatus(RawLocalFileSystem.java:917)
+"""
+
+
+class DescribeCauses:
+    def it_finds_them_in_a_text_with_who_threw_them(self):
+        assert causes(PySparkException(TEXT)) == [
+            Cause("RuntimeIOException", "Failed to open", ICEBERG),
+            Cause("FileNotFoundException", "File a.parquet does not exist", HADOOP),
+        ]
+        first, *_ = root_cause(PySparkException(TEXT)).splitlines()
+        assert first == "java.io.FileNotFoundException: File a.parquet does not exist"
+        assert causes(PySparkException("java.io.EOFException: the end")) == []  # without frames
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\nfirst\nsecond", "first"),
+        ("", ""),
+        ("PythonException: Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: too big\n",
+            "ValueError: too big"),
+    ],
+)  # fmt: skip
+def it_makes_one_line_that_says_most_of_a_failure(text, expected):
+    assert failure_message(text) == expected

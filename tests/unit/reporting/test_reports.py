@@ -1,0 +1,171 @@
+"""Reports as data, as tables and as cards; the summary of many indexes."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from icecdc_core.errors import ConfigError, HistoryGapError, LostOffsetsError, SchemaChangeError
+from icecdc_core.ingest.report import IngestReport
+from icecdc_core.jobs.setup import SetupReport
+from icecdc_core.opensearch.counts import COUNTERS
+from icecdc_core.reporting.card import failure_card, moment
+from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report
+from icecdc_core.reporting.reports import (
+    WORST_FIRST,
+    ManyReport,
+    RunReport,
+    ValidationReport,
+    check_report_path,
+    report_html,
+    write_page,
+    write_report,
+)
+from icecdc_core.reporting.tables import NotebookFrame
+
+SYNC = RunReport("sync", "lake.demo.flights", "flights", 3051729675574597004, 8924558786060583479, seconds=12.34)
+SYNC = replace(SYNC, upserts=5200, carryovers_removed=890_000, stage_seconds={"plan": 0.4, "write": 4.1})
+IDS = {"missing": 2, "extra": 1, "stale": 1, "missing_ids": ["a", "b"], "extra_ids": ["x"], "stale_ids": ["c"]}
+DIFFERENT = ValidationReport(False, 10, 9, **IDS, table="lake.demo.flights", index="flights", snapshot_id=7)
+
+
+class DescribeReports:
+    def it_adds_up_every_counter(self):
+        ones = {name: at for at, name in enumerate(COUNTERS, 1)}
+        both = replace(SYNC, **ones).then(replace(SYNC, **ones))
+        assert {name: getattr(both, name) for name in COUNTERS} == {name: 2 * at for name, at in ones.items()}
+
+    def it_gives_every_field_in_one_line_of_json(self):
+        text = SYNC.to_json()
+        assert (json.loads(text), "\n" in text) == (SYNC.to_dict(), False)
+        assert json.loads(text)["to_snapshot_id"] == 8924558786060583479
+        for report in (DIFFERENT, IngestReport("j", offsets={"orders": {0: 5}})):
+            assert json.loads(report.to_json()) == report.to_dict()
+
+
+class DescribeWriteReport:
+    def it_writes_one_json_object_and_makes_the_folder_or_says_which_parameter_is_wrong(self, tmp_path: Path):
+        path = tmp_path / "new" / "report.json"
+        write_report(SYNC, str(path))
+        assert json.loads(path.read_text()) == SYNC.to_dict()
+        with pytest.raises(ConfigError, match="report_path"):
+            write_report(SYNC, str(path / "report.json"))
+
+    def it_is_left_alone_until_there_is_one(self, tmp_path: Path):
+        old, new = tmp_path / "old.json", tmp_path / "folder" / "new.json"
+        old.write_text("the last one")
+        link = tmp_path / "link.json"
+        link.symlink_to("nowhere.json")
+        for path in (old, new, link):
+            check_report_path(str(path))
+        assert (link.is_symlink(), link.exists()) == (True, False)
+        assert (old.read_text(), new.exists(), new.parent.is_dir()) == ("the last one", False, True)
+
+
+SYNCED = RunReport("sync", "lake.ns.t", "t", strategy="diff", upserts=1200, deletes=3, seconds=1.25)
+
+
+def state_report(state):
+    return {"state": state, "error": "SomeError", "message": "It broke\nin two. Remedy: correct it", "seconds": 0.5}
+
+
+def it_has_the_worst_state_of_all():
+    assert sorted(WORST_FIRST) == sorted(EXIT_STATES)
+    for *states, worst in (["ok"], ["locked"] * 2, ["retry", "config", "config"], ["data", "failed", "failed"]):
+        found = {f"t{n}": state_report(state) for n, state in enumerate(states)}
+        assert ManyReport({"good": SYNCED, **found}).state == worst
+
+
+def it_has_the_report_of_each_index():
+    shown = json.loads(ManyReport({"t": SYNCED, "u": state_report("retry")}, 2.5).to_json())
+    assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 1200)
+    assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
+
+
+def it_shows_each_problem_of_a_setup_with_its_remedy():
+    errors = [ConfigError(text, subject="index", value=text, remedy=f"correct {text}") for text in ("one", "two")]
+    report = SetupReport(False, "lake.ns.t", "t", problems=list(map(str, errors)), errors=errors)
+    text = ManyReport({"t": report}, 2.5).text()
+    assert "NOT ready: 2 problems " in text
+    assert [line for line in text.splitlines() if "Remedy: correct" in line] == [
+        f"t: {each}" for each in report.problems
+    ]
+
+
+RUN = RunReport("sync", "lake.ns.t", "t", strategy="diff", snapshots=6, upserts=2551, deletes=8255, run_id="r1")
+RUN = replace(RUN, carryovers_removed=700_000, rows_rewritten=1_413_002, lag_snapshots=6, lag_seconds=34.0)
+IDLE = RunReport("sync", "lake.ns.t", "t", strategy="none")
+EQUAL = ValidationReport(ok=True, source_rows=9, index_documents=9, table="lake.ns.t", index="t")
+FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "run_id": "r1", "lag_snapshots": 3, "lag_seconds": 7200.0}
+
+
+def failed(error, **facts):
+    return failure_report(error, {**FACTS, **facts})
+
+
+class DescribeTheState:
+    @pytest.mark.parametrize(
+        ("report", "word", "job"),
+        [
+            (RUN, "in sync", "validate"),
+            (replace(RUN, kind="export"), "in sync", "sync"),
+            (replace(RUN, dry_run=True), "behind", "sync"),
+            (replace(RUN, rejected=3), "behind", "replay"),
+            (IDLE, "nothing to do", "validate"),
+            (replace(IDLE, dry_run=True), "nothing to do", "validate"),
+            (EQUAL, "in sync", "sync"),
+            (replace(EQUAL, ok=False, stale=1), "differs", "repair"),
+            (replace(EQUAL, ok=False, missing=1, snapshot_id=7, position_snapshot_id=6), "behind", "sync"),
+            (replace(EQUAL, ok=False, stale=1, nested_snapshots={"l": 2}, position_nested_snapshots={"l": 1}), "behind",
+                "sync"),
+            (RunReport("replay", "lake.ns.t", "t", strategy="replay", upserts=2), "done", "validate"),
+            (RunReport("replay", "lake.ns.t", "t", strategy="replay", rejected=2), "behind", "validate"),
+            (IngestReport("j", records=5), "in sync", "ingest"),
+            (IngestReport("j"), "nothing to do", "ingest"),
+            (IngestReport("j", records=5, behind=["lake.ns.t"]), "behind", "ingest"),
+            (ManyReport({"t": RUN}), "done", ""),
+            (ManyReport({"t": RUN, "u": failed(HistoryGapError("x"))}), "failed", ""),
+        ],
+    )  # fmt: skip
+    def it_is_a_word_and_what_to_run_next(self, report, word, job):
+        card = report.card()
+        assert (card.word, card.command.removeprefix("icecdc ").partition(" ")[0]) == (word, job)
+
+
+class DescribeAFailure:
+    def it_says_what_since_when_whether_data_is_at_risk_and_what_to_do(self):
+        report = failed(HistoryGapError("It is gone", remedy="export"), seconds=3.21)
+        card, facts = failure_card(report), dict(failure_card(report).facts)
+        assert (card.word, card.title) == ("failed", "sync of t")
+        assert card.command == "icecdc export --table lake.ns.t --index t"
+        assert card.what == "HistoryGapError: It is gone. (exit code 4)"
+        assert facts["Since"].endswith(report["behind_since"][:10] + " " + report["behind_since"][11:19] + " UTC")
+        assert (facts["Data at risk"][:3], facts["What to do"]) == ("No.", "export")
+        assert "after 3.2 s" in facts["Failed"]
+
+    def it_asks_for_no_export_where_a_parameter_may_be_wrong_and_does_not_call_lost_records_safe(self):
+        assert failure_card(failed(SchemaChangeError("x"))).command.startswith("icecdc setup ")
+        lost = failure_card(failed(LostOffsetsError("x"), job="ingest"))
+        assert not dict(lost.facts)["Data at risk"].startswith("No")
+        assert "FAILED" in report_html(failure_report(ValueError("x"), {}))  # it needs no table
+
+
+def it_makes_a_page_with_all_values_that_escapes_texts_and_fetches_nothing(tmp_path):
+    t, u = replace(RUN, index="<b>", notes=["<script>"]), failed(HistoryGapError("<i>"))
+    page = write_page(ManyReport({"t": t, "u": u}), str(tmp_path / "page.html")).read_text()
+    assert "&quot;carryovers_removed&quot;: 700000" in page
+    assert [text for text in ("<b>,", "<script>", "<i>") if text in page] == []
+    assert re.findall(r"(?:src|href)=|url\(|@import", page) == []
+    assert page.count("Data at risk") == 1
+
+    shown = [moment(text) for text in ("2026-11-26T05:03:05+00:00", "yesterday", "")]
+    assert shown == ["2026-11-26 05:03:05 UTC", "yesterday", ""]
+
+
+def it_shows_every_value_and_escapes_it():
+    rows = {"id": [8924558786060583479, 7], "text": ["<delete>" + "x" * 200, None], "seconds": [float("nan"), 1.5]}
+    html = NotebookFrame(rows)._repr_html_()
+    expected = ("8924558786060583479", "&lt;delete&gt;" + "x" * 200, ">1.5<")
+    assert ([each for each in expected if each not in html], "None" in html or "nan" in html.lower()) == ([], False)
