@@ -76,7 +76,5 @@ def _span(span: Any) -> SimpleNamespace:
         seconds=(span.end_time - span.start_time) / 1e9,
         attributes=dict(span.attributes),
         failed=span.status.status_code.name == "ERROR",
-        status=span.status.description,
-        events=len(span.events),
         raw=span.to_json(),
     )

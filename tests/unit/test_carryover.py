@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from chispa import assert_df_equality
@@ -42,10 +43,6 @@ class DescribeRemoveCarryovers:
     def it_cancels_deletes_against_equal_inserts_of_a_step_one_for_one(self, spark):
         rows, left = ([(case, *row) for case, parts in CASES.items() for row in parts[side]] for side in (0, 1))
         require_left(spark.createDataFrame(rows, f"case string, id int, delay int, {CHANGE_COLUMNS}"), left)
-
-    def it_needs_no_commit_snapshot_ids(self, spark):
-        rows = [(1, "DELETE", 0), (1, "INSERT", 0), (2, "INSERT", 0)]
-        require_left(spark.createDataFrame(rows, "id int, _change_type string, _change_ordinal int"), rows[2:])
 
     @pytest.mark.parametrize("change_columns", ["_change_type string", "_change_ordinal int", "other int"])
     def it_refuses_a_frame_without_change_columns(self, spark, change_columns):
@@ -112,15 +109,14 @@ def _texts(frame):
 
 
 @pytest.mark.parametrize("columns", [PLAIN, NESTED], ids=["plain", "nested"])
-class DescribeEquality:
-    def it_compares_each_type_exactly_and_gives_back_the_original_values(self, spark, columns):
-        deleted = _typed(spark, columns, 0, lambda pair: [D])
-        source = deleted.unionAll(_typed(spark, columns, 1, lambda pair: [I]))
-        actual = remove_carryovers(source)
-        expected = _typed(spark, columns, 0, lambda pair: [] if pair[2] else [D]).unionAll(
-            _typed(spark, columns, 1, lambda pair: [] if pair[2] else [I])
-        )
-        assert_df_equality(_texts(actual), _texts(expected), ignore_row_order=True, ignore_nullable=True)
+def it_compares_each_type_exactly_and_gives_back_the_original_values(spark, columns):
+    def both(changes_of):
+        deleted, inserted = (_typed(spark, columns, n, partial(changes_of, kind)) for n, kind in enumerate([[D], [I]]))
+        return deleted.unionAll(inserted)
+
+    actual = remove_carryovers(both(lambda kind, pair: kind))
+    expected = both(lambda kind, pair: [] if pair[2] else kind)
+    assert_df_equality(_texts(actual), _texts(expected), ignore_row_order=True, ignore_nullable=True)
 
 
 class DescribeColumns:
@@ -137,10 +133,10 @@ class DescribeColumns:
         assert_df_equality(actual.sort("_change_type"), source, ignore_nullable=True)
         assert actual.schema["UPPER"].metadata == {"comment": "kept"}
 
-    def it_takes_columns_in_any_order(self, spark):
-        schema = "_change_ordinal int, b int, _commit_snapshot_id long, _change_type string, a int"
-        rows = [(0, 1, 7, "DELETE", 2), (0, 1, 7, "INSERT", 2), (0, 2, 7, "INSERT", 1)]
-        require_left(spark.createDataFrame(rows, schema), rows[2:])
+    def it_takes_columns_in_any_order_and_needs_no_commit_snapshot_ids(self, spark):
+        rows = [(0, 1, "DELETE", 2), (0, 1, "INSERT", 2), (0, 2, "INSERT", 1)]
+        changes = spark.createDataFrame(rows, "_change_ordinal int, b int, _change_type string, a int")
+        require_left(changes, rows[2:])
 
     def it_distinguishes_strings_of_a_collation_by_their_bytes(self, spark):
         rows = [("same", "a", *D), ("same", "a", *I), ("other", "a", *D), ("other", "A", *I)]
@@ -156,9 +152,6 @@ class DescribeColumns:
     def it_keeps_what_may_be_null_and_what_may_not(self, spark):
         rows = [(1, {"k": 1}, "DELETE", 0, 7), (1, {"k": 2}, "INSERT", 0, 7)]
         loose = spark.createDataFrame(rows, f"id int, m map<string, int>, {CHANGE_COLUMNS}")
-        for source in (loose, spark.createDataFrame(loose.rdd, _not_null(loose.schema))):
+        not_null = StructType([StructField(field.name, field.dataType, False) for field in loose.schema])
+        for source in (loose, spark.createDataFrame(loose.rdd, not_null)):
             assert remove_carryovers(source).schema == source.schema
-
-
-def _not_null(schema):
-    return StructType([StructField(field.name, field.dataType, False) for field in schema.fields])

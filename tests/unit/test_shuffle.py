@@ -4,6 +4,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
+from icecdc_core.carryover import remove_carryovers
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
@@ -33,6 +34,18 @@ class DescribeShuffleByIdentifiers:
         )
         actual = shuffle_by_identifiers(source, ["id"])
         assert_df_equality(actual, source, ignore_row_order=True)
+
+    @pytest.mark.parametrize("identifier_columns", [["price"], ["time_hour", "carrier", "flight"]], ids=" ".join)
+    @pytest.mark.parametrize("on_duplicate", ["fail", "last"])
+    def it_is_the_only_exchange_of_all_three_transforms(self, spark, identifier_columns, on_duplicate):
+        own = "hash(id) AS flight", "concat('carrier ', id % 3) AS carrier", "timestamp_seconds(id) AS time_hour"
+        kind = "if(id % 2 = 0, 'INSERT', 'DELETE') AS _change_type"
+        others = "cast(id AS decimal(10,2)) AS price", kind, "0 AS _change_ordinal", "id AS _commit_snapshot_id"
+        # In several partitions, in no order that Spark knows of.
+        changes = spark.range(0, 40, 1, 4).selectExpr(*own, *others).repartition(3)
+        kept = changes.transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
+        plan = merge_updates(kept, identifier_columns, on_duplicate)._jdf.queryExecution().executedPlan().toString()
+        assert plan.split("Exchange RoundRobinPartitioning")[0].count("Exchange") == 1
 
 
 REFUSED = {

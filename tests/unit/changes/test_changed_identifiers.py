@@ -1,6 +1,5 @@
 """Changed identifiers are found by hashes, and then their rows are fetched (test_updates.py has the rule)."""
 
-import random
 import re
 from functools import reduce
 
@@ -20,42 +19,13 @@ CHANGE = "_change_type string, _change_ordinal int"
 SIDES = "DELETE", "INSERT"
 
 
-def has_cached_frames(spark):
-    return not spark._jsparkSession.sharedState().cacheManager().isEmpty()
-
-
 def it_leaves_nothing_cached_of_changes_that_cannot_be_read(spark):
     spark.catalog.clearCache()
     changes = spark.createDataFrame([("a", 1, "x", 1.5, None, "INSERT", 0, 1)], SCHEMA)
     unreadable = changes.withColumn("name", F.expr("if(id = 1, raise_error('unreadable'), name)"))
     with pytest.raises(PySparkException, match="unreadable"):
         find_changed_identifiers(unreadable, IDS)
-    assert not has_cached_frames(spark)
-
-
-def history(seed, steps):
-    """Random steps of a table whose identifiers are unique; every step rewrites most rows unchanged."""
-    draw = random.Random(seed)
-    values = [0.0, -0.0, float("nan"), 1.5, None]
-    table = {(draw.choice("ab"), n): ("x", 1.5, {"k": 1, "l": 2}) for n in range(30)}
-    rows = []
-    for ordinal in range(steps):
-        rewritten = [key for key in table if draw.random() < 0.9]
-        rows += [(*key, *table[key], "DELETE", ordinal, 100 + ordinal) for key in rewritten]
-        for key in rewritten:
-            fate = draw.random()
-            if fate < 0.15:
-                del table[key]
-                continue
-            if fate < 0.5:
-                table[key] = (draw.choice(["x", "y", None]), draw.choice(values), draw.choice([{"l": 2, "k": 1}, None]))
-            rows.append((*key, *table[key], "INSERT", ordinal, 100 + ordinal))
-        fresh = (draw.choice("ab"), 100 + draw.randrange(40))
-        if fresh not in table:
-            table[fresh] = ("new", draw.choice(values), None)
-            rows.append((*fresh, *table[fresh], "INSERT", ordinal, 100 + ordinal))
-    draw.shuffle(rows)
-    return rows
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
 def it_sees_nulls_that_change_places(spark):
@@ -69,6 +39,11 @@ def it_sees_nulls_that_change_places(spark):
     changes = spark.createDataFrame(rows, f"id int, a int, b int, c array<int>, {CHANGE}")
     found = find_changed_identifiers(changes, ["id"])
     assert (found.upserts, found.carryovers) == (3, 1)
+    # Nor is a part of a text taken for the next value.
+    pairs = [(("1,2", "3"), ("1", "2,3")), (("a", "1:b"), ("a,1:b", None))]
+    rows = [(n, *side, kind, 0) for n, pair in enumerate(pairs) for side, kind in zip(pair, SIDES, strict=True)]
+    changes = spark.createDataFrame(rows, f"id int, a string, b string, {CHANGE}")
+    assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 2
 
 
 DIFFERENT = (
@@ -91,6 +66,7 @@ NESTED = ("named_struct('x', {})", "array({})", "map('k', {})", "array(named_str
 @pytest.mark.parametrize("row_hash", ["fast", "keyed"])
 def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark, row_hash):
     key = new_key(row_hash)
+    assert (key == "", new_key(row_hash) == key) == (row_hash == "fast", row_hash == "fast")
     # Each pair as it is and nested in one of the ways: plans of all of them take minutes.
     pairs = [(pair, same) for several, same in ((DIFFERENT, False), (EQUAL, True)) for pair in several]
     shaped = [(*pair, shape) for number, pair in enumerate(pairs) for shape in ("{}", NESTED[number % len(NESTED)])]
@@ -107,13 +83,6 @@ def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark,
     assert wrong == []
 
 
-def it_takes_no_part_of_a_text_for_the_next_value_when_keyed(spark):
-    pairs = [(("1,2", "3"), ("1", "2,3")), (("a", "1:b"), ("a,1:b", None))]
-    rows = [(n, *side, kind, 0) for n, pair in enumerate(pairs) for side, kind in zip(pair, SIDES, strict=True)]
-    changes = spark.createDataFrame(rows, f"id int, a string, b string, {CHANGE}")
-    assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 2
-
-
 def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
     hour_twice = (1_761_438_600, 1_761_442_200)  # half past two, before and after the clocks are set back in Berlin
     rows = [(1, moment, change, 0) for moment, change in zip(hour_twice, SIDES, strict=True)]
@@ -125,10 +94,6 @@ def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
         assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 1
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-
-
-def it_draws_a_key_for_each_keyed_comparison():
-    assert (len({new_key("keyed") for _ in range(9)}), new_key("fast")) == (9, "")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +121,8 @@ def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, mor
 
 
 def it_moves_rows_once_and_only_identifiers_and_hashes(spark):
-    found = find_changed_identifiers(spark.createDataFrame(history(4, 1), SCHEMA), IDS)
+    rows = [("a", n, "x", 1.5, {"k": 1}, side, 0, 1) for n in range(30) for side in SIDES[: 1 + n % 2]]
+    found = find_changed_identifiers(spark.createDataFrame(rows, SCHEMA), IDS)
     plan = found.identifiers._jdf.queryExecution().executedPlan().toString()
     final = plan.split("== Initial Plan ==")[0]
     exchanges = [line for line in final.splitlines() if " Exchange " in line]

@@ -1,7 +1,9 @@
-"""Row lineage and delete files show which rows two states do not share, without comparing values."""
+"""Rows that two states do not share are found without comparing values; a row that moves is deleted where it was."""
 
 import pytest
+from chispa import assert_df_equality
 
+from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changed_by_deletes
 from icecdc_core.changes.row_lineage import (
     changed_by_lineage,
@@ -10,6 +12,8 @@ from icecdc_core.changes.row_lineage import (
     unchanged_row_ids,
     written_rows,
 )
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.updates import merge_updates
 
 SCHEMA = "name string, _row_id long, _last_updated_sequence_number long"
 BOTH = 5
@@ -33,51 +37,99 @@ def names(rows):
     return sorted(row.name for row in rows.collect())
 
 
+GONE, NEW = ["also updated", "deleted", "updated"], ["also new value", "inserted", "new value"]
+each_join = pytest.mark.parametrize("row_count", [FEW, MANY], ids=["broadcast", "shuffled"])
+
+
 class DescribeChangedByLineage:
-    @pytest.mark.parametrize("row_count", [FEW, MANY], ids=["broadcast", "shuffled"])
+    @each_join
     def it_gives_the_rows_that_only_one_state_has(self, older, newer, row_count):
         removed, (added,) = changed_by_lineage(older, newer, None, BOTH, row_count)
-        assert removed.columns == older.columns
-        assert (names(removed), names(added)) == (
-            ["also updated", "deleted", "updated"],
-            ["also new value", "inserted", "new value"],
-        )
+        assert (removed.columns, names(removed), names(added)) == (older.columns, GONE, NEW)
 
-    @pytest.mark.parametrize("row_count", [FEW, MANY], ids=["broadcast", "shuffled"])
+    @each_join
     def it_finds_rows_that_came_back_in_files_of_both_states(self, spark, older, newer, row_count):
         in_both = spark.createDataFrame([("same", 1, 1), ("back", 2, 1)], SCHEMA)
         older = older.unionAll(spark.createDataFrame([("same", 1, 1)], SCHEMA))
         removed, (_, back) = changed_by_lineage(older, newer, in_both, BOTH, row_count)
-        assert (names(removed), names(back)) == (["also updated", "deleted", "updated"], ["back"])
+        assert (names(removed), names(back)) == (GONE, ["back"])
 
 
 class DescribeRowIds:
-    @pytest.mark.parametrize("row_count", [FEW, MANY], ids=["broadcast", "shuffled"])
+    @each_join
     def it_finds_removed_rows_by_the_ids_of_the_newer_state_of_their_step(self, spark, older, newer, row_count):
         other = spark.createDataFrame([("of another step", 66, 1)], SCHEMA)
         unchanged = unchanged_row_ids({0: (newer, BOTH), 1: (other, BOTH)})
         removed = removed_rows(older, unchanged, 0, BOTH, row_count)
-        assert (names(removed), count_unchanged(unchanged)) == (["also updated", "deleted", "updated"], 3)
-        assert names(written_rows(newer, BOTH)) == ["also new value", "inserted", "new value"]
+        assert (names(removed), count_unchanged(unchanged), names(written_rows(newer, BOTH))) == (GONE, 3, NEW)
 
     def it_shows_by_their_number_that_a_row_came_back(self, spark, older, newer):
         unchanged = unchanged_row_ids({0: (newer.unionAll(spark.createDataFrame([("back", 2, 1)], SCHEMA)), BOTH)})
         removed = removed_rows(older, unchanged, 0, BOTH, FEW)
         assert removed.count() == 3 != len(OLDER) - count_unchanged(unchanged)
-
-    def it_counts_none_of_none(self, spark):
         assert count_unchanged(unchanged_row_ids({0: (spark.createDataFrame([], SCHEMA), BOTH)})) == 0
 
 
-@pytest.mark.parametrize("delete_count", [FEW, MANY], ids=["broadcast", "shuffled"])
-def it_gives_the_rows_that_are_deleted_in_one_state_only(spark, delete_count):
+@each_join
+def it_gives_the_rows_that_are_deleted_in_one_state_only(spark, row_count):
     schema = "name string, _file string, _pos long, _deleted boolean"
     older = [("live", "f", 0, False), ("deleted", "f", 1, False), ("back", "f", 2, True), ("gone", "f", 3, True)]
     newer = [("live", "f", 0, False), ("deleted", "f", 1, True), ("back", "f", 2, False), ("gone", "f", 3, True)]
     # The same positions of another file are other rows.
     older.append(("other", "g", 1, True))
     newer.append(("other", "g", 1, True))
-    removed, restored = changed_by_deletes(
-        spark.createDataFrame(older, schema), spark.createDataFrame(newer, schema), delete_count
-    )
+    states = (spark.createDataFrame(rows, schema) for rows in (older, newer))
+    removed, restored = changed_by_deletes(*states, row_count)
     assert (names(removed), names(restored)) == (["deleted"], ["back"])
+
+
+CHANGES = "id int, v string, _change_type string, _change_ordinal int, _commit_snapshot_id long, _icecdc_place string"
+NET = "id int, v string, _change_type string, _icecdc_place string"
+# By identifier: what happens in each step, as the type and the place of its changes.
+LIVES = {
+    1: [("D", "a"), ("I", "b")], 2: [("D", "a"), ("I", "a")], 3: [("D", "a")], 4: [("I", "a")],
+    5: [("D", "a"), ("I", "b"), ("D", "b"), ("I", "c")], 6: [("D", "a"), ("I", "b"), ("D", "b"), ("I", "a")],
+    7: [("D", "a"), ("I", "b"), ("D", "b")], 8: [("I", "b"), ("D", "b")], 9: [("I", None), ("D", None), ("I", "b")],
+}  # fmt: skip
+EXPECTED = {
+    1: ["-a", "b"], 2: ["a"], 3: ["-a"], 4: ["a"], 5: ["-a", "-b", "c"], 6: ["-b", "a"], 7: ["-a", "-b"], 8: ["-b"],
+    9: ["b"],
+}  # fmt: skip
+
+
+def changes_of(lives):
+    for key, life in lives.items():
+        step = 0
+        for n, (side, place) in enumerate(life):
+            step += int(n > 0 and side == "D")
+            yield key, "v", {"D": "DELETE", "I": "INSERT"}[side], step, 1, place
+
+
+def shown(rows):
+    found = {}
+    for row in rows.collect():
+        sign = "" if row["_change_type"] == "INSERT" else "-"
+        found.setdefault(row["id"], []).append(f"{sign}{row['_icecdc_place']}")
+    return {key: [*sorted(places[:-1]), places[-1]] for key, places in sorted(found.items())}
+
+
+class DescribeAMove:
+    def it_deletes_at_the_places_of_all_steps_and_inserts_last(self, spark):
+        changes = spark.createDataFrame(list(changes_of(LIVES)), CHANGES)
+        merged = changes.transform(shuffle_by_identifiers, ["id"]).transform(with_old_places, ["id"])
+        assert shown(merged.transform(merge_updates, ["id"]).transform(at_each_place)) == EXPECTED
+
+    def it_finds_the_same_places_by_identifiers_alone(self, spark):
+        rows = list(changes_of(LIVES))
+        changes = spark.createDataFrame(rows, CHANGES)
+        merged = changes.transform(merge_updates, ["id"])
+        deleted = changes.where("_change_type = 'DELETE'")
+        found = look_up_old_places(merged, [deleted], changes.select("id").distinct(), ["id"])
+        assert shown(at_each_place(found)) == EXPECTED
+
+    @pytest.mark.parametrize("old", [None, []])
+    def it_leaves_a_row_without_old_places_as_it_is(self, spark, old):
+        rows = spark.createDataFrame([(1, "v", "INSERT", "a", old)], f"{NET}, _icecdc_old_places array<string>")
+        assert_df_equality(
+            at_each_place(rows), spark.createDataFrame([(1, "v", "INSERT", "a")], NET), ignore_nullable=True
+        )

@@ -7,41 +7,21 @@ class Snapshot:
     """A snapshot with the getters of Iceberg's; its number is its id, its sequence number and its time."""
 
     def __init__(self, number, parent, offset=None, job="j", version=2):
-        self.number, self.parent, self.version = number, parent, version
+        self.number = number
         recorded = {JOB: job, BATCH: str(number), OFFSETS: f'{{"t":{{"0":{offset}}}}}'}
         self.properties = {} if offset is None else recorded
-
-    def snapshotId(self):
-        return self.number
-
-    def sequenceNumber(self):
-        return self.number if self.version > 1 else 0
-
-    def timestampMillis(self):
-        return 1000 * self.number
-
-    def parentId(self):
-        return self.parent
-
-    def summary(self):
-        return self.properties
+        self.snapshotId, self.parentId, self.summary = lambda: number, lambda: parent, lambda: self.properties
+        self.sequenceNumber = lambda: number if version > 1 else 0
+        self.timestampMillis = lambda: 1000 * number
 
 
 class Table:
     """A table whose current snapshot is the last one given; the others may be its ancestors or not."""
 
     def __init__(self, *snapshots, uuid="u"):
-        self.snapshots, self.id = {each.number: each for each in snapshots}, uuid
+        self.snapshots = {each.number: each for each in snapshots}
         self.current = snapshots[-1] if snapshots else None
-
-    def currentSnapshot(self):
-        return self.current
-
-    def snapshot(self, number):
-        return self.snapshots.get(number)
-
-    def uuid(self):
-        return self.id
+        self.currentSnapshot, self.snapshot, self.uuid = lambda: self.current, self.snapshots.get, lambda: uuid
 
 
 def at(offset):

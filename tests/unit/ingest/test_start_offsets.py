@@ -1,4 +1,4 @@
-"""Where a run starts and what its tables have, by the commit log, the tables and the topics."""
+"""Where a run starts and what its tables have: by offsets, the commit log, the tables and the topics."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from icecdc_core.errors import (
     TableResetError,
     TopicReplacedError,
 )
-from icecdc_core.ingest import IngestConfig, start_offsets
+from icecdc_core.ingest import IngestConfig, offsets, start_offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LoggedJob, TableEntry, find_recorded
 from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.offsets import from_json, to_json
@@ -279,3 +279,53 @@ class DescribeTableStates:
     def it_compares_a_table_with_the_log(self, snapshots, entry, expected):
         table = Table(*snapshots)
         assert table_state(table, find_recorded("n", table, "j"), entry) == expected
+
+
+A = {"t": {0: 5, 1: 7}}
+
+
+def it_combines_and_compares_offsets():
+    for first, second, expected in (
+        ({}, {}, {}),
+        ({}, A, A),
+        ({"t": {0: 9}}, A, {"t": {0: 9, 1: 7}}),
+        ({"s": {0: 1}}, {"t": {0: 2}}, {"s": {0: 1}, "t": {0: 2}}),
+    ):
+        assert offsets.furthest(first, second) == expected
+    # Only partitions that the limit has are lowered.
+    assert offsets.at_most(A, {"t": {0: 2}, "s": {0: 0}}) == {"t": {0: 2, 1: 7}}
+    some = ((A, A), (A, {}), ({}, A), ({"t": {0: 5, 1: 6}}, A), ({"t": {0: 5}}, {"t": {0: 5, 1: 0}}))
+    assert [offsets.covers(*each) for each in some] == [True, True, False, False, True]
+    assert (offsets.count({"t": {0: 2}}, A), offsets.removed(A, {"t": {0: 6, 1: 7}})) == (10, [("t", 0, 5, 6)])
+    text = offsets.to_json({"t": {10: 1, 2: 3}, "a": {0: 0}})
+    assert text == '{"a":{"0":0},"t":{"2":3,"10":1}}'
+    assert offsets.from_json(text) == {"t": {10: 1, 2: 3}, "a": {0: 0}}
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ({"t": {0: 5, 1: 7}}, {"t": {0: 9, 1: 9}}),
+        # A topic that is no longer read; a partition without records in the batch.
+        ({"s": {0: 0}}, {"s": {0: 9}}),
+        ({"t": {0: 2, 1: 7}}, {"t": {0: 2, 1: 9}}),
+    ],
+)
+def it_needs_no_condition_if_the_batch_has_no_record_that_was_read(start, end):
+    assert offsets.unread(A, start, end) is None
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"t": {0: 0, 1: 0}, "s": {0: 0}},
+        # A partition and a topic that appeared while the stream was running.
+        {"t": {0: 4}, "s": {0: 0}},
+        {"s": {0: 0}},
+    ],
+)
+def it_leaves_out_records_that_were_read(spark, start):
+    rows = [("t", 0, 4), ("t", 0, 5), ("t", 1, 6), ("s", 0, 0)]
+    condition = offsets.unread(A, start, {"t": {0: 6, 1: 7}, "s": {0: 1}})
+    left = spark.createDataFrame(rows, "topic string, partition int, offset long").where(condition).collect()
+    assert sorted(map(tuple, left)) == [("s", 0, 0), ("t", 0, 5)]

@@ -4,8 +4,6 @@ import io
 import json
 import os
 import signal
-import threading
-import time
 from functools import reduce
 from unittest.mock import Mock
 
@@ -206,30 +204,6 @@ class DescribeSigterm:
         written = json.loads((tmp_path / "report.json").read_text())
         assert (actual.stopped, actual.state, actual.upserts, len(done)) == (True, "ok", 20, 2)
         assert (written["stopped"], written["upserts"], written["to_snapshot_id"]) == (True, 20, 2)
-
-    def it_ends_a_wait_for_the_next_poll_at_once(self, earlier):
-        begin = time.monotonic()
-        actual = follow_changes(
-            None,
-            _config(poll_interval_seconds=3600, max_polls=0),
-            sync=_reports(),
-            on_poll=lambda _: threading.Timer(0.3, _signalled).start(),
-        )
-        assert (actual.stopped, actual.upserts) == (True, 10)
-        assert time.monotonic() - begin < 60
-
-    def it_does_at_the_second_time_and_afterwards_what_it_did_before(self, earlier):
-        with stop_on_sigterm() as stop:
-            _signalled()
-            first = (stop.requested, len(earlier))
-            stop.requested = False
-            _signalled()
-            second = (stop.requested, len(earlier))
-        _signalled()
-        with stop_on_sigterm():
-            pass
-        _signalled()
-        assert (first, second, len(earlier)) == ((True, 1), (False, 2), 4)
 
 
 def interval_after(*polls, target=10.0, longest=0.0):

@@ -1,4 +1,4 @@
-"""What importing the package costs, what it says when a package is missing, and what `make dist` builds."""
+"""What importing the package costs, what it says when one is missing, what `make dist` builds, and the demo."""
 
 import json
 import subprocess
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from demo.__main__ import INDEX_FILE, _overrides, _parser, main
+from demo.searches import commands_to_try
 from icecdc_core.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
@@ -71,3 +73,18 @@ def it_has_every_file_of_the_package_and_no_other(tmp_path):
     files = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert {path.suffix for path in files} <= {".py", ".java", ".json", ".typed"}
     assert found == {path.relative_to(ROOT).as_posix() for path in files}
+
+
+class DescribeTheDemo:
+    def it_leaves_a_folder_alone_that_no_demo_made(self, tmp_path, capsys):
+        (tmp_path / "thesis.txt").write_text("ten years of work")
+        assert main(["--output", str(tmp_path)]) == 1
+        assert (tmp_path / "thesis.txt").exists()
+        assert "no demo wrote" in capsys.readouterr().err
+
+    def it_names_no_secret_in_the_commands_to_try(self, monkeypatch):
+        monkeypatch.setenv("ICECDC_CATALOG_PROPERTIES", '{"type": "rest", "credential": "hunter2"}')
+        given = ["--opensearch-username", "reader", "--opensearch-password", "env:SECRET"]
+        overrides = _overrides(_parser().parse_args(given), "http://127.0.0.1:9222", Path("/a folder"))
+        text = " ".join(commands_to_try(overrides, INDEX_FILE))
+        assert ("hunter2" in text, '--catalog-properties "$ICECDC_CATALOG_PROPERTIES"' in text) == (False, True)

@@ -1,30 +1,13 @@
 """Which process one is, signals that ask all runs of it to stop, and a thread for each of several runs."""
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 
-import psutil
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from icecdc_core.session.processes import StopRequest, started_at, stop_on_sigterm
+from icecdc_core.session.processes import StopRequest, stop_on_sigterm
 from icecdc_core.session.threads import Slots, run_in_threads
-
-
-class DescribeStartedAt:
-    def it_is_the_same_whenever_it_is_read(self):
-        assert started_at(os.getpid()) == started_at(os.getpid()) != ""
-
-    def it_does_not_exist_for_a_process_that_nobody_has_waited_for(self):
-        ended = subprocess.Popen([sys.executable, "-c", ""])
-        while psutil.Process(ended.pid).status() != psutil.STATUS_ZOMBIE:
-            pass
-        with pytest.raises(psutil.NoSuchProcess):
-            started_at(ended.pid)
-        ended.wait()
 
 
 class DescribeStopOnSigterm:

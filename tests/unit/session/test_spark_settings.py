@@ -1,11 +1,13 @@
-"""Settings for groups and shuffles apply in the block only, and never replace a setting of the session."""
+"""Settings for groups and shuffles apply in their block only; rows are counted by the action that reads them."""
 
 import re
 
 import pytest
 from pyspark import StorageLevel
+from pyspark.sql import functions as F
 
-from icecdc_core.session.spark import shuffle_partitions_for, storage_level_for, tuned_for_many_groups
+from icecdc_core.session import spark as row_counts
+from icecdc_core.session.spark import RowCount, shuffle_partitions_for, storage_level_for, tuned_for_many_groups
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
 BATCH = "spark.sql.inMemoryColumnarStorage.batchSize"
@@ -17,30 +19,22 @@ def settings(spark):
     return spark.conf.get(PARTIAL_ONLY, None), spark.conf.get(CAPACITY, None)
 
 
-class DescribeTunedForManyGroups:
-    def it_sets_what_helps_and_unsets_it_again_and_keeps_the_settings_of_the_session(self, spark):
+@pytest.mark.usefixtures("compiled_plans")
+def it_sets_what_helps_many_groups_keeps_the_settings_of_the_session_and_groups_right_beyond_the_room(spark):
+    with tuned_for_many_groups(spark):
+        inside = settings(spark)
+    assert (inside, settings(spark)) == (("false", "20"), (None, None))
+    spark.conf.set(CAPACITY, "10")
+    try:
         with tuned_for_many_groups(spark):
             inside = settings(spark)
-        assert (inside, settings(spark)) == (("false", "20"), (None, None))
-        spark.conf.set(CAPACITY, "12")
-        try:
-            with tuned_for_many_groups(spark):
-                inside = settings(spark)
-            after = settings(spark)
-        finally:
-            spark.conf.unset(CAPACITY)
-        assert (inside, after) == (("false", "12"), (None, "12"))
-
-    @pytest.mark.usefixtures("compiled_plans")
-    def it_groups_right_beyond_the_room_of_the_fast_map(self, spark):
-        spark.conf.set(CAPACITY, "10")
-        try:
-            with tuned_for_many_groups(spark):
-                rows = spark.range(0, 40_000, 1, 2).selectExpr("id % 20000 AS id", "id AS value").repartition(1, "id")
-                sums = rows.groupBy("id").sum("value").collect()
-        finally:
-            spark.conf.unset(CAPACITY)
-        assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
+            rows = spark.range(0, 40_000, 1, 2).selectExpr("id % 20000 AS id", "id AS value").repartition(1, "id")
+            sums = rows.groupBy("id").sum("value").collect()
+        after = settings(spark)
+    finally:
+        spark.conf.unset(CAPACITY)
+    assert (inside, after) == (("false", "10"), (None, "10"))
+    assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
 
 
 def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth_and_leaves_small_ones_alone(spark):
@@ -60,3 +54,31 @@ def it_keeps_what_fits_in_memory_and_all_else_on_disk_in_small_batches(spark):
     with storage_level_for(spark, 1024**4) as level:
         assert (level, spark.conf.get(BATCH)) == (StorageLevel.DISK_ONLY, "256")
     assert spark.conf.get(BATCH) == "10000"
+
+
+def jobs(spark):
+    """How many jobs the session has run; each adds a stage, and stages are numbered."""
+    return spark.sparkContext._jsc.sc().dagScheduler().nextJobId()
+
+
+class DescribeRowCount:
+    @pytest.mark.parametrize(("condition", "expected"), [(None, 10), ("id < 3", 3), ("id > 99", 0)])
+    def it_is_known_after_an_action_without_another_job(self, spark, condition, expected):
+        count = RowCount(spark.range(10), condition and F.expr(condition))
+        read = len(count.rows.collect())
+        before = jobs(spark)
+        assert (read, count.value(), jobs(spark) - before) == (10, expected, 0)
+
+    def it_counts_again_when_adaptive_execution_drops_what_was_observed(self, spark):
+        count = RowCount(spark.range(0, 100, 1, 4).where("id % 2 = 0"), F.col("id") < 20)
+        nothing = spark.range(0, 100, 1, 4).where("id < 0 OR rand(1) > 2").repartition("id").hint("merge")
+        joined = count.rows.repartition("id").join(nothing, "id")
+        assert (joined.collect(), count.value()) == ([], 10)
+
+    def it_is_zero_for_a_frame_that_spark_sees_to_be_empty(self, spark):
+        count = RowCount(spark.range(10).where("1 = 2"))
+        assert (count.rows.collect(), count.value()) == ([], 0)
+
+    def it_stops_waiting_for_a_report_that_does_not_come(self, spark, monkeypatch):
+        monkeypatch.setattr(row_counts, "REPORT_SECONDS", 0.0)
+        assert RowCount(spark.range(10)).value() == 10

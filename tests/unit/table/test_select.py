@@ -1,11 +1,16 @@
-"""Which columns a row filter uses, and which fields of a document are new when the table got columns."""
+"""Which columns are used, which fields of a document are new, and what a change of the schema means for an index."""
+
+import json
+from dataclasses import replace
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType
 from pyspark.sql import types as T
 
-from icecdc_core.table.select import Projection, condition_columns, new_document_fields
+from icecdc_core.table.schema import schema_change
+from icecdc_core.table.select import Projection, UsedColumns, condition_columns, new_document_fields
+from icecdc_core.table.source import Selection, Source
 
 CITY, ZIP = NestedField(11, "city", StringType()), NestedField(12, "zip", StringType())
 NAME = NestedField(22, "name", StringType())
@@ -73,3 +78,102 @@ def it_finds_the_columns_that_a_row_filter_looks_at_and_the_fields_within_them(s
     found = condition_columns(spark, SCHEMA, condition)
     assert found.names == names
     assert computed_from in (None, found.computed_from)
+
+
+def it_fits_the_position_of_a_row_into_an_id_however_long_the_path_of_the_file_is(spark):
+    rows = spark.sql("SELECT 1 AS a, repeat('x', 600) AS _file, explode(array(1L, 2L)) AS _pos")
+    found = {row[1] for row in Selection(("a",), with_row_position=True).select(rows).collect()}
+    assert [len(each) for each in found] == [64, 64]
+
+
+def of_schema(was, now):
+    """The changes between two schemas of a column `s`."""
+    one, other = (Schema(NestedField(1, "s", kind), schema_id=0).model_dump_json() for kind in (was, now))
+    return schema_change(one, other)
+
+
+INNER, LATER = NestedField(3, "a", LongType()), NestedField(4, "b", LongType())
+ADDED_INSIDE = of_schema(
+    StructType(NestedField(2, "inner", StructType(INNER))),
+    StructType(NestedField(2, "inner", StructType(INNER, LATER))),
+)
+
+
+class DescribeRecomputes:
+    @pytest.mark.parametrize(
+        ("computed_from", "expected"),
+        [({"s"}, True), ({"s.inner"}, True), ({"s.inner.a"}, False), ({"s.other"}, False), (set(), False)],
+    )
+    @pytest.mark.parametrize("where", ["select", "row_filter"])
+    def it_is_so_when_a_struct_that_a_result_is_computed_from_gets_a_field(self, where, computed_from, expected):
+        paths = frozenset(computed_from)
+        projection = Projection(lambda rows: rows, T.StructType(), (), frozenset(), ("x",), paths)
+        source = Source(None, None, None, ["s"], ["id"], T.StructType(), "", "main", [])
+        if where == "select":
+            source = replace(source, projection=projection)
+        else:
+            source = replace(source, row_filter="x", condition=UsedColumns(computed_from=paths))
+        assert source.recomputes(ADDED_INSIDE) is expected
+
+    def it_is_not_so_for_a_condition_on_a_decimal_that_gets_wider(self):
+        wider = of_schema(DecimalType(5, 2), DecimalType(7, 2))
+        source = Source(None, None, None, ["s"], ["id"], T.StructType(), "s > 1", "main", [])
+        assert not replace(source, condition=UsedColumns(computed_from=frozenset({"s"}))).recomputes(wider)
+
+
+def field(key, name, kind="long", required=False, **more):
+    return {"id": key, "name": name, "required": required, "type": kind, **more}
+
+
+def schema(*fields):
+    return json.dumps({"type": "struct", "schema-id": 0, "identifier-field-ids": [], "fields": list(fields)})
+
+
+def struct(*fields):
+    return {"type": "struct", "fields": list(fields)}
+
+
+A, B = field(1, "a"), field(2, "b")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected", "additive"),
+    [
+        ([A, B], [A, B], [], True),
+        ([A], [A, B], ["column 'b' was added"], True),
+        ([A], [A, field(2, "b", **{"initial-default": 5})],
+            ["column 'b' was added with the default 5 for old rows"], False),
+        ([A], [A, field(2, "b", **{"write-default": 5})], ["column 'b' was added"], True),
+        ([A, B], [A], ["column 'b' was dropped"], False),
+        ([A, B], [A, field(2, "c")], ["column 'b' was renamed to 'c'"], False),
+        ([A, B], [A, field(3, "b")], ["column 'b' was dropped and another column took its name",
+            "column 'b' was added"], False),
+        ([A, B], [field(1, "b"), field(2, "a")], ["column 'a' was renamed to 'b'", "column 'b' was renamed to 'a'"],
+            False),
+        ([A], [field(1, "A")], ["column 'a' was renamed to 'A'"], False),
+        ([A, B], [B, A], ["column 'a' was moved", "column 'b' was moved"], True),
+        ([A, B], [A, field(3, "c"), B], ["column 'c' was added"], True),
+        ([field(1, "a", "int")], [A], ["column 'a' was widened from int to long"], False),
+        ([field(1, "a", "float")], [field(1, "a", "double")], ["column 'a' was widened from float to double"],
+            False),
+        ([field(1, "a", "decimal(9, 2)")], [field(1, "a", "decimal(12,2)")],
+            ["column 'a' was widened from decimal(9,2) to decimal(12,2)"], True),
+        ([field(1, "a", "decimal(9,2)")], [field(1, "a", "decimal(9,3)")],
+            ["column 'a' changed from decimal(9,2) to decimal(9,3)"], False),
+        ([A], [field(1, "a", "string")], ["column 'a' changed from long to string"], False),
+        ([field(1, "a", required=True)], [A], [], True),
+        ([A], [field(1, "a", doc="words")], [], True),
+        ([field(1, "s", struct(field(2, "x")))], [field(1, "s", struct(field(2, "x"), field(3, "y")))],
+            ["column 's.y' was added"], True),
+        ([field(1, "s", struct(field(2, "x")))], [field(1, "s", struct(field(2, "z")))],
+            ["column 's.x' was renamed to 'z'"], False),
+        ([A, field(2, "s", struct(field(3, "x")))], [A], ["column 's' was dropped"], False),
+        ([A], [A, field(2, "s", struct(field(3, "x")))], ["column 's' was added"], True),
+        ([field(1, "s", struct(field(2, "x")))], [field(1, "t", struct(field(2, "x")))],
+            ["column 's' was renamed to 't'"], False),
+    ],
+)  # fmt: skip
+def it_says_what_changed_and_whether_an_index_can_follow(old, new, expected, additive):
+    changes = schema_change(schema(*old), schema(*new))
+    assert [str(change) for change in changes] == expected
+    assert all(change.additive for change in changes) is additive

@@ -1,8 +1,13 @@
-"""Heads, times and rows of snapshots, and the lag: snapshot n is committed at n seconds; no Spark."""
+"""Heads, times and rows of snapshots, the lag, and hidden history: snapshot n is committed at n seconds; no Spark."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JError
 
-from icecdc_core.errors import HistoryGapError
+from icecdc_core.errors import HiddenHistoryError, HistoryGapError
+from icecdc_core.table.catalogs import require_visible_history
 from icecdc_core.table.snapshots import (
     head_snapshot_id,
     history_gap_error,
@@ -67,3 +72,57 @@ ROLLED_BACK = metadata((1, None, "append"), (3, 1, "append"), (4, 1, "append"), 
 )  # fmt: skip
 def it_counts_the_snapshots_and_the_age_of_the_oldest(table, position, head, behind):
     assert lag(table, position, head, now=10.0) == behind
+
+
+EARLIER = [{"metadata-file": "m0.json", "timestamp-ms": 1}]
+FIRST = (1, 1, None)
+"""A snapshot: its id, its sequence number, its parent's id."""
+
+
+def history(*snapshots, log=()):
+    made = [(identity, parent, "append", number, {}) for identity, number, parent in snapshots]
+    branches = {"main": snapshots[-1][0]} if snapshots else {}
+    return metadata_of(made, branches, log=log, first_number=snapshots[0][1] if snapshots else 1)
+
+
+class JavaTable:
+    """A table as its catalog's client shows it; ``recorded`` snapshots are in its metadata file."""
+
+    def __init__(self, recorded=0, is_rest=True, nessie=False, readable=True):
+        def read(io, file):
+            if not readable:
+                raise Py4JError("no such file")
+            return SimpleNamespace(snapshots=lambda: SimpleNamespace(size=lambda: recorded))
+
+        client = "org.apache.iceberg.rest.RESTTableOperations" if is_rest else "org.apache.iceberg.hive.HiveOperations"
+        properties = SimpleNamespace(containsKey=lambda name: nessie and name == "nessie.is-nessie-catalog")
+        parser = SimpleNamespace(read=read)
+        self.spark = SimpleNamespace(_jvm=SimpleNamespace(**{"org.apache.iceberg.TableMetadataParser": parser}))
+        self.getClass = lambda: SimpleNamespace(getName=lambda: client)
+        self.io = lambda: SimpleNamespace(properties=lambda: properties)
+        self.current = lambda: SimpleNamespace(metadataFileLocation=lambda: "m.json")
+        self.operations = lambda: self
+
+
+NESSIE, MORE = "Nessie's REST endpoint shows only the latest snapshot", "the table's metadata file has more"
+EXPIRED = history((7, 3, 6), log=EARLIER)
+
+
+@pytest.mark.parametrize(
+    ("known", "table", "reason"),
+    [
+        (history(), JavaTable(nessie=True), NESSIE), (history(FIRST), JavaTable(nessie=True), NESSIE),
+        (history((7, 3, None)), JavaTable(nessie=True), NESSIE),
+        # Nessie shows more than one, or what is left of more.
+        (history(FIRST, (2, 2, 1)), JavaTable(nessie=True), ""), (EXPIRED, JavaTable(1, nessie=True), ""),
+        # The answer has fewer than the metadata file.
+        (EXPIRED, JavaTable(3), f"only snapshot 7, but {MORE}"),
+        (history((7, 3, None), log=EARLIER), JavaTable(2), MORE), (history((6, 2, 5), (7, 3, 6)), JavaTable(3), ""),
+        (EXPIRED, JavaTable(1), ""), (EXPIRED, JavaTable(3, readable=False), ""),
+        (EXPIRED, JavaTable(3, is_rest=False), ""), (history(), JavaTable(), ""), (history(FIRST), JavaTable(), ""),
+    ],
+)  # fmt: skip
+def it_names_a_history_that_is_hidden(known, table, reason):
+    words = rf"'lake\.ns\.t' hides its history: .*{reason}.*Remedy: "
+    with pytest.raises(HiddenHistoryError, match=words) if reason else nullcontext():
+        require_visible_history(table.spark, "lake.ns.t", table, known)

@@ -1,8 +1,6 @@
 """Traces and metrics by OpenTelemetry's API, as the SDK of an application takes them."""
 
 import json
-import subprocess
-import sys
 from threading import Thread
 
 import pytest
@@ -88,17 +86,3 @@ def it_sets_the_metrics_that_prometheus_gets(telemetry):
         for sample in family.samples
     }
     assert (gauges_of(telemetry), len(expected) > 10) == (expected, True)
-
-
-def it_imports_nothing_without_configuration():
-    code = """
-import sys
-import icecdc_core, icecdc_core.jobs.sync, icecdc_core.ingest
-from tests.monitoring_receivers import without_spark
-from tests.unit.reporting.monitoring.test_telemetry import run
-without_spark(type("Patch", (), {"setattr": staticmethod(setattr)}))
-run()
-print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"

@@ -1,12 +1,18 @@
-"""How tables follow their records: which changes there are, and that Iceberg takes them in one commit."""
+"""How tables follow their records, and how long the texts of partition columns may be."""
 
 import pytest
-from pyspark.sql import types as T
+from pyspark.sql import functions as F, types as T
 
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.destinations import ColumnChange, evolve, open_or_create_table, plan_evolution
+from icecdc_core.ingest.destinations import (
+    ColumnChange,
+    evolve,
+    open_or_create_table,
+    plan_evolution,
+    reject_long_folder_names,
+)
 from icecdc_core.ingest.inference import Seen, merge_types
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import records, settings
@@ -19,13 +25,9 @@ def ddl(text):
     return T.StructType.fromDDL(text)
 
 
-def changes(current, seen, **overrides):
-    return [
-        str(change)
-        for change in plan_evolution(
-            ddl(current), Seen(written=[ddl(seen)]), settings(**{"evolve_schema": True, **overrides})
-        )
-    ]
+def changes(current, seen, *more, **overrides):
+    chosen = settings(**{"evolve_schema": True, **overrides})
+    return [str(change) for change in plan_evolution(ddl(current), Seen(written=[ddl(seen)]), chosen, *more)]
 
 
 class DescribePlanEvolution:
@@ -76,9 +78,8 @@ class DescribePlanEvolution:
             " m map<string,struct<X:int,y:int>>, "
             "new int, New int, n struct<z:int,Z:int>, id_bucket int"
         )
-        found = plan_evolution(ddl(current), Seen(written=[ddl(seen)]), settings(evolve_schema=True), ["id_bucket"])
         expected = ["add s._file int", "add l.element.y int", "add m.value.y int", "add new int", "add n struct<z:int>"]
-        assert [str(change) for change in found] == expected
+        assert changes(current, seen, ["id_bucket"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,34 +113,54 @@ def it_names_columns_of_a_new_table_by_the_case_rule(spark, name):
     assert found == ("struct<id:bigint,place:struct<lat:double>>", [False, True])
 
 
-class DescribeEvolve:
-    def it_makes_all_changes_in_one_commit(self, spark, sql, name):
-        sql(
-            "CREATE TABLE {t} (id INT NOT NULL, x DECIMAL(5,2), a ARRAY<STRUCT<q: INT>>, m MAP<STRING, STRUCT<v: INT>>)"
-            " USING iceberg"
-        )
-        seen = ddl(
-            "id bigint, x decimal(9,2), a array<struct<q:bigint,r:string>>, m map<string,struct<w:timestamp>>,"
-            " `new.name` struct<u:int,w:array<double>>"
-        )
-        table = f"lake.ns.{name}"
-        wanted = plan_evolution(spark.table(table).schema, Seen(written=[seen]), settings(evolve_schema=True))
-        evolve(spark, table, load_table(spark, table), wanted)
-        assert spark.table(table).schema.simpleString() == (
-            "struct<id:bigint,x:decimal(9,2),a:array<struct<q:bigint,r:string>>,"
-            "m:map<string,struct<v:int,w:timestamp>>,new.name:struct<u:int,w:array<double>>>"
-        )
+def it_makes_all_changes_in_one_commit_or_none(spark, sql, name):
+    nested = "a ARRAY<STRUCT<q: INT>>, m MAP<STRING, STRUCT<v: INT>>"
+    sql(f"CREATE TABLE {{t}} (id INT NOT NULL, x DECIMAL(5,2), {nested}, b STRING) USING iceberg")
+    seen = ddl(
+        "id bigint, x decimal(9,2), a array<struct<q:bigint,r:string>>, m map<string,struct<w:timestamp>>,"
+        " `new.name` struct<u:int,w:array<double>>"
+    )
+    table = f"lake.ns.{name}"
+    wanted = plan_evolution(spark.table(table).schema, Seen(written=[seen]), settings(evolve_schema=True))
+    # What somebody else has added is left.
+    evolve(spark, table, load_table(spark, table), [*wanted, ColumnChange("add", ("b",), T.StringType())])
+    expected = (
+        "struct<id:bigint,x:decimal(9,2),a:array<struct<q:bigint,r:string>>,"
+        "m:map<string,struct<v:int,w:timestamp>>,b:string,new.name:struct<u:int,w:array<double>>>"
+    )
+    assert spark.table(table).schema.simpleString() == expected
+    refused = [ColumnChange("add", ("c",), T.StringType()), ColumnChange("widen", ("id",), T.StringType())]
+    with pytest.raises(SchemaChangeError, match=r"long -> string.*without evolve_schema"):
+        evolve(spark, table, load_table(spark, table), refused)
+    assert spark.table(table).schema.simpleString() == expected
 
-    def it_leaves_what_somebody_else_has_added(self, spark, sql, name):
-        sql("CREATE TABLE {t} (id INT, b STRING) USING iceberg")
-        wanted = [ColumnChange("add", ("b",), T.StringType()), ColumnChange("add", ("c",), T.DateType())]
-        table = f"lake.ns.{name}"
-        evolve(spark, table, load_table(spark, table), wanted)
-        assert spark.table(table).schema.simpleString() == "struct<id:int,b:string,c:date>"
 
-    def it_refuses_what_iceberg_cannot_do_and_leaves_the_table(self, spark, sql, name):
-        sql("CREATE TABLE {t} (id INT) USING iceberg")
-        wanted = [ColumnChange("add", ("b",), T.StringType()), ColumnChange("widen", ("id",), T.StringType())]
-        with pytest.raises(SchemaChangeError, match=r"int -> string.*without evolve_schema"):
-            evolve(spark, f"lake.ns.{name}", load_table(spark, f"lake.ns.{name}"), wanted)
-        assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int>"
+OBJECTS = f"TBLPROPERTIES ('write.data.path' = 's3://bucket/{'p' * 88}')"
+
+
+@pytest.mark.parametrize(
+    ("partitions", "properties", "expected"),
+    [
+        # The texts share the key of an object; each folder of a file system has its own name.
+        ("a", OBJECTS, {"a": 771}),
+        ("a, b", OBJECTS, {"a": 384, "b": 384}),
+        ("a, truncate(5, b), id", OBJECTS, {"a": 255}),
+        ("bucket(4, a), id", OBJECTS, {}),
+        ("a, b", "", {"a": 253, "b": 253}),
+    ],
+)
+def it_is_the_longest_value_whose_folders_have_names_that_are_not_too_long(
+    spark, sql, name, partitions, properties, expected
+):
+    columns = "id BIGINT, a STRING, b STRING"
+    sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg PARTITIONED BY ({partitions}) {properties}")
+    table, found = load_table(spark, f"lake.ns.{name}"), {}
+    for column in "ab":
+        text = F.repeat(F.lit("x"), F.col("id").cast("int"))
+        row = F.struct(*((text if each == column else F.lit("")).alias(each) for each in "ab"))
+        given = [row.alias("row"), F.lit(None).cast("string").alias("op"), F.lit(None).cast("string").alias("problem")]
+        rows = spark.range(1000).select("id", *given, F.lit(True).alias("is_valid"))
+        rows = reject_long_folder_names(rows, table, settings(metadata_columns=[]))
+        longest = rows.where("is_valid").agg(F.max("id")).first()[0]
+        found |= {} if longest == 999 else {column: longest}
+    assert found == expected
