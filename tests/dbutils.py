@@ -1,6 +1,7 @@
 """A stand-in for `dbutils` that behaves like the real one: texts only, widgets that keep their value, a hard exit."""
 
 import json
+from types import SimpleNamespace
 
 
 class NotebookExit(BaseException):
@@ -34,30 +35,16 @@ class OldWidgets(Widgets):
     getAll = None  # noqa: N815
 
 
-class Notebook:
-    def exit(self, value: str) -> None:
-        if not isinstance(value, str):
-            raise TypeError("notebook.exit takes a string")
-        raise NotebookExit(value)
-
-
-class TaskValues:
-    """`dbutils.jobs.taskValues` of a task that later tasks read: what has a JSON text."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def set(self, key: str, value: object) -> None:
-        self.texts[key] = json.dumps(value)
-
-
-class Jobs:
-    def __init__(self) -> None:
-        self.taskValues = TaskValues()
-
-
 class Dbutils:
     def __init__(self, widgets: type[Widgets] = Widgets, **passed: str) -> None:
         self.widgets = widgets(passed)
-        self.notebook = Notebook()
-        self.jobs = Jobs()
+        self.notebook = SimpleNamespace(exit=_exit)
+        texts: dict[str, str] = {}  # of a task that later tasks read: what has a JSON text
+        values = SimpleNamespace(texts=texts, set=lambda key, value: texts.update({key: json.dumps(value)}))
+        self.jobs = SimpleNamespace(taskValues=values)
+
+
+def _exit(value: str) -> None:
+    if not isinstance(value, str):
+        raise TypeError("notebook.exit takes a string")
+    raise NotebookExit(value)

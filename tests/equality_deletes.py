@@ -17,7 +17,6 @@ class EqualityWriter:
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark
-        self._gateway: Any = spark.sparkContext._gateway
         self._table = iceberg_class(self._spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
 
     def delete(self, columns: Sequence[str], *keys: Sequence[Any], partition: Sequence[Any] = ()) -> None:
@@ -30,26 +29,25 @@ class EqualityWriter:
         self._table.refresh()
         keys = [[row[name] for name in columns] for row in rows]
         factory = self._builder().dataFileFormat(self._format()).build()
-        writer = factory.newDataWriter(self._file(partition), self._table.spec(), self._partition(partition))
+        writer = factory.newDataWriter(*self._place(partition))
         self._write(writer, self._table.schema(), rows)
         delta = self._table.newRowDelta().addRows(writer.toDataFile())
         delta.addDeletes(self._delete_file(columns, keys, partition)).commit()
 
     def _delete_file(self, columns: Sequence[str], keys: Sequence[Sequence[Any]], partition: Sequence[Any]) -> Any:
         schema = self._table.schema().select(java_class(self._spark, "java.util.ArrayList")(columns))
-        ids = self._gateway.new_array(java_class(self._spark, "int"), len(columns))
+        ids = self._spark.sparkContext._gateway.new_array(java_class(self._spark, "int"), len(columns))
         for position, name in enumerate(columns):
             ids[position] = self._table.schema().findField(name).fieldId()
         builder = self._builder().deleteFileFormat(self._format()).equalityFieldIds(ids)
         factory = builder.equalityDeleteRowSchema(schema).build()
-        writer = factory.newEqualityDeleteWriter(self._file(partition), self._table.spec(), self._partition(partition))
+        writer = factory.newEqualityDeleteWriter(*self._place(partition))
         self._write(writer, schema, [dict(zip(columns, key, strict=True)) for key in keys])
         return writer.toDeleteFile()
 
     def _write(self, writer: Any, schema: Any, rows: Sequence[dict[str, Any]]) -> None:
-        records = iceberg_class(self._spark, "data.GenericRecord")
         for row in rows:
-            record = records.create(schema)
+            record = iceberg_class(self._spark, "data.GenericRecord").create(schema)
             for name, value in row.items():
                 record.setField(name, value)
             writer.write(record)
@@ -58,20 +56,17 @@ class EqualityWriter:
     def _builder(self) -> Any:
         return iceberg_class(self._spark, "data.GenericFileWriterFactory").Builder(self._table)
 
-    def _partition(self, values: Sequence[Any]) -> Any:
-        if not values:
-            return None
-        data = iceberg_class(self._spark, "PartitionData")(self._table.spec().partitionType())
-        for position, value in enumerate(values):
-            data.set(position, value)
-        return data
-
     def _format(self) -> Any:
         name = self._table.properties().getOrDefault("write.format.default", "parquet")
         return iceberg_class(self._spark, "FileFormat").fromString(name)
 
-    def _file(self, partition: Sequence[Any]) -> Any:
+    def _place(self, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """A new file, the partitioning of the table, and the partition with these values."""
         files = iceberg_class(self._spark, "io.OutputFileFactory").builderFor(self._table, 1, 1)
-        factory = files.format(self._format()).operationId(uuid.uuid4().hex).build()
-        spec = self._table.spec()
-        return factory.newOutputFile(spec, self._partition(partition)) if partition else factory.newOutputFile()
+        factory, spec = files.format(self._format()).operationId(uuid.uuid4().hex).build(), self._table.spec()
+        if not values:
+            return factory.newOutputFile(), spec, None
+        data = iceberg_class(self._spark, "PartitionData")(spec.partitionType())
+        for position, value in enumerate(values):
+            data.set(position, value)
+        return factory.newOutputFile(spec, data), spec, data

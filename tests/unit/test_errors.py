@@ -3,25 +3,20 @@
 import pickle
 import re
 
-import pytest
-
 from icecdc_core.errors import CARD, ConfigError, IcecdcError, TableNotFoundError
 
 MISSING = TableNotFoundError("No such table", subject="table", value="a.b.c", remedy="create it")
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
+def it_reads_as_prose():
+    for error, expected in (
         (IcecdcError("No such table"), "No such table."),
         (IcecdcError("No such table", subject="table"), "No such table [table]."),
         (MISSING, "No such table [table='a.b.c']. Remedy: create it"),
         (pickle.loads(pickle.dumps(MISSING)), str(MISSING)),
         (ConfigError("2 are wrong", problems=["a: bad.", "b: worse."]), "2 are wrong:\n- a: bad.\n- b: worse."),
-    ],
-)
-def it_reads_as_prose(error, expected):
-    assert str(error) == expected
+    ):
+        assert str(error) == expected
 
 
 def it_is_its_own_problem_when_there_is_only_one():

@@ -61,19 +61,16 @@ class DescribePlanScans:
         assert planned(history, 1, len(states)) == expected
         assert history.planned == plans
 
-    @pytest.mark.parametrize(
-        ("history", "start", "end", "expected"),
-        [
+    def it_reads_no_more_than_it_needs_of_odd_ranges(self):
+        for history, start, end, expected in (
             # An appended file is older than the range, so deletes may apply to it.
             (History("a+*x", "a+*x b@1+*x"), 1, 2, [("", "b+*x")]),
             # To the common ancestor and on to another branch.
             (History("a", "a b", "a c", parents={3: 1}), 2, 3, [("b", "c")]),
             # A compaction is not read.
             (History("a b", "a b c", "ab c", "ab c d", operations={3: "replace"}), 1, 4, [("", "c"), ("", "d")]),
-        ],
-    )
-    def it_reads_no_more_than_it_needs_of_odd_ranges(self, history, start, end, expected):
-        assert planned(history, start, end) == expected
+        ):
+            assert planned(history, start, end) == expected
 
     def it_reads_only_inserts_from_before_the_first_snapshot(self):
         history = History("a b", "a+x c")
@@ -189,20 +186,17 @@ class DescribeHowChangedRowsAreTold:
         for before, after in (("a", "a+x"), ("a+x", "a"), ("a+x", "a+y")):
             assert compared(before, after, Table(marks_deletes=False)).by_value
 
-    @pytest.mark.parametrize(
-        ("before", "after", "marks_deletes", "until"),
-        [
+    def it_uses_row_ids_if_every_file_has_them(self):
+        for before, after, marks_deletes, until in (
             ("a", "b", True, 1),
             ("a b", "b+x c", True, 1),
             # Deleted rows are read at once, row ids twice.
             ("a", "a+x", True, None),
             ("a", "a+x", False, 1),
             ("a", "a b", True, None),
-        ],
-    )
-    def it_uses_row_ids_if_every_file_has_them(self, before, after, marks_deletes, until):
-        scan = compared(before, after, Table(marks_deletes), has_row_ids=True)
-        assert (scan.unchanged_until, scan.by_value) == (until, False)
+        ):
+            scan = compared(before, after, Table(marks_deletes), has_row_ids=True)
+            assert (scan.unchanged_until, scan.by_value) == (until, False)
 
     def it_takes_rows_for_unchanged_only_since_the_snapshot_that_both_states_descend_from(self):
         assert compared("a", "b", step=Step(0, 2, 3, None), has_row_ids=True).unchanged_until == 1

@@ -45,20 +45,17 @@ class DescribePlanSteps:
 
 
 class DescribeCutAtReplaces:
-    @pytest.mark.parametrize(
-        ("files", "expected"),
-        [
+    def it_leaves_a_compaction_unread_where_that_is_cheaper(self):
+        for files, expected in (
             # The compaction is not read.
             ({2: ({"b": 10}, {}), 3: ({"ab": 110}, {"a": 100, "b": 10}), 4: ({"c": 5}, {})},
              [Step(0, 1, 2, (2,)), Step(1, 3, 4, (4,))]),
             # To read across it is cheaper.
             ({2: ({"b": 100, "c": 100}, {}), 3: ({"bc": 10}, {"b": 100, "c": 100}), 4: ({"d": 5}, {})},
              [Step(0, 1, 4, (2, 3, 4))]),
-        ],
-    )  # fmt: skip
-    def it_leaves_a_compaction_unread_where_that_is_cheaper(self, files, expected):
-        table = metadata(*LINE, current=4)
-        assert cut_at_replaces(table, plan_steps(table, 1, 4)[0], files) == expected
+        ):  # fmt: skip
+            table = metadata(*LINE, current=4)
+            assert cut_at_replaces(table, plan_steps(table, 1, 4)[0], files) == expected
 
     def it_makes_no_step_of_a_range_that_is_only_a_replace_and_never_cuts_one_that_begins_with_the_empty_table(self):
         files = {3: ({"ab": 110}, {"a": 100})}

@@ -91,16 +91,13 @@ class DescribeCheckPreconditions:
         found = (policy_of(refusal), type(refusal), message in text, f"{policy}=reexport" in text)
         assert found == (policy, error, True, keeps)
 
-    @pytest.mark.parametrize(
-        ("stored", "remedy"),
-        [
+    def it_names_the_parameters_that_keep_the_index(self):
+        for stored, remedy in (
             ({"select": ["AS f", "f.id"]}, 'give alias="f", select=["f.id"]'),
             ({"select": ["id"]}, 'give select=["id"]'),
             ({"columns": ["id"], "row_filter": "id > 1"}, "give columns=[\"id\"]; give row_filter='id > 1'"),
             ({"index_column": "id", "routing": "id"}, "give routing='id'; give index_column='id'"),
             ({"embed": {"v": {"text": "name"}}}, 'give embed with {"v": {"text": "name"}} and its function'),
-        ],
-    )
-    def it_names_the_parameters_that_keep_the_index(self, stored, remedy):
-        refusal = check_preconditions(replace(POSITION, selection={**SELECTION, **stored}), source())
-        assert refusal.remedy == remedy
+        ):
+            refusal = check_preconditions(replace(POSITION, selection={**SELECTION, **stored}), source())
+            assert refusal.remedy == remedy

@@ -240,20 +240,19 @@ class DescribeSubstitution:
         (actual,) = SyncConfig.load_all(write(ONE + "".join(f"    {line}\n" for line in lines))).values()
         assert [actual.row_filter, actual.spark_conf["a"], *actual.columns] == [self.EVIL] * 3
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
+    def it_names_place_and_variable_of_what_it_cannot_replace(self, problems):
+        for text, words in (
             ("${env:ICECDC_TEST_UNSET}", "the environment variable ICECDC_TEST_UNSET is not set"),
             ("${secret:a/b}", "has ${ that begins no reference"),
-        ],
-    )
-    def it_names_place_and_variable_of_what_it_cannot_replace(self, problems, text, words):
-        file = f"""
-            defaults: {{metrics_folder: "{text}"}}
-            indexes: {{a: {{table: "{text}"}}, b: {{table: l.n.t, mapping: {{t: {{type: "{text}"}}}}}}}}
-            """
-        places = ("defaults.metrics_folder", "indexes.a.table", "indexes.b.mapping.t.type")
-        assert [problem.split(". Remedy")[0] for problem in problems(file)] == [f"{each}: {words}" for each in places]
+        ):
+            file = f"""
+                defaults: {{metrics_folder: "{text}"}}
+                indexes: {{a: {{table: "{text}"}}, b: {{table: l.n.t, mapping: {{t: {{type: "{text}"}}}}}}}}
+                """
+            places = ("defaults.metrics_folder", "indexes.a.table", "indexes.b.mapping.t.type")
+            assert [problem.split(". Remedy")[0] for problem in problems(file)] == [
+                f"{each}: {words}" for each in places
+            ]
 
     @pytest.mark.parametrize(
         ("place", "line"),
@@ -273,17 +272,14 @@ class DescribeSubstitution:
         assert problem.startswith(f"{section}.{place}: may hold a secret")
         assert ("write env:ICECDC_TEST_" in problem, "hunter2" in problem) == (True, False)
 
-    @pytest.mark.parametrize(
-        "line",
-        [
+    def it_writes_no_secret_into_an_expression(self, problems):
+        for line in (
             """select: ["sha2(concat('${env:ICECDC_TEST_SECRET}', email), 256) AS owner"]""",
             """row_filter: "email <> '${env:ICECDC_TEST_TOKEN:-hunter2}'\"""",
-        ],
-    )
-    def it_writes_no_secret_into_an_expression(self, problems, line):
-        (problem,) = problems(f"{ONE}    {line}\n")
-        assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
-        assert ("Remedy: leave ICECDC_TEST_" in problem, "hunter2" in problem) == (True, False)
+        ):
+            (problem,) = problems(f"{ONE}    {line}\n")
+            assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
+            assert ("Remedy: leave ICECDC_TEST_" in problem, "hunter2" in problem) == (True, False)
 
     def it_leaves_references_to_secrets_for_later(self, write):
         path = write(f"{ONE}    opensearch_username: u\n    opensearch_password: env:ICECDC_TEST_UNSET\n")

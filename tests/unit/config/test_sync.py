@@ -293,15 +293,12 @@ class DescribeEmbed:
         assert embedded().embed_parts == ("lake", "shop", "icecdc_embeddings")
         assert embedded(embed_table="lake.a.b").embed_parts == ("lake", "a", "b")
 
-    @pytest.mark.parametrize(
-        ("given", "expected"),
-        [
+    def it_maps_a_vector_over_the_mapping(self):
+        for more, expected in (
             ({}, {}),
             ({"method": {"engine": "lucene"}}, {"method": {"engine": "lucene"}}),
             ({"type": "float", "dimension": 4}, {}),
-        ],
-    )
-    def it_maps_a_vector_over_the_mapping(self, given, expected):
-        found = embedded(mapping={"title": {"type": "keyword"}, "vector": given}).full_mapping
-        vector = {"type": "knn_vector", "dimension": 3, **expected}
-        assert found == {"title": {"type": "keyword"}, "vector": vector}
+        ):
+            found = embedded(mapping={"title": {"type": "keyword"}, "vector": more}).full_mapping
+            vector = {"type": "knn_vector", "dimension": 3, **expected}
+            assert found == {"title": {"type": "keyword"}, "vector": vector}

@@ -128,16 +128,13 @@ class DescribeAName:
     def it_is_an_id_a_branch_a_place_or_a_count(self, given, expected):
         assert chosen(*given, position=13) == expected
 
-    @pytest.mark.parametrize(
-        ("name", "value", "position"),
-        [
+    def it_is_refused_unless_there_is_one(self):
+        for name, value, position in (
             *(("from_snapshot", value, None) for value in ("77", "-9", "position")),
             *(("to_snapshot", "yesterday", None), ("from_snapshot", "position", 99)),
-        ],
-    )
-    def it_is_refused_unless_there_is_one(self, name, value, position):
-        with pytest.raises(ConfigError, match=f"{name}='{value}'.*Remedy: use the id of a snapshot"):
-            chosen(**{name: value}, position=position)
+        ):
+            with pytest.raises(ConfigError, match=f"{name}='{value}'.*Remedy: use the id of a snapshot"):
+                chosen(**{name: value}, position=position)
 
     def it_is_refused_if_the_first_snapshots_expired_or_there_are_none(self):
         with pytest.raises(ConfigError, match="has expired"):

@@ -32,21 +32,18 @@ class DescribeTablesThatRecover:
         error = "lacks records of a" if state == BEHIND else ""
         assert actual == TableEntry("t", "uuid", 7, 3, state, offsets={"a": {0: 6}}, error=error, snapshot_ms=99)
 
-    @pytest.mark.parametrize(
-        ("left", "state"),
-        [
+    def it_does_not_forget_what_it_lacks_of_a_topic_that_is_no_longer_read(self):
+        for left, state in (
             ({"a": {0: 4}}, WRITTEN),  # it lacked nothing of the topic
             ({"a": {0: 4}, "removed": {0: 9}}, WRITTEN),
             ({"a": {0: 4}, "removed": {0: 7}}, BEHIND),
-        ],
-    )
-    def it_does_not_forget_what_it_lacks_of_a_topic_that_is_no_longer_read(self, left, state):
-        made = batches({"a": {0: 6}, "removed": {0: 9}}, left)
-        written = TableEntry("t", "uuid", 8, 4, offsets={"a": {0: 6}})  # the table's own offsets
-        made.writer.offsets.last_entries["t"] = written
-        [actual] = made.recover_tables([written], BATCH)
-        assert (actual.state, actual.offsets) == (state, {**left, "a": {0: 6}})
-        assert list(made.recovering) == (["t"] if state == BEHIND else [])
+        ):
+            made = batches({"a": {0: 6}, "removed": {0: 9}}, left)
+            written = TableEntry("t", "uuid", 8, 4, offsets={"a": {0: 6}})  # the table's own offsets
+            made.writer.offsets.last_entries["t"] = written
+            [actual] = made.recover_tables([written], BATCH)
+            assert (actual.state, actual.offsets) == (state, {**left, "a": {0: 6}})
+            assert list(made.recovering) == (["t"] if state == BEHIND else [])
 
     def it_does_not_forget_it_either_if_the_table_fails_again(self):
         made = batches({"a": {0: 6}, "removed": {0: 9}}, {"a": {0: 4}, "removed": {0: 7}})

@@ -168,21 +168,18 @@ FRAMES = "\n\tat org.apache.kafka.clients.consumer.internals.FetchCollector.run(
 REMOVED = f"org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position is out of range{FRAMES}"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def it_recognizes_records_that_were_removed_while_a_batch_read_them():
+    for text, expected in (
         # Spark's own message, as driver and executors raise it.
         ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost because they are not available", True),
         # Kafka's exception, known by its class.
         (f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1)\nCaused by: {REMOVED}", True),
         (f"Lost task 0.0 in stage 1.0 (TID 1): {REMOVED}", True),
         ("Job aborted due to stage failure", False),
-    ],
-)
-def it_recognizes_records_that_were_removed_while_a_batch_read_them(text, expected):
-    actual = typed_stream_failure(PySparkException(text), "127.0.0.1:9")
-    assert isinstance(actual, LostOffsetsError) == expected
-    assert isinstance(typed_failure(PySparkException(text), "t"), LostOffsetsError) == expected
+    ):
+        actual = typed_stream_failure(PySparkException(text), "127.0.0.1:9")
+        assert isinstance(actual, LostOffsetsError) == expected
+        assert isinstance(typed_failure(PySparkException(text), "t"), LostOffsetsError) == expected
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,12 @@ def log(offsets, **behind):
     return LoggedJob(True, 3, offsets, {"t": "id"}, tables)
 
 
-@pytest.mark.parametrize(
-    ("starting_offsets", "expected"),
-    [("earliest", EARLIEST), ("latest", LATEST), ("2026-01-01T00:00:00Z", AT_A_MOMENT),
-     ('{"t":{"1":3}}', {"t": {0: 2, 1: 3}})],
-)  # fmt: skip
-def it_starts_a_new_job_at_the_starting_offsets(starting_offsets, expected):
-    assert start(starting_offsets=starting_offsets).start == expected
+def it_starts_a_new_job_at_the_starting_offsets():
+    for starting_offsets, expected in (
+("earliest", EARLIEST), ("latest", LATEST), ("2026-01-01T00:00:00Z", AT_A_MOMENT),
+     ('{"t":{"1":3}}', {"t": {0: 2, 1: 3}})
+    ):  # fmt: skip
+        assert start(starting_offsets=starting_offsets).start == expected
 
 
 @pytest.mark.parametrize(
@@ -140,18 +139,15 @@ def it_refuses_a_topic_that_was_replaced(policy):
         start(log({"t": {0: 10, 1: 4}}), on_lost_offsets=policy)
 
 
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
+def it_refuses_starting_offsets_that_are_not_there():
+    for given, match in (
         ('{"other":{"0":3}}', "topic other, which this job does not read"),
         ('{"t":{"0":3,"7":0}}', "partition 7 of topic t, which this job does not read"),
         ('{"t":{"0":10}}', "ends before offset 10"),
-    ],
-)
-def it_refuses_starting_offsets_that_are_not_there(given, match):
-    with pytest.raises(ConfigError, match=match) as caught:
-        start(starting_offsets=given)
-    assert caught.value.subject == "starting_offsets"
+    ):
+        with pytest.raises(ConfigError, match=match) as caught:
+            start(starting_offsets=given)
+        assert caught.value.subject == "starting_offsets"
 
 
 ROUTES = {"lake.ns.a": "a.*", "lake.ns.b": "b.*"}
@@ -230,20 +226,17 @@ class DescribeOffsetsReader:
         assert found == [TableEntry("n", "u", 2, 2, offsets=at(12), snapshot_ms=2000)] * 2
         assert reader.last_entries["n"] == TableEntry("n", "u", offsets=at(12))
 
-    @pytest.mark.parametrize(
-        ("table", "earliest", "expected"),
-        [
+    def it_refills_from_what_the_table_and_the_topic_have(self):
+        for table, earliest, expected in (
             (Table(Snapshot(2, 1, 5)), at(2), at(5)),
             (Table(uuid="new"), at(2), at(2)),
             (Table(Snapshot(2, 1, 5)), {"u": {0: 1}}, {"u": {0: 1}, **at(5)}),  # t is not read now
-        ],
-    )
-    def it_refills_from_what_the_table_and_the_topic_have(self, table, earliest, expected):
-        reader = self.reader("refill", logged(9))
-        reader.earliest = earliest
-        with pytest.raises(RefillError) as caught:
-            reader.read_or_reset("n", table, at(7))
-        assert caught.value.offsets == expected
+        ):
+            reader = self.reader("refill", logged(9))
+            reader.earliest = earliest
+            with pytest.raises(RefillError) as caught:
+                reader.read_or_reset("n", table, at(7))
+            assert caught.value.offsets == expected
 
 
 class DescribeTableStates:
@@ -302,17 +295,14 @@ def it_combines_and_compares_offsets():
     assert offsets.from_json(text) == {"t": {10: 1, 2: 3}, "a": {0: 0}}
 
 
-@pytest.mark.parametrize(
-    ("start", "end"),
-    [
+def it_needs_no_condition_if_the_batch_has_no_record_that_was_read():
+    for start, end in (
         ({"t": {0: 5, 1: 7}}, {"t": {0: 9, 1: 9}}),
         # A topic that is no longer read; a partition without records in the batch.
         ({"s": {0: 0}}, {"s": {0: 9}}),
         ({"t": {0: 2, 1: 7}}, {"t": {0: 2, 1: 9}}),
-    ],
-)
-def it_needs_no_condition_if_the_batch_has_no_record_that_was_read(start, end):
-    assert offsets.unread(A, start, end) is None
+    ):
+        assert offsets.unread(A, start, end) is None
 
 
 @pytest.mark.parametrize(

@@ -28,22 +28,19 @@ class DescribeOneSession:
             configs(*({"table": f"{n}.ns.t", "catalog_properties": {"uri": f"http://{n}"}} for n in ("lake", "pond")))
         )
 
-    @pytest.mark.parametrize(
-        ("one", "other", "parameter"),
-        [
+    def it_refuses_indexes_that_do_not(self):
+        for one, other, parameter in (
             ({"warehouse": "/a"}, {"warehouse": "/b"}, "catalog_properties"),
             ({"warehouse": "/a"}, {}, "catalog_properties"),
             ({"catalog_properties": {"uri": "env:A"}}, {"catalog_properties": {"uri": "env:B"}}, "catalog_properties"),
             ({"spark_conf": {"spark.x": "1"}}, {}, "spark_conf"),
             ({"spark_conf": {"spark.x": "1"}}, {"spark_conf": {"spark.x": "2"}}, "spark_conf"),
-        ],
-    )
-    def it_refuses_indexes_that_do_not(self, one, other, parameter):
-        with pytest.raises(ConfigError) as caught:
-            require_one_session(configs(one, other))
-        message = str(caught.value)
-        assert (message.startswith("'index0' and 'index1' "), parameter in message) == (True, True)
-        assert [value for value in ("/a", "env:A", "=1") if value in message] == []
+        ):
+            with pytest.raises(ConfigError) as caught:
+                require_one_session(configs(one, other))
+            message = str(caught.value)
+            assert (message.startswith("'index0' and 'index1' "), parameter in message) == (True, True)
+            assert [value for value in ("/a", "env:A", "=1") if value in message] == []
 
 
 def _nothing(*given):

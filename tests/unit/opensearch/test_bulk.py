@@ -86,17 +86,14 @@ class DescribeItemOutcomes:
         for error in (None, {}, {"type": "x", "reason": None, "caused_by": None}):
             assert item_outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
 
-    @pytest.mark.parametrize(
-        "items",
-        [
+    def it_refuses_other_items_than_one_of_each_operation(self):
+        for items in (
             *([], [WRITTEN], [WRITTEN, WRITTEN, DELETED], [WRITTEN, WRITTEN], [{**WRITTEN, **DELETED}, DELETED], None),
             *([WRITTEN, {"create": {"status": 201}}], [WRITTEN, {"delete": {}}], [WRITTEN, None]),
-        ],
-    )
-    def it_refuses_other_items_than_one_of_each_operation(self, items):
-        for answer in ({"errors": False, "items": items}, {"message": "ok"}, [], None):
-            with pytest.raises(UnusableAnswerError):
-                item_outcomes(answer, SENT)
+        ):
+            for answer in ({"errors": False, "items": items}, {"message": "ok"}, [], None):
+                with pytest.raises(UnusableAnswerError):
+                    item_outcomes(answer, SENT)
 
     @pytest.mark.parametrize(
         ("status", "error"),
@@ -129,19 +126,16 @@ ILLEGAL = "illegal_argument_exception"
 
 
 class DescribeCountOutcomes:
-    @pytest.mark.parametrize(
-        ("index", "delete", "counts"),
-        [
+    def it_counts_each_outcome_once(self):
+        for index, delete, counts in (
             ({"status": 201}, {"status": 200}, Counts(upserts=1, deletes=1)),
             ({"status": 200}, {"status": 404}, Counts(upserts=1, already_applied=1)),
             ({"status": 409, "error": error("version_conflict")}, {"status": 409}, Counts(already_applied=2)),
             ({"status": 400, "error": error(ILLEGAL)}, None, Counts(deletes=1, rejected=1)),
             ({"status": 500, "error": error("fail_processor_exception")}, None, Counts(deletes=1, rejected=1)),
-        ],
-    )
-    def it_counts_each_outcome_once(self, index, delete, counts):
-        result, again, _ = applied_to(index, delete)
-        assert (result.counts, len(again), result.failure) == (counts, 0, None)
+        ):
+            result, again, _ = applied_to(index, delete)
+            assert (result.counts, len(again), result.failure) == (counts, 0, None)
 
     @pytest.mark.parametrize("status", [429, 502, 503, 504])
     def it_sends_operations_again_under_back_pressure(self, status):

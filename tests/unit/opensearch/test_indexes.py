@@ -330,21 +330,18 @@ def it_reads_every_spelling():
 
 
 class DescribeCheckSettings:
-    @pytest.mark.parametrize(
-        ("settings", "reason"),
-        [
+    def it_says_why_a_setting_is_refused(self):
+        for settings, reason in (
             *(({"index.gc_deletes": value}, "could bring back") for value in ("59m", "3599s", "60000ms", "soon")),
             ({"translog": {"durability": "ASYNC"}}, "lose documents"),
             ({"derived_source.enabled": True}, "_source"),
             ({"knn.derived_source.enabled": "true"}, "vectors in `_source`"),
-        ],
-    )
-    def it_says_why_a_setting_is_refused(self, settings, reason):
-        with pytest.raises(ConfigError, match=reason) as raised:
-            check_settings(settings)
-        assert (raised.value.subject, bool(raised.value.remedy)) == ("settings", True)
-        for value in ("1h", "60m", "3600000ms"):
-            check_settings({"gc_deletes": value, "translog.durability": "request", "knn": True})
+        ):
+            with pytest.raises(ConfigError, match=reason) as raised:
+                check_settings(settings)
+            assert (raised.value.subject, bool(raised.value.remedy)) == ("settings", True)
+            for value in ("1h", "60m", "3600000ms"):
+                check_settings({"gc_deletes": value, "translog.durability": "request", "knn": True})
 
 
 class DescribeNewIndexSettings:
@@ -358,27 +355,21 @@ class DescribeNewIndexSettings:
         changed = {"number_of_shards": 5, "gc_deletes": "2h", "mapping.total_fields.limit": 9, "codec": "zstd"}
         assert found == {**OURS, **changed}
 
-    @pytest.mark.parametrize(
-        ("field_type", "version", "expected"),
-        [
+    def it_prepares_an_index_for_vectors(self):
+        for field_type, version, expected in (
             ("keyword", "3.1.0", {}),
             ("knn_vector", "2.19.1", {"knn": True}),
             ("knn_vector", "3.1.0", {"knn": True, "knn.derived_source.enabled": False}),
-        ],
-    )
-    def it_prepares_an_index_for_vectors(self, field_type, version, expected):
-        given = SyncConfig(table="lake.ns.t", mapping={"v": {"properties": {"w": {"type": field_type}}}})
-        client = SimpleNamespace(info=lambda: {"version": {"number": version}})
-        assert vector_settings(client, given) == expected
+        ):
+            given = SyncConfig(table="lake.ns.t", mapping={"v": {"properties": {"w": {"type": field_type}}}})
+            client = SimpleNamespace(info=lambda version=version: {"version": {"number": version}})
+            assert vector_settings(client, given) == expected
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
+def it_sets_what_waited_for_the_end_of_the_export():
+    for settings, expected in (
         ({"codec": "zstd"}, {"number_of_replicas": 2, "refresh_interval": None}),
         ({"index.refresh_interval": "5s", "number_of_replicas": 0, "auto_expand_replicas": "0-1"},
             {"number_of_replicas": 0, "refresh_interval": "5s", "auto_expand_replicas": "0-1"}),
-    ],
-)  # fmt: skip
-def it_sets_what_waited_for_the_end_of_the_export(settings, expected):
-    assert published_settings(with_settings(**settings)) == expected
+    ):  # fmt: skip
+        assert published_settings(with_settings(**settings)) == expected

@@ -74,20 +74,17 @@ class DescribeSecretSettings:
         secrets = {f"{PREFIX}.{name}" for name in ("uri", "thing", "token")} | {"spark.hadoop.fs.key"}
         assert secret_settings(config, settings) == secrets
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
+    def it_refuses_a_secret_that_the_java_process_needs_when_it_starts(self, monkeypatch):
+        for name, value in (
             ("spark.driver.extraJavaOptions", "-Djavax.net.ssl.trustStorePassword=hunter2"),
             ("spark.jars.repositories", "https://ann:hunter2@nexus/maven2"),
             ("spark.driver.memory", "env:PLANTED"),
-        ],
-    )
-    def it_refuses_a_secret_that_the_java_process_needs_when_it_starts(self, monkeypatch, name, value):
-        monkeypatch.setenv("PLANTED", "hunter2")
-        config = SyncConfig(table="lake.ns.t", spark_conf={name: value})
-        with pytest.raises(ConfigError, match=f"{name}.*JAVA_TOOL_OPTIONS") as caught:
-            secret_settings(config, config.resolved_spark_conf())
-        assert "hunter2" not in str(caught.value)
+        ):
+            monkeypatch.setenv("PLANTED", "hunter2")
+            config = SyncConfig(table="lake.ns.t", spark_conf={name: value})
+            with pytest.raises(ConfigError, match=f"{name}.*JAVA_TOOL_OPTIONS") as caught:
+                secret_settings(config, config.resolved_spark_conf())
+            assert "hunter2" not in str(caught.value)
 
 
 def it_refuses_a_mirror_with_a_password_and_does_not_show_it(monkeypatch):

@@ -110,14 +110,11 @@ class DescribeCauses:
         assert causes(PySparkException("java.io.EOFException: the end")) == []  # without frames
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def it_makes_one_line_that_says_most_of_a_failure():
+    for text, expected in (
         ("\nfirst\nsecond", "first"),
         ("", ""),
         ("PythonException: Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: too big\n",
             "ValueError: too big"),
-    ],
-)  # fmt: skip
-def it_makes_one_line_that_says_most_of_a_failure(text, expected):
-    assert failure_message(text) == expected
+    ):  # fmt: skip
+        assert failure_message(text) == expected

@@ -151,21 +151,18 @@ def failed(*chain):
 REFUSED = "org.apache.iceberg.exceptions.ForbiddenException"
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "expected"),
-    [
+def it_asks_for_access_to_a_catalog_only_if_it_was_refused():
+    for kind, text, expected in (
         (REFUSED, "Forbidden: not in the role", CatalogAuthError),
         ("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: invalid_client",
             CatalogAuthError),
         ("software.amazon.awssdk.core.exception.SdkClientException", NO_CREDENTIALS, CatalogAuthError),
         ("software.amazon.awssdk.services.glue.model.GlueException", "(Status Code: 500)", CatalogError),
         ("org.apache.iceberg.exceptions.NoSuchTableException", "Table does not exist", TableNotFoundError),
-    ],
-)  # fmt: skip
-def it_asks_for_access_to_a_catalog_only_if_it_was_refused(kind, text, expected):
-    error = failed(("org.apache.spark.SparkException", "no", SPARK), (kind, text, ICEBERG))
-    found = catalog_error(error, SimpleNamespace(conf=SimpleNamespace(getAll={})), TABLE)
-    assert (type(found), text in str(found)) == (expected, expected is not TableNotFoundError)
+    ):  # fmt: skip
+        error = failed(("org.apache.spark.SparkException", "no", SPARK), (kind, text, ICEBERG))
+        found = catalog_error(error, SimpleNamespace(conf=SimpleNamespace(getAll={})), TABLE)
+        assert (type(found), text in str(found)) == (expected, expected is not TableNotFoundError)
 
 
 def it_says_whether_a_table_of_its_own_is_named_wrongly_or_cannot_be_used_now():
@@ -179,30 +176,24 @@ def it_says_whether_a_table_of_its_own_is_named_wrongly_or_cannot_be_used_now():
 
 
 class DescribeAValueThatASelectMasks:
-    @pytest.mark.parametrize(
-        "value",
-        [
+    def it_is_not_shown_and_not_taken_for_another_failure(self):
+        for value in (
             *("null identifier in column 4111", "duplicate identifier: 4111", "No space left on device 4111"),
             *("[USER_RAISED_EXCEPTION] duplicate identifier: 4111", "icecdc_core.errors.DiskFullError: 4111"),
-        ],
-    )
-    def it_is_not_shown_and_not_taken_for_another_failure(self, value):
-        error, condition = typed(SELECT, cast_of(value)), typed(FILTER, cast_of(value))
-        assert [type(each) for each in (error, condition)] == [ConfigError] * 2
-        assert ("4111" in str(error), error.subject, condition.subject) == (False, "select", "row_filter")
+        ):
+            error, condition = typed(SELECT, cast_of(value)), typed(FILTER, cast_of(value))
+            assert [type(each) for each in (error, condition)] == [ConfigError] * 2
+            assert ("4111" in str(error), error.subject, condition.subject) == (False, "select", "row_filter")
 
-    @pytest.mark.parametrize(
-        "chain",
-        [
+    def it_is_in_no_other_error_either_nor_in_what_is_behind_it(self):
+        for chain in (
             [("java.lang.IllegalStateException", "Python worker failed for planted", SPARK)],
             *([MISSING], [DAMAGED], [OPENED, ("java.net.SocketException", "Reset", HADOOP)]),
-        ],
-    )
-    def it_is_in_no_other_error_either_nor_in_what_is_behind_it(self, chain):
-        error = typed(SELECT, *chain)
-        assert ("planted" in str(error), error.__cause__) == (False, None)
-        shown = str(typed(FILTER, *chain))
-        assert "planted" in shown or "Reset" in shown
+        ):
+            error = typed(SELECT, *chain)
+            assert ("planted" in str(error), error.__cause__) == (False, None)
+            shown = str(typed(FILTER, *chain))
+            assert "planted" in shown or "Reset" in shown
 
 
 def it_says_what_to_do_if_the_java_process_ended_which_is_not_asked_for_the_table_again(monkeypatch):

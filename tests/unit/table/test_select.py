@@ -39,17 +39,14 @@ class DescribeNewDocumentFields:
     def it_has_columns_and_fields_inside_them_by_their_path(self):
         assert new_fields() == {*TABLE, "place.zip"}
 
-    @pytest.mark.parametrize(
-        ("made", "expected"),
-        [
+    def it_has_those_that_a_projection_takes_as_they_are(self):
+        for made, expected in (
             (projection(id="id", place="place"), {"place.zip"}),
             (projection(p="place"), {"p.zip"}),
             (projection(**{"a.b": "a.b", "people": "people"}), TABLE - {"scores"}),
             (projection(), set()),
-        ],
-    )
-    def it_has_those_that_a_projection_takes_as_they_are(self, made, expected):
-        assert new_fields(made) == expected
+        ):
+            assert new_fields(made) == expected
 
 
 SCHEMA = T.StructType(

@@ -22,19 +22,16 @@ from tests.table_metadata import metadata, metadata_of
 LINE = ((1, None, "append"), (2, 1, "overwrite"), (3, 2, "replace"), (4, 3, "append"))
 
 
-@pytest.mark.parametrize(
-    ("summary", "expected"),
-    [
+def it_counts_the_deletes_of_a_replaced_delete_file_once():
+    for summary, expected in (
         ({}, (0, 0)),
         ({"added-records": "60", "deleted-records": "61"}, (60, 61)),
         ({"added-position-deletes": "7", "removed-position-deletes": "3"}, (0, 4)),
         ({"removed-position-deletes": "3", "added-records": "9", "deleted-records": "12"}, (9, 12)),
         ({"added-equality-deletes": "2", "added-records": "2"}, (2, 2)),
-    ],
-)
-def it_counts_the_deletes_of_a_replaced_delete_file_once(summary, expected):
-    snapshot = metadata_of([(1, None, "overwrite", 1000, summary)], {"main": 1}).snapshots[0]
-    assert (rows_added(snapshot), rows_removed(snapshot)) == expected
+    ):
+        snapshot = metadata_of([(1, None, "overwrite", 1000, summary)], {"main": 1}).snapshots[0]
+        assert (rows_added(snapshot), rows_removed(snapshot)) == expected
 
 
 class DescribeHeads:
