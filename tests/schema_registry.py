@@ -3,7 +3,7 @@
 import json
 import tarfile
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,12 +82,18 @@ NULL, SOME = zigzag(0), zigzag(1)
 
 
 @contextmanager
-def registry_of(schemas: Mapping[int, dict[str, Any]]) -> Iterator[str]:
-    """Serve these answers by schema ID, and say that all else does not exist; yields the URL."""
+def registry_of(schemas: dict[int, dict[str, Any]]) -> Iterator[Registry]:
+    """Serve these answers by schema ID, and what is registered; all else does not exist."""
+    subjects: dict[str, dict[str, Any]] = {}
 
     def answer(request: Request) -> Answer:
-        found = schemas.get(int(request.path.rpartition("/")[2])) if "/ids/" in request.path else None
+        if request.method == "POST":
+            number = len(schemas) + 1
+            schemas[number] = subjects[f"{request.path}/1"] = json.loads(request.body)
+            return 200, {"id": number}
+        last = request.path.rpartition("/")[2]
+        found = schemas.get(int(last)) if "/ids/" in request.path else subjects.get(request.path)
         return (200, found) if found else (404, {"error_code": 40403})
 
     with http_server(answer) as url:
-        yield url
+        yield Registry(url)

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 
-from tests.unit.reporting.test_monitoring_files import FOLDER, QUERIES
+from tests.unit.reporting.test_metrics import FOLDER, QUERIES
 
 
 def promtool(*arguments):

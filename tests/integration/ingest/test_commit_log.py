@@ -1,6 +1,7 @@
-"""The commit log, which all jobs of a namespace share: commits of other jobs, and failures."""
+"""What all jobs of a namespace share: the commit log, dead letters, and appends staged again over commits of others."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,8 @@ from icecdc_core.errors import IngestWriteError
 from icecdc_core.ingest import commit_log
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, TableEntry
 from icecdc_core.ingest.dead_letters import DeadLetters
+from icecdc_core.ingest.publish import WAP_ID, append, publish, restage, stage
+from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import records
 
 
@@ -65,7 +68,7 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
     for offset in range(2):
         DeadLetters(SimpleNamespace(job="j", quoted_dead_letters=letters), "r").write(rejected(spark, offset))
     behind = TableEntry("b", "u", 9, state=BEHIND, offsets={"t": {0: 4}}, error="x")
-    for batch in range(24):
+    for batch in range(16):
         table = behind if batch == 0 else TableEntry("a", "u", batch)
         ids = {"t": "id", **({"gone": "g"} if batch < 3 else {})}
         offsets = {"t": {0: batch}}
@@ -74,15 +77,13 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
             said = commit_log.read(spark, log, "j")
             commit_log.trim(spark, log, "j", letters, keep=5, readers_minutes=0)
             assert commit_log.read(spark, log, "j") == said
-    assert (said.batch, said.offsets, said.topic_ids) == (23, {"t": {0: 23}}, {"t": "id", "gone": "g"})
-    assert said.tables == {"a": TableEntry("a", "u", 23), "b": behind}
-    counts = {of: spark.table(f"{log}.{of}").count() for of in ("files", "snapshots", "metadata_log_entries")}
+    assert (said.batch, said.offsets, said.topic_ids) == (15, {"t": {0: 15}}, {"t": "id", "gone": "g"})
+    assert said.tables == {"a": TableEntry("a", "u", 15), "b": behind}
     kinds = [row.kind for row in spark.table(log).where("job = 'j'").orderBy("batch").collect()]
     assert kinds == ["checkpoint", *["batch"] * 5]
-    assert counts["files"] == 2
-    assert counts["snapshots"] == 1
-    assert (spark.table(letters).count(), spark.table(f"{letters}.snapshots").count()) == (2, 1)
-    assert counts["metadata_log_entries"] <= 101
+    left = f"{log}.files", f"{log}.snapshots", letters, f"{letters}.snapshots"
+    assert [spark.table(each).count() for each in left] == [2, 1, 2, 1]
+    assert spark.table(f"{log}.metadata_log_entries").count() <= 101
     assert commit_log.read(spark, log, "other").exists
 
 
@@ -102,3 +103,47 @@ def it_does_not_trim_what_another_copy_of_the_job_writes_meanwhile(spark, sql, n
     commit_log.trim(spark, log, "j", f"{log}_letters", keep=1)
     assert commit_log.read(spark, log, "j").topic_ids == {"x": "y"}
     assert spark.table(log).count() == 4
+
+
+_CREATE = "CREATE TABLE {t} (id BIGINT) USING iceberg"
+_ALL = 2**62
+"""A time later than every snapshot."""
+
+
+@contextmanager
+def _staged_writes(spark):
+    spark.conf.set(WAP_ID, "icecdc-test")
+    try:
+        yield
+    finally:
+        spark.conf.unset(WAP_ID)
+
+
+def _stage_one_row(spark, name):
+    rows = spark.range(1).coalesce(1)
+    with _staged_writes(spark):
+        return stage(spark, name, load_table(spark, name), {}, lambda properties: append(rows, name, {}, properties))
+
+
+class DescribeAnAppendThatIsStagedAgain:
+    def it_names_the_snapshot_that_added_its_files_so_that_no_expiry_deletes_them(self, spark, sql, name):
+        table = f"lake.ns.{name}"
+        sql(_CREATE)
+        first = staged = _stage_one_row(spark, table)
+        for number in range(2):
+            sql(f"INSERT INTO {{t}} VALUES ({10 + number})")
+            staged = restage(spark, table, staged)
+            summary = load_table(spark, table).snapshot(staged.entry.snapshot_id).summary()
+            assert summary.get("source-snapshot-id") == str(first.entry.snapshot_id)
+        publish(spark, table, staged)
+        load_table(spark, table).expireSnapshots().expireOlderThan(_ALL).commit()
+        spark.catalog.refreshTable(table)
+        assert sorted(row.id for row in spark.table(table).collect()) == [0, 10, 11]
+
+    def it_is_not_staged_again_once_it_has_expired(self, spark, sql, name):
+        table = f"lake.ns.{name}"
+        sql(_CREATE)
+        staged = _stage_one_row(spark, table)
+        sql("INSERT INTO {t} VALUES (10)")
+        load_table(spark, table).expireSnapshots().expireOlderThan(_ALL).commit()
+        assert restage(spark, table, staged) is None

@@ -15,9 +15,10 @@ from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import evolve_for_records, payload_schema
 from icecdc_core.ingest.formats.logical_types import DECIMAL
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
+from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
-from tests.kafka_records import parsed, records, settings
+from tests.kafka_records import records, settings
 from tests.schema_registry import NULL, SOME, framed, text, zigzag
 
 MAX, MIN = 2**63 - 1, -(2**63)
@@ -85,6 +86,18 @@ CONNECT_VARIABLE = {
 AVRO_TYPES = {"int32": "int", "int64": "long", "float32": "float", "float64": "double"}
 
 
+def avro_bytes(kind, value):
+    """The value in Avro; None if Avro cannot hold it: JSON's decimals may be numbers, and its texts no Base64."""
+    try:
+        if kind in ("int32", "int64"):
+            return zigzag(value)
+        if kind in ("float32", "float64"):
+            return struct.pack("<f" if kind == "float32" else "<d", float(value))
+        return text(value) if kind == "string" else text(base64.b64decode(value, validate=True))
+    except (ValueError, TypeError, AttributeError, struct.error, OverflowError):
+        return None
+
+
 @contextmanager
 def in_zone(spark, zone, driver):
     """The zone of the session; and that of this process and of its JVM, which Spark may take instead."""
@@ -126,7 +139,8 @@ def wrong_ones(spark, source, chosen, known, cases):
         decoded = spark.createDataFrame(rows := frame.collect(), frame.schema)
         schema = T.StructType.fromJson(json.loads(next(row.payload_type for row in rows if row.payload_type)))
         texts = F.coalesce(*(as_text(field.name, field.dataType) for field in schema))
-        fitted = parsed(decoded, schema, chosen).orderBy("offset").select("is_valid", texts.alias("text"))
+        fitted, _ = parse_rows(decoded, schema, chosen)
+        fitted = fitted.orderBy("offset").select("is_valid", texts.alias("text"))
         found = [row.text if row.is_valid else LETTER for row in fitted.collect()]
     return [(case, text) for case, text in zip(cases, found, strict=True) if text != case[-1]]
 
@@ -153,15 +167,14 @@ class DescribeLogicalTypes:
         assert wrong_ones(spark, source, settings(format="debezium_json"), {}, [*CASES, *VARIABLE]) == []
 
     def it_stores_each_value_of_avro_as_sent_or_makes_it_a_dead_letter(self, spark):
-        cases = [case for case in CASES if is_avro(case)]
+        cases = [case for case in CASES if avro_bytes(case[0], case[3]) is not None]
         kinds, names = by_field(cases)
-        fields = [
-            {"name": field, "type": ["null", avro_type(kind, name, given)]}
-            for field, (kind, name, given) in kinds.items()
-        ]
         variable = [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}]
-        fields.append({"name": "variable", "type": ["null", {"type": "record", "name": "V", "fields": variable,
-                      "connect.name": CONNECT_VARIABLE["name"]}]})  # fmt: skip
+        types = {
+            field: {"type": AVRO_TYPES.get(kind, kind), "connect.name": name, "connect.parameters": given}
+            for field, (kind, name, given) in kinds.items()
+        } | {"variable": {"type": "record", "name": "V", "fields": variable, "connect.name": CONNECT_VARIABLE["name"]}}
+        fields = [{"name": field, "type": ["null", kind]} for field, kind in types.items()]
         row = {"type": "record", "name": "Value", "fields": fields}
         rows = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}]
         schema = {"type": "record", "name": "Envelope", "fields": [*rows, {"name": "op", "type": "string"}]}
@@ -170,34 +183,13 @@ class DescribeLogicalTypes:
         data += [("variable", zigzag(v["scale"]) + avro_bytes("bytes", v["value"])) for v, _ in many]
 
         def event(name, value):
-            places = [SOME + value if field["name"] == name else NULL for field in fields]
+            places = [SOME + value if field == name else NULL for field in types]
             return framed(1, NULL + SOME + b"".join(places) + text("c"))
 
         known = {1: RegisteredSchema("AVRO", json.dumps(schema))}
         chosen = settings(format="debezium_avro", schema_registry_url="http://127.0.0.1:9")
         source = [(None, event(*each)) for each in data]
         assert wrong_ones(spark, source, chosen, known, [*cases, *many]) == []
-
-
-def is_avro(case):
-    """Whether Avro can hold the value: JSON's decimals may be numbers, and its texts may be no Base64."""
-    kind, _, _, value, _ = case
-    try:
-        return avro_bytes(kind, value) is not None
-    except (ValueError, TypeError, AttributeError, struct.error, OverflowError):
-        return False
-
-
-def avro_type(kind, name, given):
-    return {"type": AVRO_TYPES.get(kind, kind), "connect.name": name, "connect.parameters": given}
-
-
-def avro_bytes(kind, value):
-    if kind in ("int32", "int64"):
-        return zigzag(value)
-    if kind in ("float32", "float64"):
-        return struct.pack("<f" if kind == "float32" else "<d", float(value))
-    return text(value) if kind == "string" else text(base64.b64decode(value, validate=True))
 
 
 # Columns, a record, and the row as JSON; a dead letter without one.
@@ -226,8 +218,8 @@ class DescribeRecords:
         schema, chosen = T.StructType.fromDDL(COLUMNS), settings()
         decoded = decode_records(records(spark, [(None, text) for text, _ in TEXTS]), chosen)
         names = [F.col("row")[name].alias(name) for name in schema.names if name != "s"]
-        rows = parsed(decoded, schema, chosen).orderBy("offset")
-        found = rows.select("is_valid", F.to_json(F.struct(*names)).alias("row")).collect()
+        rows, _ = parse_rows(decoded, schema, chosen)
+        found = rows.orderBy("offset").select("is_valid", F.to_json(F.struct(*names)).alias("row")).collect()
         actual = [row.row if row.is_valid else None for row in found]
         assert [each for each in zip(TEXTS, actual, strict=True) if each[0][1] != each[1]] == []
 
@@ -243,8 +235,8 @@ class DescribeRecords:
                  change('{"d":1.23456789012345678}'), change('{"f":-1.2345678901234567e-7}'),
                  change('{"v":"1.234567890123456789E-7"}'), change('{"f":"Infinity"}')]  # fmt: skip
         chosen = settings(format=format_)
-        rows = parsed(decode_records(records(spark, [(None, t) for t in texts]), chosen),
-                      T.StructType.fromDDL("id int, v string, f double, d decimal(38,25)"), chosen)  # fmt: skip
+        decoded = decode_records(records(spark, [(None, t) for t in texts]), chosen)
+        rows, _ = parse_rows(decoded, T.StructType.fromDDL("id int, v string, f double, d decimal(38,25)"), chosen)
         assert [row.is_valid for row in rows.orderBy("offset").collect()] == [False] * 5 + [True] * 4
 
 
@@ -267,12 +259,14 @@ class DescribeTables:
         decoded = decode_records(records(spark, source), chosen)
         times = [datetime(year, 1, 1) for year in (2024, 2025)]
         expected = [(1, None, "it's", 7, times[0]), (2, *[None] * 4), (3, None, "x", 8, times[1])]
-        assert [tuple(row.row) for row in parsed(decoded, schema, chosen).orderBy("offset").collect()] == expected
+        assert [
+            tuple(row.row) for row in parse_rows(decoded, schema, chosen)[0].orderBy("offset").collect()
+        ] == expected
         fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"]}]
         known = {1: RegisteredSchema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}))}
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", metadata_columns=[])
         decoded = decode_records(records(spark, [(None, framed(1, zigzag(4) + NULL))]), chosen, known)
-        assert tuple(parsed(decoded, schema, chosen).first().row) == (4, None, None, 7, times[0])
+        assert tuple(parse_rows(decoded, schema, chosen)[0].first().row) == (4, None, None, 7, times[0])
 
     def it_keeps_the_identifier_fields_of_the_table_required(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT NOT NULL, x INT NOT NULL) USING iceberg")

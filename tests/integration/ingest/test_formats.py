@@ -1,4 +1,4 @@
-"""Records in, rows or reasons out: every format, against a real schema registry."""
+"""Records in, rows or reasons out: every format."""
 
 import base64
 import json
@@ -17,37 +17,25 @@ from icecdc_core.ingest.formats import schemas
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import infer_schema, look_at
 from tests.kafka_records import parsed, records, settings
-from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag
+from tests.schema_registry import NULL, SOME, framed, registry_of, running_registry, text, zigzag
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
+NOWHERE = "http://127.0.0.1:9"
 
 
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    with running_registry(tmp_path_factory.mktemp("registry")) as running:
-        yield running
+def known(*schemas, kind="AVRO"):
+    """Schemas that need no registry; the first one has the ID 1."""
+    return {number: RegisteredSchema(kind, json.dumps(schema)) for number, schema in enumerate(schemas, 1)}
 
 
 @pytest.fixture
 def decode(spark):
     """Decode pairs of key and value, texts or bytes; gives payload, op and problem of each that is left."""
 
-    def run(format_, pairs, **given):
-        frame = decode_records(records(spark, pairs), settings(format=format_, **given))
+    def run(format_, pairs, schemas=None, **given):
+        chosen = settings(format=format_, **{"schema_registry_url": NOWHERE if schemas else "", **given})
+        frame = decode_records(records(spark, pairs), chosen, schemas)
         return [(row.payload, row.op, row.problem) for row in frame.orderBy("offset").collect()]
-
-    return run
-
-
-@pytest.fixture
-def require(decode):
-    """Require of key and value of each record what it becomes: payload, op and problem, or the problem alone."""
-
-    def run(format_, *cases, **given):
-        found = decode(format_, [case[:2] for case in cases], **given)
-        assert [row if len(case) > 3 else row[2:] for row, case in zip(found, cases, strict=True)] == [
-            case[2:] for case in cases
-        ]
 
     return run
 
@@ -56,9 +44,9 @@ def require(decode):
 def fit(spark):
     """Decode and fit; gives the frame."""
 
-    def run(format_, pairs, ddl, **given):
-        chosen = settings(format=format_, **given)
-        frame = parsed(decode_records(records(spark, pairs), chosen), T.StructType.fromDDL(ddl), chosen)
+    def run(format_, pairs, ddl, schemas=None, **given):
+        chosen = settings(format=format_, **{"schema_registry_url": NOWHERE if schemas else "", **given})
+        frame = parsed(decode_records(records(spark, pairs), chosen, schemas), T.StructType.fromDDL(ddl), chosen)
         return frame.orderBy("offset")
 
     spark.conf.set("spark.sql.caseSensitive", "true")  # as in the session of a batch
@@ -81,11 +69,8 @@ def it_routes_an_undecodable_record_to_no_table_although_two_expressions_match(s
     source = decode_records(records(spark, [(None, b"\xff"), (None, "{}")]), settings())
     routes = {"lake.a.x": "topic", "lake.a.y": "t.*", "lake.a.`y`": ".*c"}  # two names of one table
     found = route_records(source, settings(route_by="regex", route_field="", routes=routes)).collect()
-    assert sorted((row.offset, row[TABLE] or "") for row in found) == [
-        (0, ""),
-        (1, "`lake`.`a`.`x`"),
-        (1, "`lake`.`a`.`y`"),
-    ]
+    expected = [(0, ""), (1, "`lake`.`a`.`x`"), (1, "`lake`.`a`.`y`")]
+    assert sorted((row.offset, row[TABLE] or "") for row in found) == expected
 
 
 @pytest.mark.parametrize("route_by", ["field", "topic"])
@@ -112,28 +97,28 @@ def it_routes_spellings_of_a_name_to_one_table_if_the_catalog_ignores_case(spark
 
 class DescribeJson:
     def it_reads_the_operation_from_a_field(self, decode):
-        missing = "the operation (field meta.op) is missing"
+        no_operation = "the operation (field meta.op) is 'x', which is not an operation"
         expected = {
-            "I": ("upsert", None),
-            "update": ("upsert", None),
-            "D": ("delete", None),
-            "x": (None, "the operation (field meta.op) is 'x', which is not an operation"),
-            None: (None, missing),
-        }
+            "I": ("upsert", None), "update": ("upsert", None), "D": ("delete", None), "x": (None, no_operation),
+            None: (None, "the operation (field meta.op) is missing"),
+        }  # fmt: skip
         source = [(None, {"meta": {"op": op}}) for op in expected]
         assert [row[1:] for row in decode("json", source, op_field="meta.op")] == list(expected.values())
 
-    def it_makes_deletes_of_tombstones(self, require):
-        require(
-            "json",
-            ('{"id":1}', None, '{"id":1}', "delete", None),
-            ("7", None, '{"id":"7"}', "delete", None),
-            ('a"b', None, '{"id":"a\\"b"}', "delete", None),
-            ("[1]", None, '{"id":"[1]"}', "delete", None),
-            (None, None, None, "delete", "the record has no value"),
-            ("null", None, '{"id":"null"}', "delete", None),
-            identifier_columns=["id"],
-        )
+    def it_makes_of_tombstones_what_is_configured(self, decode):
+        several = "the record has no value, and its key does not name the identifier columns"
+        unset = "the record has no value, and identifier_columns does not say which column its key is"
+        plain = {"7": '{"id":"7"}', 'a"b': '{"id":"a\\"b"}', "[1]": '{"id":"[1]"}', "null": '{"id":"null"}'}
+        for given, expected in (
+            ({"identifier_columns": ["id"]}, {key: (payload, "delete", None) for key, payload in plain.items()}),
+            ({"identifier_columns": ["id"]}, {'{"id":1}': ('{"id":1}', "delete", None),
+                None: (None, "delete", "the record has no value")}),
+            ({"identifier_columns": ["a", "b"]}, {"7": (None, "delete", several)}),
+            ({}, {"7": (None, "delete", unset)}),
+            ({"tombstones": "reject"}, {'{"id":1}': (None, None, "the record has no value")}),
+        ):  # fmt: skip
+            assert decode("json", [(key, None) for key in expected], **given) == list(expected.values())
+        assert decode("json", [('{"id":1}', None)], tombstones="ignore") == []
 
     @pytest.mark.parametrize("format_", ["json", "dms", "debezium_json"])
     def it_stores_a_plain_text_key_unchanged_in_a_text_column(self, rows, format_):
@@ -182,18 +167,6 @@ class DescribeJson:
         chosen = settings(identifier_columns=["id"])
         assert infer_schema(decode_records(source, chosen), chosen).simpleString() == "struct<id:bigint>"
 
-    @pytest.mark.parametrize(
-        ("policy", "expected"), [("ignore", []), ("reject", [(None, None, "the record has no value")])]
-    )
-    def it_ignores_or_rejects_tombstones_if_configured(self, decode, policy, expected):
-        assert decode("json", [('{"id":1}', None)], tombstones=policy) == expected
-
-    def it_requires_an_object_for_several_identifier_columns(self, require):
-        several = "the record has no value, and its key does not name the identifier columns"
-        require("json", ("7", None, None, "delete", several), identifier_columns=["a", "b"])
-        unset = "the record has no value, and identifier_columns does not say which column its key is"
-        require("json", ("7", None, None, "delete", unset))
-
 
 def avro_record(name, **fields):
     return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields.items()]}
@@ -216,6 +189,11 @@ def avro_order(number, amount=1999, micros=1_700_000_000_123_456, day=19_000, no
 
 
 class DescribeAvro:
+    @pytest.fixture(params=["served", pytest.param("Apicurio", marks=pytest.mark.long)])
+    def registry(self, request, tmp_path):
+        with running_registry(tmp_path) if request.param == "Apicurio" else registry_of({}) as running:
+            yield running
+
     def it_reads_values_exactly_or_says_why_not(self, registry, rows):
         order = registry.register(AVRO_ORDER, "orders")
         # A decimal of more digits than Spark has; with the precision as a text Avro ignores the logical type.
@@ -265,16 +243,13 @@ class DescribeAvro:
             values = row and {name: value for name, value in zip(names, row, strict=True) if value is not None}
             assert values == expected if row or expected is None else problem == expected, problem
 
-    def it_uses_the_types_of_the_writers_schemas(self, spark, registry):
-        schemas = avro_record("Growing", id="int"), avro_record("Growing", id="long", tag=["null", "string"])
-        numbers = [registry.register(schema, f"growing{place}") for place, schema in enumerate(schemas)]
-        source = [(None, framed(numbers[0], zigzag(1))), (None, framed(numbers[1], zigzag(1 << 40) + NULL))]
-        chosen = settings(format="avro", schema_registry_url=registry.url)
-        seen = infer_schema(decode_records(records(spark, source), chosen), chosen)
-        assert [(each.name, each.dataType.simpleString(), each.nullable) for each in seen] == [
-            ("id", "bigint", False),
-            ("tag", "string", True),
-        ]
+    def it_uses_the_types_of_the_writers_schemas(self, spark):
+        several = known(avro_record("Growing", id="int"), avro_record("Growing", id="long", tag=["null", "string"]))
+        source = [(None, framed(1, zigzag(1))), (None, framed(2, zigzag(1 << 40) + NULL))]
+        chosen = settings(format="avro", schema_registry_url=NOWHERE)
+        seen = infer_schema(decode_records(records(spark, source), chosen, several), chosen)
+        found = [(each.name, each.dataType.simpleString(), each.nullable) for each in seen]
+        assert found == [("id", "bigint", False), ("tag", "string", True)]
 
     def it_makes_no_column_of_a_field_of_the_type_null(self, spark, registry, make_ingest, static):
         void = registry.register(avro_record("Void", id="long", nothing="null"), "void")
@@ -286,44 +261,37 @@ class DescribeAvro:
         assert sorted(map(tuple, spark.table(config.table).collect())) == [(1,), (2,), (3,)]
         assert [entry.dead_letters for entry in entries] == [0, 0]
 
-    def it_deletes_by_keys_of_every_form(self, registry, require):
-        schemas = avro_record("Key", id="long"), "long"
-        numbers = [registry.register(schema, f"key{place}") for place, schema in enumerate(schemas)]
-        keys = [(framed(number, zigzag(5)), None, '{"id":5}', "delete", None) for number in numbers]
-        text_key = ("6", None, '{"id":"6"}', "delete", None)
-        require("avro", *keys, text_key, schema_registry_url=registry.url, identifier_columns=["id"])
+    def it_deletes_by_keys_of_every_form(self, decode):
+        keys = *((framed(number, zigzag(5)), None) for number in (1, 2)), ("6", None)
+        found = decode("avro", keys, known(avro_record("Key", id="long"), "long"), identifier_columns=["id"])
+        assert found == [(f'{{"id":{value}}}', "delete", None) for value in ("5", "5", '"6"')]
 
-    def it_reads_the_operation_from_a_field_also_by_a_json_schema(self, spark):
-        avro = avro_record("R", id="long", __op=["null", "string"])
-        json_schema = {"properties": {"id": {"type": "integer"}, "__op": {"type": "string"}}}
-        known = {1: RegisteredSchema("AVRO", json.dumps(avro)), 2: RegisteredSchema("JSON", json.dumps(json_schema))}
-        bodies = {
-            "avro": [framed(1, zigzag(7) + (NULL if op is None else SOME + text(op))) for op in ("c", "d", None)],
-            "json_schema": [framed(2, json.dumps({"id": 7, "__op": op}).encode()) for op in ("c", "d", None)],
-        }
-        for format_, values in bodies.items():
-            chosen = settings(format=format_, op_field="__op", schema_registry_url="http://127.0.0.1:9")
-            source = records(spark, [*((None, value) for value in values), ('{"id":1}', None)])
-            found = decode_records(source, chosen, known).orderBy("offset").collect()
-            assert [(row.op, row.problem) for row in found] == [
-                ("upsert", None),
-                ("delete", None),
-                (None, "the operation (field __op) is missing"),
-                ("delete", None),
-            ]
+    @pytest.mark.parametrize("format_", ["avro", "json_schema"])
+    def it_reads_the_operation_from_a_field_also_by_a_json_schema(self, decode, format_):
+        operations = ("c", "d", None)
+        if format_ == "avro":
+            schemas = known(avro_record("R", id="long", __op=["null", "string"]))
+            values = [zigzag(7) + (NULL if op is None else SOME + text(op)) for op in operations]
+        else:
+            kinds = {"id": {"type": "integer"}, "__op": {"type": "string"}}
+            schemas = known({"properties": kinds}, kind="JSON")
+            values = [json.dumps({"id": 7, "__op": op}).encode() for op in operations]
+        found = decode(
+            format_, [*((None, framed(1, value)) for value in values), ('{"id":1}', None)], schemas, op_field="__op"
+        )
+        missing = (None, "the operation (field __op) is missing")
+        assert [row[1:] for row in found] == [("upsert", None), ("delete", None), missing, ("delete", None)]
 
-    def it_asks_the_registry_once_for_all_batches(self, spark, registry, monkeypatch):
+    def it_asks_the_registry_once_for_all_batches(self, decode, registry, monkeypatch):
         monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
-        number, known = registry.register(AVRO_ORDER, "orders"), {}
-        source = records(spark, [(None, framed(number, avro_order(1)))])
-        for url in (registry.url, "http://127.0.0.1:9"):
-            [row] = decode_records(source, settings(format="avro", schema_registry_url=url), known).collect()
-            assert row.problem is None
-        unknown = records(spark, [(None, framed(999_999, b"x"))])
-        decode_records(unknown, settings(format="avro", schema_registry_url=registry.url), known)
-        assert list(known) == [number]
+        number, read = registry.register(AVRO_ORDER, "orders"), {}
+        source, unknown = [(None, framed(number, avro_order(1)))], [(None, framed(999_999, b"x"))]
+        for url in (registry.url, NOWHERE):
+            assert decode("avro", source, read, schema_registry_url=url)[0][2] is None
+        decode("avro", unknown, read, schema_registry_url=registry.url)
+        assert list(read) == [number]
         with pytest.raises(SchemaRegistryError, match=r"cannot be read.*nothing of the batch was written"):
-            decode_records(unknown, settings(format="avro", schema_registry_url="http://127.0.0.1:9"), known)
+            decode("avro", unknown, read)
 
 
 JSON_ORDER = {
@@ -338,8 +306,7 @@ JSON_ORDER = {
 
 
 class DescribeJsonSchema:
-    def it_reads_json_behind_the_header_that_fits_the_schema(self, registry, rows):
-        number = registry.register(JSON_ORDER, "js", "JSON")
+    def it_reads_json_behind_the_header_that_fits_the_schema(self, rows):
         value = '{"id":1,"at":"2024-01-02T03:04:05Z","size":1.5,"home":{"zip":7},"tags":["a"],"counts":{"x":1}}'
         expected = {
             value: None,
@@ -351,26 +318,24 @@ class DescribeJsonSchema:
             '{"id":1} {}': "not one JSON object: '{\"id\":1} {}'",
         }
         ddl = "id bigint, size double, home struct<zip:bigint>, tags array<string>, counts map<string,bigint>"
-        source = [(None, framed(number, each.encode())) for each in expected]
-        found = rows("json_schema", source, ddl, schema_registry_url=registry.url)
+        source = [(None, framed(1, each.encode())) for each in expected]
+        found = rows("json_schema", source, ddl, known(JSON_ORDER, kind="JSON"))
         assert [problem for *_, problem in found] == list(expected.values())
         assert found[0] == (None, (1, 1.5, (7,), ["a"], {"x": 1}), None)
 
-    def it_deletes_by_a_key_that_is_a_single_json_value(self, registry, rows):
+    def it_deletes_by_a_key_that_is_a_single_json_value(self, rows):
         schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"}
-        number = registry.register(schema, "js-key", "JSON")
-        source = [(framed(number, b'"1.10"'), None), ("1.10", None), (framed(number, b"x"), None)]
-        given = {"schema_registry_url": registry.url, "identifier_columns": ["id"]}
-        actual = rows("json_schema", source, "id string", **given)
+        source = [(framed(1, b'"1.10"'), None), ("1.10", None), (framed(1, b"x"), None)]
+        actual = rows("json_schema", source, "id string", known(schema, kind="JSON"), identifier_columns=["id"])
         neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
         assert actual == [("delete", ("1.10",), None), ("delete", ("1.10",), None), ("delete", None, neither)]
 
     def it_sees_fields_that_the_schema_does_not_declare(self, spark):
         schema = {"properties": {"id": {"type": "integer"}, "day": {"type": "string", "format": "date"}}}
-        known = {1: RegisteredSchema("JSON", json.dumps(schema))}
         values = [b'{"id":1,"day":"2024-02-29"}', b'{"id":2,"extra":5}', b'{"id":3,"extra":null}']
-        chosen = settings(format="json_schema", schema_registry_url="http://127.0.0.1:9", unknown_fields="reject")
-        decoded = decode_records(records(spark, [(None, framed(1, value)) for value in values]), chosen, known)
+        chosen = settings(format="json_schema", schema_registry_url=NOWHERE, unknown_fields="reject")
+        source = records(spark, [(None, framed(1, value)) for value in values])
+        decoded = decode_records(source, chosen, known(schema, kind="JSON"))
         columns = T.StructType.fromDDL("id bigint, day date")
         found = parsed(decoded, columns, chosen).orderBy("offset").collect()
         assert [row.problem for row in found] == [None, "field extra: '5' has no column", None]
@@ -493,9 +458,7 @@ NOT_UNDERSTOOD_CONNECT = {
     "row fields null": connect_struct({"field": "after", "type": "struct", "fields": None}),
     "array without items": connect_envelope(CONNECT_ID, {"field": "a", "type": "array"}),
     "duplicate field": connect_envelope(CONNECT_ID, CONNECT_ID),
-    "scale": connect_envelope(
-        {**CONNECT_ID, "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "x"}}
-    ),
+    "scale": connect_envelope({**CONNECT_ID, "type": "bytes", "name": DECIMAL, "parameters": {"scale": "x"}}),
     "rows are texts": connect_struct(*({"field": name, "type": "string"} for name in ("before", "after", "op"))),
 }
 
@@ -536,34 +499,28 @@ class DescribeSchemasThatCannotBeUnderstood:
         assert actual[-1] == ('{"id":1}', "upsert", None)
         assert actual[2 * list(NOT_UNDERSTOOD_CONNECT).index("empty")][2].endswith("(KeyError: 'type'): '{}'")
 
-    def it_rejects_the_records_of_a_registered_schema(self, spark):
-        schemas = [json.dumps(schema) for schema in NOT_UNDERSTOOD_AVRO.values()] + ["no json"]
-        known = {number: RegisteredSchema("AVRO", text) for number, text in enumerate(schemas)}
-        good = len(known)
-        # Writers do not check defaults.
-        fields = [{"name": "id", "type": "int", "default": ""}]
-        known[good] = RegisteredSchema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}))
-        chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", identifier_columns=["id"])
-        bodies = [framed(number, zigzag(7)) for number in known]
-        source = records(spark, [(None, body) for body in bodies] + [(body, None) for body in bodies])
-        found = decode_records(source, chosen, known).orderBy("offset").collect()
-        names = [*NOT_UNDERSTOOD_AVRO, "no json", "good"]
+    def it_rejects_the_records_of_a_registered_schema(self, decode):
+        # Writers do not check defaults, so the last one is good.
+        good = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int", "default": ""}]}
+        schemas = {**known(*NOT_UNDERSTOOD_AVRO.values(), good), 99: RegisteredSchema("AVRO", "no json")}
+        names = dict(zip(schemas, [*NOT_UNDERSTOOD_AVRO, "good", "no json"], strict=True))
+        bodies = [framed(number, zigzag(7)) for number in schemas]
+        source = [(None, body) for body in bodies] + [(body, None) for body in bodies]
+        found = decode("avro", source, schemas, identifier_columns=["id"])
         understood = [
-            (names[row.offset % len(known)], row.payload)
-            for row in found
-            if not (row.problem or "").startswith(f"schema {row.offset % len(known)} cannot be understood (")
+            (names[number], payload)
+            for number, (payload, _, problem) in zip([*schemas, *schemas], found, strict=True)
+            if not (problem or "").startswith(f"schema {number} cannot be understood (")
         ]
         assert understood == [("good", '{"id":7}')] * 2
 
-    def it_rejects_the_records_of_a_json_schema(self, spark):
+    def it_rejects_the_records_of_a_json_schema(self, decode):
         bad = [{"properties": {"a": {"type": "integer"}, "A": {"type": "integer"}}}, {"properties": 5}, 5, None]
-        texts = [*map(json.dumps, bad), "no json", '{"properties":{"id":{"type":"integer"}}}']
-        known = {number: RegisteredSchema("JSON", text) for number, text in enumerate(texts)}
-        chosen = settings(format="json_schema", schema_registry_url="http://127.0.0.1:9")
-        source = records(spark, [(None, framed(number, b'{"id":1}')) for number in known])
-        found = decode_records(source, chosen, known).orderBy("offset").collect()
-        assert [row.problem is None for row in found] == [False] * 5 + [True]
-        assert found[0].problem.startswith("schema 0 cannot be understood (AnalysisException: ")
+        schemas = known(*bad, {"properties": {"id": {"type": "integer"}}}, kind="JSON")
+        schemas[9] = RegisteredSchema("JSON", "no json")
+        problems = [row[2] for row in decode("json_schema", [(None, framed(n, b'{"id":1}')) for n in schemas], schemas)]
+        assert [problem is None for problem in problems] == [False] * 4 + [True, False]
+        assert problems[0].startswith("schema 1 cannot be understood (AnalysisException: ")
 
     def it_reads_mongodb_documents_that_are_texts(self, spark, rows):
         document = {"type": "string", "name": "io.debezium.data.Json", "optional": True}
@@ -575,10 +532,9 @@ class DescribeSchemasThatCannotBeUnderstood:
         assert rows("debezium_json", source, "id int") == expected * 2
         avro = {"type": "string", "connect.name": "io.debezium.data.Json"}
         schema = avro_record("R", before=["null", avro], after=["null", avro], op="string")
-        known = {1: RegisteredSchema("AVRO", json.dumps(schema))}
-        chosen = settings(format="debezium_avro", schema_registry_url="http://127.0.0.1:9")
+        chosen = settings(format="debezium_avro", schema_registry_url=NOWHERE)
         body = framed(1, NULL + SOME + text('{"id": 1}') + text("c"))
-        [row] = decode_records(records(spark, [(None, body)]), chosen, known).collect()
+        [row] = decode_records(records(spark, [(None, body)]), chosen, known(schema)).collect()
         assert (row.payload, row.payload_type, row.op, row.problem) == ('{"id": 1}', None, "upsert", None)
 
 
@@ -597,28 +553,20 @@ AVRO_ENVELOPE = {
 
 
 class DescribeDebeziumAvro:
-    def it_upserts_after_and_deletes_before(self, registry, rows):
-        number = registry.register(AVRO_ENVELOPE, "server.t-value")
+    def it_upserts_after_and_deletes_before(self, rows):
         row = zigzag(7) + SOME + zigzag(1_700_000_000_000_001)
-        source = [
-            (None, framed(number, NULL + SOME + row + text("c"))),
-            (None, framed(number, SOME + zigzag(7) + NULL + NULL + text("d"))),
-            (None, framed(number, NULL + NULL + text("t"))),
-        ]
-        actual = rows(
-            "debezium_avro", source, "id int, at string", schema_registry_url=registry.url, identifier_columns=["id"]
-        )
-        expected = [
+        events = NULL + SOME + row + text("c"), SOME + zigzag(7) + NULL + NULL + text("d"), NULL + NULL + text("t")
+        source = [(None, framed(1, event)) for event in events]
+        actual = rows("debezium_avro", source, "id int, at string", known(AVRO_ENVELOPE), identifier_columns=["id"])
+        assert actual == [
             ("upsert", (7, "2023-11-14T22:13:20.000001"), None),
             ("delete", (7, None), None),
             (None, None, "the source table was truncated; delete its rows here by hand if they should go"),
         ]
-        assert actual == expected
 
-    def it_rejects_a_record_of_another_kind(self, registry, require):
-        number = registry.register(AVRO_ORDER, "orders")
-        problem = f"schema {number} does not describe a change event"
-        require("debezium_avro", (None, framed(number, avro_order(1)), problem), schema_registry_url=registry.url)
+    def it_rejects_a_record_of_another_kind(self, decode):
+        found = decode("debezium_avro", [(None, framed(1, avro_order(1)))], known(AVRO_ORDER))
+        assert [problem for *_, problem in found] == ["schema 1 does not describe a change event"]
 
 
 class DescribeDms:

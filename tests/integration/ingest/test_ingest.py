@@ -7,11 +7,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from icecdc_core.errors import SchemaRegistryError, TopicReplacedError
+from icecdc_core.errors import (
+    KafkaAuthError,
+    KafkaError,
+    KafkaUnreachableError,
+    SchemaRegistryError,
+    TopicNotFoundError,
+    TopicReplacedError,
+)
 from icecdc_core.ingest import commit_log, ingest
 from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.formats import schemas
 from icecdc_core.ingest.job import IngestRun
+from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.table import Writer
 from tests.kafka_records import people
 from tests.schema_registry import framed, registry_of, zigzag
@@ -174,7 +182,7 @@ class DescribeSchemasBesideOthers:
         bad.send(good(2), *(bytes(framed(number, b"\0")) for number in (2, 3, 4, (1 << 32) - 1)), b"{}", key="k")
         writes, written = [], Writer.write
         with ExitStack() as until_it_is_gone:
-            url = until_it_is_gone.enter_context(registry_of(answers))
+            url = until_it_is_gone.enter_context(registry_of(answers)).url
 
             def write(*given):
                 writes.append(written(*given))
@@ -215,6 +223,56 @@ class DescribeSchemasBesideOthers:
             with pytest.raises(SchemaRegistryError):
                 ingest(spark, config.replace(trigger="available_now", max_seconds=0))
             answers[5] = answers[1]
-        with registry_of(answers) as url:
-            report = ingest(spark, config.replace(trigger="available_now", max_seconds=0, schema_registry_url=url))
+        with registry_of(answers) as running:
+            again = config.replace(trigger="available_now", max_seconds=0, schema_registry_url=running.url)
+            report = ingest(spark, again)
         assert (report.state, report.rows_written) == ("ok", 1)
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:9", "no-such-host.invalid:9092"])
+def it_names_brokers_that_do_not_answer(spark, make_ingest, servers):
+    config = make_ingest(
+        bootstrap_servers=servers, kafka_options={"request.timeout.ms": "500", "default.api.timeout.ms": "500"}
+    )
+    with pytest.raises(KafkaUnreachableError, match="No broker answers") as caught:
+        Topics(spark, config).names()
+    assert caught.value.value == servers
+
+
+def it_names_credentials_that_a_broker_refuses_and_a_wrong_client_property(spark, make_ingest):
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required username=u password=p;",
+    }
+    # This broker has no SASL, so it refuses the handshake.
+    with pytest.raises(KafkaAuthError, match="refuse the credentials"):
+        Topics(spark, make_ingest(kafka_options=options)).names()
+    with pytest.raises(KafkaError, match=r"Kafka failed: .*security.protocol") as caught:
+        Topics(spark, make_ingest(kafka_options={"security.protocol": "none such"}))
+    assert type(caught.value) is KafkaError
+
+
+def it_finds_topics_by_name_and_by_pattern(spark, make_ingest, topic):
+    topic.send({"id": 1}, partition=0)
+    for given in ({}, {"topics": "", "topic_pattern": f"{topic.name}|none"}):
+        topics = Topics(spark, make_ingest(**given))
+        names = topics.names()
+        assert (names, topics.earliest(names), topics.latest(names)) == (
+            [topic.name],
+            {topic.name: {0: 0, 1: 0}},
+            {topic.name: {0: 1, 1: 0}},
+        )
+        topics.close()
+
+
+def it_names_topics_that_do_not_exist(spark, make_ingest):
+    for given, subject in (
+        ({"topics": "nowhere"}, "topics"),
+        ({"topics": "", "topic_pattern": "now.ere"}, "topic_pattern"),
+    ):
+        topics = Topics(spark, make_ingest(**given))
+        with pytest.raises(TopicNotFoundError) as caught:
+            topics.names()
+        topics.close()
+        assert caught.value.subject == subject

@@ -3,13 +3,13 @@
 import contextlib
 import random
 import threading
-import time
 
 import pytest
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.ingest import dead_letters, ingest, table
 from icecdc_core.ingest.publish import MovedError
+from tests.waiting import await_true
 
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
 
@@ -37,15 +37,26 @@ def rows(spark, config):
 
 
 class DescribeUpserts:
-    def it_keeps_the_last_record_of_a_key_and_deletes(self, spark, sql, make_upsert, static):
+    def it_keeps_the_last_record_of_a_key_and_deletes(self, spark, sql, make_upsert, static, monkeypatch):
         config = make_upsert()
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic = static(config)
         [first] = topic.send(upsert(1, 1), upsert(2, 1), upsert(1, 2), delete(2), upsert(3, 1), delete(4)).tables
-        found = rows(spark, config)
+        assert (rows(spark, config), first.rows, first.deletes) == ({1: 2, 3: 1}, 2, 2)
+        staged, merge, merges = dead_letters.stage, table.merge_rows, []
+        moved = [MovedError("Another writer committed in between")]
+
+        def somebody_was_faster(*given):
+            if moved:
+                raise moved.pop()
+            return staged(*given)
+
+        # A commit of another to the table of dead letters makes no other merge.
+        monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
+        monkeypatch.setattr(table, "merge_rows", lambda *given: merges.append(merge(*given)))
         last = topic.send(delete(1), upsert(1, 3), upsert(2, 2), delete(3), {"v": 5, "op": "u"})
-        assert (found, rows(spark, config)) == ({1: 2, 3: 1}, {1: 3, 2: 2})
-        assert (first.rows, first.deletes) == (2, 2)
+        kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
+        assert (rows(spark, config), kept, moved, len(merges)) == ({1: 3, 2: 2}, 1, [], 1)
         assert (last.tables[0].rows, last.tables[0].deletes, last.dead_letters) == (2, 1, 1)
 
     def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, make_upsert, static):
@@ -85,30 +96,25 @@ def meanwhile(monkeypatch, tmp_path):
         real, merges, failed = table.merge_rows, [], []
         begun, done = tmp_path / "begun", tmp_path / "done"
 
+        def somebody():
+            try:
+                await_true(begun.exists, seconds=60)
+                act()
+            except Exception as error:
+                failed.append(error)
+            finally:
+                done.touch()
+
+        def waiting(batches):
+            # The merge reads its source more than once; only one task waits, as the others need the rest.
+            with contextlib.suppress(FileExistsError):
+                begun.touch(exist_ok=False)
+                await_true(done.exists, seconds=60)
+            yield from batches
+
         def merging(last, *given):
             merges.append(last)
             if len(merges) == 1:
-
-                def somebody():
-                    try:
-                        while not begun.exists():
-                            time.sleep(0.05)
-                        act()
-                    except Exception as error:
-                        failed.append(error)
-                    finally:
-                        done.touch()
-
-                def waiting(batches):
-                    # The merge reads its source more than once; only one task waits, as the others need the rest.
-                    with contextlib.suppress(FileExistsError):
-                        begun.touch(exist_ok=False)
-                        for _ in range(1200):
-                            if done.exists():
-                                break
-                            time.sleep(0.05)
-                    yield from batches
-
                 threading.Thread(target=somebody, daemon=True).start()
                 last = last.coalesce(1).mapInArrow(waiting, last.schema)
             return real(last, *given)
@@ -138,26 +144,6 @@ def it_merges_again_over_the_commits_of_others(spark, sql, make_upsert, static, 
     found = sorted((row.id, row.v) for row in spark.table(config.table).collect())
     assert (failed, len(merges), found) == ([], 2, sorted(expected.items()))
     assert (entry.tables[0].rows, entry.tables[0].deletes, entry.dead_letters) == (2, 1, 1)
-
-
-def it_keeps_dead_letters_without_another_merge_over_a_commit_of_another(spark, sql, make_upsert, static, monkeypatch):
-    config = make_upsert()
-    sql(CREATE.replace("{mode}", "copy-on-write"))
-    topic = static(config)
-    staged, moved, merge, merges = dead_letters.stage, [], table.merge_rows, []
-
-    def somebody_was_faster(*given):
-        if not moved:
-            moved.append(MovedError("Another writer committed in between"))
-            raise moved[0]
-        return staged(*given)
-
-    monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
-    monkeypatch.setattr(table, "merge_rows", lambda *given: merges.append(merge(*given)))
-    entry = topic.send(upsert(1, 1), {"v": 5, "op": "u"})
-    kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
-    assert (entry.dead_letters, kept, len(moved), len(merges)) == (1, 1, 1, 1)
-    assert rows(spark, config) == {1: 1}
 
 
 def it_finds_in_opensearch_what_was_produced(spark, make_upsert, make_config, indexed, topic, name):

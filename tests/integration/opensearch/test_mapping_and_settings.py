@@ -105,11 +105,9 @@ class DescribeFieldTypes:
     def it_writes_nothing_if_the_server_or_icecdc_refuses(self, spark, sql, make_config, opensearch, name):
         sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg", "INSERT INTO {t} VALUES (1, 'a')")
         for given, subject, message in (
-            ({"mapping": {"v": {"type": "nosuch"}}}, "mapping", r"No handler for type \[nosuch\]"),
             ({"mapping": {"v": {"analyzer": "nosuch"}}}, "mapping", r"analyzer \[nosuch\] has not been configured"),
             ({"settings": {"nosuch": 1}}, "settings", r"unknown setting \[index\.nosuch\]"),
             ({"settings": {"default_pipeline": "nosuch"}}, "settings", "no ingest pipeline 'nosuch'"),
-            ({"mapping": {"w": {"type": "keyword"}}}, "mapping", "which no document has"),
             ({"settings": {"gc_deletes": "1m"}}, "settings", "could bring back"),
         ):
             with pytest.raises(ConfigError, match=message) as raised:

@@ -63,29 +63,22 @@ def raised(message: str) -> tuple[str, ...]:
     return "org.apache.spark.SparkRuntimeException", f"[USER_RAISED_EXCEPTION] {message}", SPARK, "P0001"
 
 
-class JavaException:
-    def __init__(self, chain):
-        (name, self._text, self._thrower, *state), self._rest = chain[0], chain[1:]
-        self._kind = name.rpartition(".")[2]
-        self._name, self._state = name, state
-        self.getMessage = lambda: self._text
-        self.getClass = lambda: SimpleNamespace(getSimpleName=lambda: self._kind)
-        self.getStackTrace = lambda: [SimpleNamespace(getClassName=lambda: self._thrower)]
-        self.getCause = lambda: JavaException(self._rest) if self._rest else None
-
-    def getCondition(self):
-        if not self._state:
-            raise Py4JError("Method getCondition([]) does not exist")
-        return self._text.partition("]")[0].removeprefix("[")
-
-    def getSqlState(self):
-        return self._state[0]
+def java_exception(chain):
+    (name, text, thrower, *state), *rest = chain
+    known = {"getSqlState": lambda: state[0], "getCondition": lambda: text.partition("]")[0].removeprefix("[")}
+    return SimpleNamespace(
+        getMessage=lambda: text,
+        getClass=lambda: SimpleNamespace(getSimpleName=lambda: name.rpartition(".")[2]),
+        getStackTrace=lambda: [SimpleNamespace(getClassName=lambda: thrower)],
+        getCause=lambda: java_exception(rest) if rest else None,
+        **(known if state else {"getCondition": Mock(side_effect=Py4JError("Method getCondition([]) does not exist"))}),
+    )
 
 
 def typed(config: SyncConfig, *chain: tuple[str, ...], text: str = "") -> IcecdcError:
     """The typed error of a job that failed with these exceptions, outermost first."""
     error = PySparkException(text or "\n".join(f"Caused by: {name}: {text}" for name, text, *_ in chain))
-    error._origin = JavaException(chain) if chain else None
+    error._origin = java_exception(chain) if chain else None
     with pytest.raises(IcecdcError) as caught, spark_errors(config):
         raise error
     return caught.value
@@ -144,7 +137,7 @@ class DescribeAFailureOfSpark:
 
 def failed(*chain):
     error = PySparkException("failed") if chain else Py4JNetworkError("gone")
-    error._origin = JavaException(chain) if chain else None
+    error._origin = java_exception(chain) if chain else None
     return error
 
 

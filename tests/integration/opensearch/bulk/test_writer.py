@@ -97,10 +97,8 @@ class DescribeTrouble:
         assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
 
     def it_does_not_retry_a_wrong_request(self, opensearch_url, settings):
-        def wrong(method, path, body):
-            return 400, {"error": {"type": "illegal_argument_exception", "reason": "made by the test"}}
-
-        with loopback_proxy(opensearch_url, trouble=wrong) as proxy:
+        wrong = 400, {"error": {"type": "illegal_argument_exception", "reason": "made by the test"}}
+        with loopback_proxy(opensearch_url, trouble=lambda *request: wrong) as proxy:
             failure = write(settings(proxy.url), index_action(1)).failure
         assert (type(failure), len(proxy.bulks)) == (OpenSearchRequestError, 1)
         assert "illegal_argument_exception: made by the test" in str(failure)
