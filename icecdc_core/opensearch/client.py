@@ -24,6 +24,7 @@ from opensearchpy.exceptions import (
     TransportError,
 )
 from opensearchpy.serializer import Deserializer
+from urllib3.connection import HTTPSConnection
 
 from icecdc_core.errors import (
     ConfigError,
@@ -82,11 +83,33 @@ class AnswerReader(Deserializer):
                 raise unusable_answer_error("the answer is no JSON", s) from error
 
 
+@contextmanager
+def _closed_as_without_tls() -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLEOFError as error:
+        raise BrokenPipeError(str(error)) from error
+
+
+class _TlsConnection(HTTPSConnection):
+    """Tells a server that closes the connection from one that is not trusted; its answer is read, as without TLS."""
+
+    def connect(self) -> None:
+        with _closed_as_without_tls():
+            super().connect()
+
+    def send(self, data: Any) -> None:
+        with _closed_as_without_tls():
+            super().send(data)
+
+
 class AnswerConnection(Urllib3HttpConnection):
     """A connection that accepts only JSON objects as details of an error."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        if self.use_ssl:
+            self.pool.ConnectionCls = _TlsConnection
         # opensearch-py leaves the client certificate out if it does not verify the server's.
         if options.get("client_cert"):
             self.pool.cert_file, self.pool.key_file = options["client_cert"], options.get("client_key")

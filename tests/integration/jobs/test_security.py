@@ -5,11 +5,13 @@ import ipaddress
 import json
 import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
 import time
-from contextlib import nullcontext, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,6 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from opensearchpy.exceptions import TransportError
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
@@ -102,6 +105,24 @@ class DescribeTls:
             verdict = validate_table(spark, config).ok
         assert (verdict, indexed()) == (True, rows_as_documents(spark, config.table))
 
+    def it_is_no_matter_of_trust_when_a_server_closes_the_connection(self, served, authority):
+        def serve():
+            server.accept()[0].close()  # as a proxy does whose server restarts
+            for answer in (b"", b"HTTP/1.1 413 \r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n"):
+                with context.wrap_socket(server.accept()[0], server_side=True) as opened:
+                    opened.recv(1000)
+                    opened.sendall(answer)
+                    time.sleep(0.1)
+
+        context, options = served(), {"verify_certs": True, "ca_certs": str(authority.file)}
+        with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+            pool.submit(serve)
+            url = f"https://127.0.0.1:{server.getsockname()[1]}"
+            client = Connection(url, options=options).client(retry_seconds=10)
+            with closing(client), pytest.raises(TransportError) as caught:
+                client.transport.perform_request("POST", "/t/_bulk", body=b"x" * 4_000_000)
+        assert caught.value.status_code == 413
+
 
 class DescribeAwsSignatures:
     @pytest.fixture
@@ -119,14 +140,14 @@ class DescribeAwsSignatures:
 
     def it_signs_every_request_of_driver_and_writer(self, endpoint, make_config, opensearch, name, monkeypatch):
         config = make_config(opensearch_url=endpoint.url, opensearch_aws_region="eu-central-1")
-        opensearch.indices.create(index=name, body={"aliases": {f"{name}--write": {}}})
+        opensearch.indices.create(index=name, body={"aliases": {f"{name}--WRITE": {}}})
         client = connect(config)
         PositionStore(client, config).lock(config.table, "", "the-run").release()
         client.search(index=name, body={"query": {"match_all": {}}}, params={"q": "a:é*", "size": "1"})
         client.close()
         head = {"index": {"_id": "é/1", "version": 3, "version_type": "external"}}
         action = f'{json.dumps(head)}\n{{"n":"ü"}}\n'
-        settings = BulkWriter(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
+        settings = BulkWriter(Connection.of(config), f"{name}--WRITE", 4096, 1, 0.0, 0)
         result = write(settings, action)
         opensearch.indices.delete(index=name)
         assert (result.counts.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
