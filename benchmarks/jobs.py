@@ -17,7 +17,7 @@ from icecdc_core.opensearch.bulk import BulkWriter, write_actions
 # Masks one column and renames another, as the spec of an index does.
 SELECT = ["* EXCEPT (name, note)", "sha2(name, 256) AS owner", "named_struct('text', note, 'city', city) AS place"]
 COLUMNS = 400
-SINK, SINK_ALIAS = "bench-sink--000001", "bench-sink--write"
+SINK, SINK_ALIAS = "bench-sink--000001", "bench-sink--WRITE"
 
 
 class SmallChangeBenchmark:

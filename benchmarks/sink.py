@@ -16,7 +16,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.opensearch.bulk import BulkWriter, write_actions
 
-PHYSICAL, ALIAS = "bench--000001", "bench--write"
+PHYSICAL, ALIAS = "bench--000001", "bench--WRITE"
 DOCUMENTS_PER_REQUEST = 2000
 
 

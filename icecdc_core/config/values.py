@@ -161,8 +161,8 @@ def parse_duration(value: object) -> object:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _INDEX_FORBIDDEN = re.compile(r'^[-_+]|^\.\.?$|[\\/*?"<>|\s,#:\x00-\x1f\x7f]')
 _MAX_INDEX_BYTES = 255
-# The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
-MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
+# The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--WRITE`.
+MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--WRITE")
 _PART = r"(?:`(?:[^`]|``)+`|[^`.\s]+)"
 _TABLE = re.compile(rf"(`?)[A-Za-z0-9_-]+\1(?:\.{_PART}){{2,}}")
 

@@ -163,7 +163,8 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
 
 def write_alias(physical: str) -> str:
     """Return the alias through which a physical index is written; it disappears with the index."""
-    return f"{physical}--write"
+    # No index may have capitals, so none is created by accident when the alias is gone.
+    return f"{physical}--WRITE"
 
 
 def index_with_suffix(physical: str, suffix: str) -> str:

@@ -144,7 +144,14 @@ def require_accepted(result: BulkResult, max_rejected_documents: int, before: in
 
 
 # Refusals with the status of a wrong document (400) that are about the index: by type, or by the begin of the reason.
-_INDEX_ERRORS = ("index_closed_exception", "illegal_argument_exception: no write index is defined")
+_INDEX_ERRORS = (
+    "index_closed_exception",
+    "illegal_argument_exception: no write index is defined",
+    "illegal_argument_exception: pipeline with id [",
+    "illegal_argument_exception: Number of documents in shard",
+)
+# Of a request with deletes alone OpenSearch tries to create the alias as an index, and refuses its capitals.
+_MISSING = ("index_not_found_exception", "invalid_index_name_exception")
 _REFUSED = "fail_processor_exception"  # by an ingest pipeline, with the status 500
 _DROPPED = {"type": "dropped", "reason": "an ingest pipeline dropped the document"}
 # Greedy, so that it finds the last version in a conflict's reason: the document id before it may be any text.
@@ -183,7 +190,7 @@ def count_outcomes(
                 rejected.append(_dead_letter(actions[number].as_py(), status, foreign))
         elif status == 404 and operation == "delete" and "error" not in outcome:
             already_applied += 1
-        elif status == 404 and error.get("type") == "index_not_found_exception":
+        elif error.get("type") in _MISSING:
             failure = _alias_missing(alias)
         elif status in RETRIED_STATUSES:
             again.append(number)
@@ -196,8 +203,8 @@ def count_outcomes(
                 shorten(f"OpenSearch rejects all writes: {status} {error_reason(error)}"),
                 subject="index",
                 value=alias,
-                remedy="remove the cause (a write block, a full disk, missing permissions, a copy of the index with "
-                "the same alias), then run again",
+                remedy="remove the cause (a write block, a full disk or shard, missing permissions, a missing ingest "
+                "pipeline, a copy of the index with the same alias), then run again",
             )
     counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied, rejected=len(rejected))
     kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]

@@ -102,7 +102,7 @@ class DescribeAnExportWhoseIndexIsReplaced:
                 written.clear()
                 (physical,) = physical_indexes(opensearch, config)
                 opensearch.indices.delete(index=physical)
-                opensearch.indices.create(index=physical, body={"aliases": {f"{physical}--write": {}}})
+                opensearch.indices.create(index=physical, body={"aliases": {f"{physical}--WRITE": {}}})
 
         with (
             loopback_proxy(opensearch_url, trouble=trouble) as proxy,

@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 _POSITION = re.compile(r"/[^/]+/_(?:doc|create)/position:[^/]+$")
 _COMMIT_LOG = re.compile(r"/[^/]+/_(?:doc|create)/commit:")
-_BULK = re.compile(r"--(?P<number>\d+)--write/_bulk$")
+_BULK = re.compile(r"--(?P<number>\d+)--WRITE/_bulk$")
 _DOCUMENT = re.compile(r"/[^/]+/_(?:doc|create)/(?P<id>[^/]+)$")
 _PHYSICAL = re.compile(r"--(?P<number>\d+)$")
 

@@ -7,12 +7,12 @@ from opensearchpy.exceptions import TransportError
 
 from tests.simulation.simulated_opensearch import SimulatedOpenSearch
 
-ONE, TWO, THREE, WRITE, READERS = "/{t}-1", "/{t}-2", "/{t}-3", "/{t}-1--write", "{t}"
+ONE, TWO, THREE, WRITE, READERS = "/{t}-1", "/{t}-2", "/{t}-3", "/{t}-1--WRITE", "{t}"
 MAPPINGS = {"dynamic": False, "properties": {"name": {"type": "keyword"}, "epoch": {"type": "long"}}}
 BODY = {
     "settings": {"index": {"number_of_replicas": 0, "refresh_interval": "-1"}},
     "mappings": MAPPINGS,
-    "aliases": {"{t}-1--write": {}},
+    "aliases": {"{t}-1--WRITE": {}},
 }
 
 

@@ -135,7 +135,7 @@ class DescribeTheLock:
     def it_is_stored_with_its_holder_and_refused_to_another_run(self, server, store, lock):
         found, index = stored(server), server.indexes["positions"]
         assert (found["table"], found["snapshot_id"], found["owner"]["run_id"]) == ("lake.ns.t", None, "the-run")
-        assert (index.mappings["dynamic"], list(index.aliases)) == (False, ["positions--write"])
+        assert (index.mappings["dynamic"], list(index.aliases)) == (False, ["positions--WRITE"])
         with pytest.raises(TableLockedError, match=r"run the-run, process \d+ on .*Remedy: wait until it ends"):
             store().lock("lake.ns.t", "uuid", "the-next-run")
 
@@ -262,7 +262,7 @@ class DescribeThePositionsIndex:
         lock.release()
         server.indexes["positions"].aliases.clear()
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert list(server.indexes["positions"].aliases) == ["positions--write"]
+        assert list(server.indexes["positions"].aliases) == ["positions--WRITE"]
 
     def it_is_refused_when_its_name_means_several_indexes(self, server, store):
         for number in (1, 2):

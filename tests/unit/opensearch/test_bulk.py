@@ -115,7 +115,7 @@ ACTIONS = pa.array([action(1), action(2, "delete")])
 def applied_to(index, delete=None, max_rejected_documents=0, highest_version=100):
     """What an answer with these outcomes of the index and the delete operation achieved."""
     answer = {"errors": True, "items": [{"index": index}, {"delete": delete or {"status": 200}}]}
-    return count_outcomes(answer, ACTIONS, "t--write", max_rejected_documents, highest_version)
+    return count_outcomes(answer, ACTIONS, "t--WRITE", max_rejected_documents, highest_version)
 
 
 def error(kind, reason="why", cause=None):
@@ -146,8 +146,15 @@ class DescribeCountOutcomes:
         ("index", "kind"),
         [
             ({"status": 404, "error": error("index_not_found_exception")}, IndexNotFoundError),
+            ({"status": 400, "error": error("invalid_index_name_exception")}, IndexNotFoundError),
             ({"status": 404, "error": error("resource_not_found_exception")}, OpenSearchRequestError),  # of a pipeline
-            ({"status": 400, "error": error(ILLEGAL, "no write index is defined for [t]")}, OpenSearchRequestError),
+            *(
+                ({"status": 400, "error": error(ILLEGAL, reason)}, OpenSearchRequestError)
+                for reason in (
+                    *("no write index is defined for [t]", "pipeline with id [gone] does not exist"),
+                    "Number of documents in shard [[t][0]] exceeds the limit of [2147483519] documents per shard",
+                )
+            ),
             ({"status": 400, "error": error("index_closed_exception")}, OpenSearchRequestError),
             ({"status": 403, "error": error("cluster_block_exception")}, OpenSearchRequestError),
             ({"status": 500}, OpenSearchRequestError),

@@ -87,7 +87,7 @@ class DescribeCreatePhysical:
     ):
         first = create_physical(client, config, ONE, SCHEMA, "the-run", loading)
         found = server.indexes[ONE]
-        assert (list(found.aliases), found.mappings["dynamic"]) == (["t--000001--write"], "strict")
+        assert (list(found.aliases), found.mappings["dynamic"]) == (["t--000001--WRITE"], "strict")
         assert (found.settings["number_of_replicas"], found.settings.get("refresh_interval")) == (replicas, refresh)
         meta = {"table": "lake.ns.t", "index": "t", "name": ONE, "run": "the-run", "spec": spec_digest({}, {})}
         assert found.mappings["_meta"]["icecdc"] == meta
@@ -273,9 +273,9 @@ class DescribeRequireReadableIndex:
     def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published):
         for aliases, kind, message in (
             ({}, IndexNotFoundError, r"alias 't' must show readers 't--000001'.*nothing.*POST /_aliases"),
-            ({"t--000001--write": {}}, IndexNotFoundError, "shows nothing"),
+            ({"t--000001--WRITE": {}}, IndexNotFoundError, "shows nothing"),
             ({"t": {}}, IndexNotFoundError, r"'t--000001' behind 't' is gone"),
-            ({"t": {"filter": {}}, "t--000001--write": {}}, IndexConflictError, "only a part"),
+            ({"t": {"filter": {}}, "t--000001--WRITE": {}}, IndexConflictError, "only a part"),
         ):
             server.indexes[ONE].aliases = aliases
             with pytest.raises(kind, match=message):

@@ -30,8 +30,8 @@ def too_large(limit):
 def alias(opensearch, name):
     """An index with a write alias."""
     mapping = {"dynamic": "strict", "properties": {"n": {"type": "long"}}}
-    opensearch.indices.create(index=name, body={"mappings": mapping, "aliases": {f"{name}--write": {}}})
-    yield f"{name}--write"
+    opensearch.indices.create(index=name, body={"mappings": mapping, "aliases": {f"{name}--WRITE": {}}})
+    yield f"{name}--WRITE"
     opensearch.indices.delete(index=f"{name}*", params={"ignore_unavailable": "true"})
 
 
@@ -122,9 +122,12 @@ class DescribeAnUnusableAnswer:
 
 
 class DescribeAMissingAlias:
-    @pytest.mark.parametrize("suffix", ["-gone--write", ""])  # the second one is an index and no alias
-    def it_fails_and_creates_no_index(self, opensearch, settings, name, indexed, suffix):
-        result = write(settings(alias=f"{name}{suffix}"), index_action(1))
+    @pytest.mark.parametrize(
+        ("suffix", "sent"),
+        [("-gone--WRITE", index_action(1)), ("-gone--WRITE", delete_action(1)), ("", index_action(1))],
+    )  # the last one is an index and no alias
+    def it_fails_and_creates_no_index(self, opensearch, settings, name, indexed, suffix, sent):
+        result = write(settings(alias=f"{name}{suffix}"), sent)
         assert (type(result.failure), indexed()) == (IndexNotFoundError, {})
         assert "run the export again" in str(result.failure)
         assert list(opensearch.indices.get(index=f"{name}*")) == [name]
