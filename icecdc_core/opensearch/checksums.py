@@ -1,8 +1,4 @@
-"""Checksums of documents: those computed from the rows of a table, and those of an index at a point in time.
-
-OpenSearch returns the bytes that it was sent, so texts are compared first. Only if they differ are contents parsed. An
-index is read on the executors, in parts, page by page.
-"""
+"""Checksums of documents: those computed from the rows of a table, and those of an index at a point in time."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import RESERVED
 from icecdc_core.dependencies import keep_archive_caches
-from icecdc_core.opensearch.client import Connection, typed_error, unusable_answer_error
+from icecdc_core.opensearch.client import AnswerReader, Connection, typed_error, unusable_answer_error
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -86,24 +82,22 @@ def index_checksums(
 ) -> DataFrame:
     """Return the checksums of documents: of their texts, or with a schema of their contents without pipeline fields."""
 
-    def text_page(answer: Any) -> Page:
-        if not isinstance(answer, str):
-            raise unusable_answer_error("the answer does not end with its hits", answer)
+    def text_page(answer: str) -> Page:
         hits = split_hits(answer, index)
         return [(key, digest, None, place) for key, digest, _, place in hits], hits and orjson.loads(hits[-1][2])
 
     if schema is None:
-        return as_numbers(read_index(spark, config, parts, text_page, False, suffix))
+        return as_numbers(read_index(spark, config, parts, text_page, suffix))
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
 
-    def content_page(answer: Any) -> Page:
-        hits, rows = answer["hits"]["hits"], []
+    def content_page(answer: str) -> Page:
+        hits, rows = AnswerReader(True).loads(answer)["hits"]["hits"], []
         for hit in hits:
             digest = digest_of(without_fields(hit["_source"], pipeline_fields, schema))
             rows.append((hit["_id"], digest, hit["_version"], hit.get("_routing")))
         return rows, hits and hits[-1]["sort"]
 
-    return as_numbers(read_index(spark, config, parts, content_page, True, suffix))
+    return as_numbers(read_index(spark, config, parts, content_page, suffix))
 
 
 def split_hits(answer: str, index: str) -> list[tuple[str, str, str, str | None]]:
@@ -199,7 +193,8 @@ WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
 """Parameters of a search that reads every document as it is stored: every shard has to answer, and no search pipeline
 hides documents or fields."""
 
-PAGE_DOCUMENTS = 5000
+# Documents of a page: at first, at most, and as many as make about so many bytes, since the server holds each whole.
+FIRST_DOCUMENTS, PAGE_DOCUMENTS, PAGE_BYTES = 100, 5000, 16 * 1024 * 1024
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
 RANGE_DOCUMENTS = 200_000
 
@@ -237,8 +232,7 @@ def read_index(
     spark: SparkSession,
     config: SyncConfig,
     parts: list[dict[str, Any]],
-    page_of: Callable[[Any], Page],
-    parses: bool,
+    page_of: Callable[[str], Page],
     suffix: str,
 ) -> DataFrame:
     """Read the parts of an index page by page, one task for each part; return id, digest, version and place, if any."""
@@ -247,12 +241,16 @@ def read_index(
     def read_part(part: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         # Within one shard, `_doc` is an order without ties. With a filter_path the server would parse each document
         # instead of passing its bytes on.
-        query = {**part, "size": PAGE_DOCUMENTS, "sort": ["_doc"], "version": True}
-        with closing(connection.client(1, retry_seconds=retry_seconds, parses=parses)) as client:
+        query = {**part, "size": FIRST_DOCUMENTS, "sort": ["_doc"], "version": True}
+        with closing(connection.client(1, retry_seconds=retry_seconds, parses=False)) as client:
             while True:
-                rows, query["search_after"] = page_of(client.search(body=query, params=WHOLE))
+                answer: Any = client.search(body=query, params=WHOLE)
+                if not isinstance(answer, str):
+                    raise unusable_answer_error("the answer does not end with its hits", answer)
+                rows, query["search_after"] = page_of(answer)
                 if not rows:
                     return
+                query["size"] = min(max(PAGE_BYTES * len(rows) // len(answer), 1), PAGE_DOCUMENTS)
                 columns = zip(*rows, strict=True)
                 types = (pa.string(), pa.string(), pa.int64(), pa.string())
                 arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]

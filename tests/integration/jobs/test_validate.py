@@ -1,5 +1,7 @@
 """Validation finds what was planted, names it, and repairs just that, whatever versions others left."""
 
+import json
+
 import pytest
 from pyspark.sql.types import StructType
 
@@ -65,17 +67,21 @@ def it_finds_and_repairs_what_differs(spark, exported, opensearch, name, indexed
 
 
 @pytest.mark.parametrize(("shards", "parallelism"), [pytest.param(1, 4, marks=pytest.mark.long), (3, 2)])
-def it_reads_every_document_in_one_part_of_the_index(spark, new_index, opensearch, monkeypatch, shards, parallelism):
-    config = new_index(CREATE, FILL, number_of_shards=shards)
-    monkeypatch.setattr(checksums, "RANGE_DOCUMENTS", 60)
-    monkeypatch.setattr(checksums, "PAGE_DOCUMENTS", 7)
+def it_reads_every_document_in_one_part_of_the_index_and_pages_of_some_bytes(
+    spark, new_index, opensearch, opensearch_url, monkeypatch, shards, parallelism
+):
+    config, sizes = new_index(CREATE, FILL, number_of_shards=shards), []
+    for name, value in (("RANGE_DOCUMENTS", 60), ("FIRST_DOCUMENTS", 7), ("PAGE_BYTES", 1500)):
+        monkeypatch.setattr(checksums, name, value)
     pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
     parts = checksums.index_parts(opensearch, pit, shards, parallelism)
     (physical,) = opensearch.indices.get_alias(name=config.index)
-    frames = [index_checksums(spark, config, parts, physical, schema=each) for each in (StructType([]), None)]
-    ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]
+    with loopback_proxy(opensearch_url, trouble=lambda *asked: sizes.append(json.loads(asked[2])["size"])) as proxy:
+        config = config.replace(opensearch_url=proxy.url)
+        frames = [index_checksums(spark, config, parts, physical, schema=each) for each in (StructType([]), None)]
+        ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]
     opensearch.delete_pit(body={"pit_id": [pit]})
-    assert (ids, len(parts) >= 8) == ([list(range(500))] * 2, True)
+    assert (ids, len(parts) >= 8, 1 < max(sizes) < 16) == ([list(range(500))] * 2, True, True)
 
 
 def it_says_nothing_of_an_index_that_is_only_partly_there(spark, new_index, opensearch, opensearch_url, name):
