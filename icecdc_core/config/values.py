@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import partial
 from numbers import Integral
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, is_reference
 
 
@@ -180,10 +181,13 @@ def split_table_name(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def join_table_name(parts: Iterable[str]) -> str:
+    """The one spelling of a name: back-quotes only where a part needs them."""
+    return ".".join(part if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", part) else quoted(part) for part in parts)
+
+
 def check_table_name(text: str) -> str:
-    if text:
-        split_table_name(text)
-    return text
+    return join_table_name(split_table_name(text)) if text else text
 
 
 def check_namespace(text: str) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession, functions as F, types as T
 from icecdc_core.columns import UNFIT_IDENTIFIERS
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.sync import InitConfig
-from icecdc_core.config.values import split_table_name
+from icecdc_core.config.values import join_table_name, split_table_name
 from icecdc_core.errors import (
     ConfigError,
     DuplicateIdentifierError,
@@ -139,7 +139,7 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
             typed.message = "There is no such table or namespace"
         raise typed from error
     names = sorted(row["tableName"] for row in found)
-    return [f"{config.table}.{quoted(each)}" for each in names if not each.startswith("icecdc_")]
+    return [join_table_name([*config.parts, each]) for each in names if not each.startswith("icecdc_")]
 
 
 def _head(config: InitConfig) -> Iterator[str]:

@@ -72,12 +72,15 @@ NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \
 
 
 class DescribeNames:
-    def it_splits_the_table_name(self):
-        for table, parts, quoted_table in (
-            ("lake.a.b.t", ("lake", "a", "b", "t"), "`lake`.`a`.`b`.`t`"),
-            ("lake.`a.b`.`my ``t`", ("lake", "a.b", "my `t"), "`lake`.`a.b`.`my ``t`"),
+    def it_splits_the_table_name_and_has_one_spelling_of_it(self):
+        for table, spelling, parts, quoted_table in (
+            ("lake.a.b.t", "lake.a.b.t", ("lake", "a", "b", "t"), "`lake`.`a`.`b`.`t`"),
+            ("`lake`.a.`t_1`", "lake.a.t_1", ("lake", "a", "t_1"), "`lake`.`a`.`t_1`"),
+            ("lake.a-b.`1`", "lake.`a-b`.`1`", ("lake", "a-b", "1"), "`lake`.`a-b`.`1`"),
+            ("lake.`a.b`.`my ``t`", "lake.`a.b`.`my ``t`", ("lake", "a.b", "my `t"), "`lake`.`a.b`.`my ``t`"),
         ):
-            actual = config(table=table, index="t")
+            actual = config(table=table, index="t", nest={"n": {"table": table, "on": "true"}})
+            assert (actual.table, actual.entries["n"].table) == (spelling, spelling)
             assert (actual.table_parts, actual.quoted_table) == (parts, quoted_table)
             assert (actual.catalog, actual.namespace, actual.table_name) == (parts[0], ".".join(parts[1:-1]), parts[-1])
 
@@ -101,7 +104,7 @@ class DescribeNames:
     @example("lake.ns.t; DROP TABLE x")
     def it_lets_a_name_mean_one_index_or_table_whatever_is_in_it(self, name):
         with contextlib.suppress(ConfigError):
-            physical = f"{config(index=name).index}--000001--write"
+            physical = f"{config(index=name).index}--000001--WRITE"
             segments = bulk_path(physical).split("/")
             whole = unquote(segments[1]) == physical
             assert (len(segments), segments[2], whole, set("*,?#") & set(segments[1])) == (3, "_bulk", True, set())
