@@ -27,7 +27,7 @@ compare values and skip it. The others do not, so its document is written again,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -301,12 +301,12 @@ def compute_net_changes(planned: PlannedRange) -> NetChanges:
     return NetChanges.from_rows(_merged(planned.changes(), planned.identifier_columns), planned, AT_ONCE)
 
 
-def compute_inserts(planned: PlannedRange, count: bool) -> NetChanges:
+def compute_inserts(planned: PlannedRange, count: Callable[[DataFrame], int] | None) -> NetChanges:
     """Read files that were only added: each row is an upsert."""
     rows = planned.changes()
     if planned.identifier_columns:
         require_unique(rows, planned.identifier_columns, planned.table.name, allow_duplicates=False)
-    return NetChanges(rows, INSERT_ONLY, upserts=rows.count() if count else 0)
+    return NetChanges(rows, INSERT_ONLY, upserts=count(rows) if count else 0)
 
 
 def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges:

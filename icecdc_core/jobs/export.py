@@ -46,6 +46,7 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
     begun_batch,
     commit_batch,
+    count_documents,
     find_suffixes,
     noted_changes,
     report_fields,
@@ -280,7 +281,7 @@ def dry_run_export(run: Run, look: Look) -> RunReport:
             source.release()
         files = source.files(snapshot_id)
     with run.stage("count"):
-        count = source.rows_as_inserts(files, config.on_duplicate_identifier).count()
+        count = count_documents(source, source.rows_as_inserts(files, config.on_duplicate_identifier))
     snapshots = 1 if snapshot_id is not None else 0
     found = {"upserts": count, "snapshots": snapshots, "notes": notes, "nested_snapshots": nested}
     return run.report("export", None, snapshot_id, "export", **found, dry_run=True)

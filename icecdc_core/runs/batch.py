@@ -104,7 +104,7 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
         elif config.on_duplicate_identifier == "last" and source.identifier_columns:
             changes = compute_last_rows(planned, source.current_rows(plan.end, "fail"))
         elif is_insert_only(plan.scans):
-            changes = compute_inserts(planned, count=config.dry_run)
+            changes = compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
         else:
             changes = compute_net_changes(planned)
         if changes.rows is not None:
@@ -117,6 +117,14 @@ def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> Ne
                 changes.close()
                 raise
         return changes
+
+
+def count_documents(source: Source, rows: DataFrame) -> int:
+    """Count what a dry run would write; to count rows alone, Spark would evaluate no expression of a document."""
+    if source.projection is None:
+        return rows.count()
+    actions = to_actions(rows, source.key_columns, epoch=0)
+    return int(actions.agg(F.count("*"), F.sum(F.length("action"))).collect()[0][0])
 
 
 def written_to(source: Source, physical_index: str) -> Source:

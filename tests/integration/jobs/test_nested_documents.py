@@ -122,8 +122,9 @@ class DescribeDocumentsOfSeveralTables:
 
         # Rows that do not fit into one object.
         pair.sql("INSERT INTO {language} VALUES (1, 'Inglese', 'x')")
-        with pytest.raises(SeveralMatchesError, match=r"'(language|original)'.*Anglais.*Inglese"):
-            export_table(spark, of_pair)
+        for dry_run in (True, False):
+            with pytest.raises(SeveralMatchesError, match=r"'(language|original)'.*Anglais.*Inglese"):
+                export_table(spark, of_pair.replace(dry_run=dry_run))
         pair.sql("DELETE FROM {language} WHERE name = 'Inglese'")
         sync_changes(spark, of_pair)
         before = indexed()
