@@ -155,8 +155,8 @@ def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
         problem = "The index and the table differ."
     if view.is_behind:
         return False, f"{problem} The index is behind the table, so the next sync may bring it."
-    remedy = "so something else wrote there: 30_validation with repair=true corrects it"
-    return False, f"{problem} The index is up to date, {remedy}."
+    cause = "it is a dead letter, or something else wrote there, which 30_validation with repair=true corrects"
+    return False, f"{problem} The index is up to date: {cause}."
 
 
 def is_same(indexed: Document, row: Document, pipeline_fields: Sequence[str], schema: T.StructType) -> bool:

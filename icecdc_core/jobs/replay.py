@@ -94,6 +94,7 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
 
 def _with_resolution(source: Source, position: Position, dead_letters: DataFrame) -> DataFrame:
     """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
+    # The index may have forgotten the deletion of a document whose row is gone.
     # Epochs begin again when a position was deleted, so versions of another index say nothing about this one.
     of_one_document = Window.partitionBy("document_id", "place", "physical_index")
     is_newest = F.row_number().over(of_one_document.orderBy(F.desc("version"))) == 1

@@ -41,4 +41,5 @@ def _steps(spark: SparkSession) -> Any:
 def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     # In the table of these parameters; a job with another dead_letter_table shows in its own status.
     own = config.replace(table=source["table"], index=source["index"], columns=[], identifier_columns=[])
-    return {"dead_letters": count_open_dead_letters(spark, own)}
+    indexes = [source["physical_index"], (source["batch"] or {}).get("physical_index", "")]
+    return {"dead_letters": count_open_dead_letters(spark, own, indexes)}

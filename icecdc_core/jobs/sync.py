@@ -40,6 +40,7 @@ from icecdc_core.runs.batch import (
     write_batch,
     written_to,
 )
+from icecdc_core.runs.dead_letters import supersede_dead_letters
 from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
 from icecdc_core.runs.run import Look, Run, require_identity, require_no_documents, require_readable_index
@@ -170,6 +171,8 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     report = replace(_batch_report(run, position, plan, changes, **report_fields(written)), epoch=epoch)
     with run.stage("commit"):
         commit_batch(run, lock, source, report)
+        if (begun := position.batch) and begun.failure and (begun.epoch != epoch or not report.rejected):
+            supersede_dead_letters(run.spark, run.config, begun.epoch)  # this batch has written their documents
     return report
 
 

@@ -1,8 +1,4 @@
-"""Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
-
-A replay writes one with its version, so a newer document always wins; only into the physical index it was meant for;
-and only while the table still has the row, because the index may have forgotten that the document was deleted since.
-"""
+"""Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again."""
 
 import logging
 from collections.abc import Sequence
@@ -11,13 +7,14 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from icecdc_core.columns import quoted
 from icecdc_core.commits.position import Batch
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import place_of
+from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import parse_action
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
@@ -51,7 +48,7 @@ def store_dead_letters(
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
         # In a cluster that was built again an index has the name and the versions of one whose letters are resolved.
-        known = spark.table(name).where(_is_of(config) & F.col("resolution").isNull()).select(*KEY)
+        known = open_dead_letters(spark, config).select(*KEY)
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
     fields = {"rejected": len(rows), "dead_letter_table": name, "first_reason": rejected[0]["reason"]}
@@ -64,12 +61,25 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
     with usable_table(*_ABOUT, name):
         if not spark.catalog.tableExists(name):
             return spark.createDataFrame([], SCHEMA)
-        return spark.table(name).where(_is_of(config) & F.col("resolution").isNull())
+        # Clusters may have indexes of one name, and their tables may have equal ids.
+        of_index = (F.col("index") == config.index) & (F.col("table") == config.table)
+        return spark.table(name).where(of_index & F.col("resolution").isNull())
 
 
-def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
+def count_open_dead_letters(spark: SparkSession, config: SyncConfig, indexes: Sequence[str]) -> int:
+    """Return how many wait for a replay: those of other physical indexes do not, as an export has built a new one."""
     with usable_table(*_ABOUT, table_name(config)):
-        return open_dead_letters(spark, config).count()
+        return open_dead_letters(spark, config).where(F.col("physical_index").isin(*indexes)).count()
+
+
+def supersede_dead_letters(spark: SparkSession, config: SyncConfig, epoch: int) -> None:
+    """Resolve the dead letters of a failed batch after one that wrote its documents, or has dead letters of its own."""
+    try:
+        letters = open_dead_letters(spark, config).where(F.col("epoch") == epoch)
+        if not letters.isEmpty():
+            resolve_dead_letters(spark, config, letters.withColumn("resolution", F.lit("superseded")))
+    except IcecdcError as error:  # the batch is committed; a replay resolves them, too
+        event(str(error), logging.WARNING)
 
 
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
@@ -96,8 +106,3 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
 def table_name(config: SyncConfig) -> str:
     """Return the quoted name of the table: `dead_letter_table`, else `icecdc_dead_letters` beside the source."""
     return ".".join(quoted(part) for part in config.dead_letter_parts)
-
-
-def _is_of(config: SyncConfig) -> Column:
-    # Clusters may have indexes of one name, and their tables may have equal ids.
-    return (F.col("index") == config.index) & (F.col("table") == config.table)

@@ -178,6 +178,7 @@ def simulated() -> Iterator[None]:
         (export, "to_actions", to_actions),
         *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (batch, export)),
         (batch, "store_dead_letters", lambda *_: None),
+        (sync, "supersede_dead_letters", lambda *_: None),
         (repair, "repair_actions", repair_actions),
         (repair, "wrong_documents", wrong_documents),
     ]
