@@ -1,7 +1,4 @@
-"""The lock of an index while a run works on it: batches begin and end under it, and a thread renews its lease.
-
-A run on the same machine whose process ended loses its lock at once.
-"""
+"""The lock of an index while a run works on it: batches begin and end under it, and a thread renews its lease."""
 
 from __future__ import annotations
 

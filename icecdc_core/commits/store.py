@@ -1,9 +1,7 @@
 """Positions and the commit log, stored in OpenSearch beside the data; a run acquires the lock of an index here.
 
-A batch is *begun* (range, epoch; a conditional write), its documents are *written*, and it is *committed*
-(the position moves, an immutable log entry stays). A crash anywhere leaves the old position or a begun batch.
-The next run replays exactly that batch with the same epoch, and external versions turn the part that was already
-done into a no-op.
+A batch is *begun* (range, epoch; a conditional write), *written* and *committed*. A crash anywhere leaves the old
+position or a begun batch, which the next run replays with the same epoch.
 """
 
 from __future__ import annotations

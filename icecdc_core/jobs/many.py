@@ -55,12 +55,7 @@ def run_many(
     on_poll: Callable[[ManyReport], object] | None = None,
     on_failure: Callable[[str, dict[str, Any], str], object] = lambda name, failure, trace: None,
 ) -> ManyReport:
-    """Run a job for each index, ``parallel`` of them at a time, each in a thread and a Spark session of its own.
-
-    A polling sync runs in a loop for each index; SIGTERM, and for polling runs an interrupt, stops all of them.
-    ``on_poll`` gets the report so far, one call at a time. ``on_failure`` gets the failure of an index at once, because
-    others may run for days, and its traceback.
-    """
+    """Run a job for each index, in threads and sessions; ``on_failure`` is called at once: others may run for days."""
     require_one_session(configs)
     began = time.monotonic()
     polls = job is follow_changes and any(config.polls for config in configs.values())

@@ -31,13 +31,11 @@ _SINGLE_SYNC = "target_lag takes effect only if the run polls: set max_polls (0:
 
 
 class PollInterval:
-    """The interval between the polls of one run, from the end of one to the start of the next.
+    """The interval between the polls of one run, from the end of one to the start of the next."""
 
-    A commit that lands just after a poll has read the table waits for the rest of that poll, for the pause and for the
-    whole next sync, which is expected to take as long as the longest of the last five, plus a quarter. Commits that the
-    first poll finds do not count: they waited before the run began. Those of a later poll waited since the poll before
-    it at most, whatever the clock of the writer says.
-    """
+    # A commit that lands just after a poll has read the table waits for the rest of that poll, for the pause and for
+    # the whole next sync. Commits of a later poll waited since the poll before it at most, whatever the clock of the
+    # writer says.
 
     def __init__(self, target_lag: float, longest_pause: float = 0.0) -> None:
         self.target_lag = target_lag

@@ -1,8 +1,4 @@
-"""How a report looks: a card with what came out in a word and a colour.
-
-Styles are inline, so it looks the same in a notebook, a page and a mail. Texts have the colour of the page and most
-backgrounds are translucent, so they can be read on light and on dark.
-"""
+"""How a report looks: a card with inline styles, the same in a notebook, a page and a mail, on light and on dark."""
 
 import shlex
 from collections.abc import Mapping
