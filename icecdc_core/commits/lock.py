@@ -70,7 +70,7 @@ class IndexLock:
         """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number."""
         epoch = self.position.epoch
         if new_index and (epoch > MAX_EPOCH or not self.position.exists):  # the log may be older than the position
-            logged = (int(entry.get("epoch") or 0) for entry in self._store.log(size=1, highest_epoch=MAX_EPOCH))
+            logged = (int(entry.get("epoch") or 0) for entry in self._store.log(size=1))
             epoch = max(epoch if epoch <= MAX_EPOCH else 0, *logged, 0)
         return max(epoch + 1, sequence_number)
 

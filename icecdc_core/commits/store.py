@@ -14,7 +14,7 @@ from typing import Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError, RequestError
 
-from icecdc_core.commits.lock import IndexLock, active_runs, is_gone
+from icecdc_core.commits.lock import MAX_EPOCH, IndexLock, active_runs, is_gone
 from icecdc_core.commits.position import LeaseHolder, Position, parse_position, position_document
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IndexNotFoundError, PositionError, TableLockedError
@@ -94,10 +94,9 @@ class PositionStore:
         document = self._get()
         return parse_position(document["_source"])[0] if document else None
 
-    def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
-        wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": self._index}}]
-        if highest_epoch is not None:
-            wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
+    def log(self, size: int = 100) -> list[dict[str, Any]]:
+        epochs = {"range": {"epoch": {"lte": MAX_EPOCH}}}
+        wanted = [{"term": {"type": "commit"}}, {"term": {"index": self._index}}, epochs]
         body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": size}
         with self._typed_errors("reading the commit log"):
             if not self.client.indices.exists(index=self._positions_index):
