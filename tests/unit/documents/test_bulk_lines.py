@@ -148,16 +148,13 @@ class DescribeDocumentId:
 
 
 class DescribeToActions:
-    @pytest.mark.parametrize(
-        ("change", "expected"),
-        [
+    def it_makes_one_complete_operation_of_a_row(self, spark):
+        for change, expected in (
             ("INSERT", '{"index":{"_id":"7","version":7,"version_type":"external"}}\n{"id":7,"v":"x"}\n'),
             ("DELETE", '{"delete":{"_id":"7","version":6,"version_type":"external"}}\n'),
-        ],
-    )
-    def it_makes_one_complete_operation_of_a_row(self, spark, change, expected):
-        df = row(spark, id="7", v="'x'", _change_type=f"'{change}'", _change_ordinal="0", _commit_snapshot_id="1L")
-        assert to_actions(df, ["id"], 3).first()["action"] == expected
+        ):
+            df = row(spark, id="7", v="'x'", _change_type=f"'{change}'", _change_ordinal="0", _commit_snapshot_id="1L")
+            assert to_actions(df, ["id"], 3).first()["action"] == expected
 
     def it_says_where_the_document_is(self, spark):
         changes = [("INSERT", "a"), ("DELETE", 'b"')]

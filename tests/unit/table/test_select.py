@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType
@@ -11,6 +13,7 @@ from pyspark.sql import types as T
 from icecdc_core.table.schema import schema_change
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, new_document_fields
 from icecdc_core.table.source import Selection, Source
+from icecdc_core.table.vectors import checked_vectors
 
 CITY, ZIP = NestedField(11, "city", StringType()), NestedField(12, "zip", StringType())
 NAME = NestedField(22, "name", StringType())
@@ -174,3 +177,16 @@ def it_says_what_changed_and_whether_an_index_can_follow(old, new, expected, add
     changes = schema_change(schema(*old), schema(*new))
     assert [str(change) for change in changes] == expected
     assert all(change.additive for change in changes) is additive
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def it_takes_lists_and_arrays_and_refuses_anything_else():
+    lists, arrays = [[1, 2], [3.5, 4]], [np.array([1, 2]), np.array([3.5, 4], dtype="float32")]
+    for found in (pd.Series(lists), pd.Series(arrays), np.array(lists)):
+        assert checked_vectors(found, 2, 2).to_pylist() == [[1.0, 2.0], [3.5, 4.0]]
+    for second, problem in (
+        *(([], "1 vectors of 2 texts"), ([[1, 2, 3]], "of 3 numbers, not 2"), ([["a", 2]], "could not convert")),
+        *(([[1, number]], "not finite") for number in (float("nan"), 1e300, None)),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            checked_vectors(pd.Series([[1, 2], *second]), 2, 2)
