@@ -6,6 +6,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
 
@@ -77,9 +78,6 @@ class DescribeIdentifierColumns:
         assert transform(guarded, identifier_columns).columns == guarded.columns
 
     def it_minds_upper_and_lower_case_where_spark_does(self, spark, guarded, transform):
-        spark.conf.set("spark.sql.caseSensitive", "true")
-        try:
-            with pytest.raises(IdentifierColumnsError, match="missing"):
-                transform(guarded, ["ID"])
-        finally:
-            spark.conf.unset("spark.sql.caseSensitive")
+        conf = {"spark.sql.caseSensitive": "true"}
+        with settings_unless_set(spark, conf), pytest.raises(IdentifierColumnsError, match="missing"):
+            transform(guarded, ["ID"])

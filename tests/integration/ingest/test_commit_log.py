@@ -1,7 +1,6 @@
 """What all jobs of a namespace share: the commit log, dead letters, and appends staged again over commits of others."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +11,7 @@ from icecdc_core.ingest import commit_log
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, TableEntry
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.publish import WAP_ID, append, publish, restage, stage
+from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import records
 
@@ -110,18 +110,9 @@ _ALL = 2**62
 """A time later than every snapshot."""
 
 
-@contextmanager
-def _staged_writes(spark):
-    spark.conf.set(WAP_ID, "icecdc-test")
-    try:
-        yield
-    finally:
-        spark.conf.unset(WAP_ID)
-
-
 def _stage_one_row(spark, name):
     rows = spark.range(1).coalesce(1)
-    with _staged_writes(spark):
+    with settings_unless_set(spark, {WAP_ID: "icecdc-test"}):
         return stage(spark, name, load_table(spark, name), {}, lambda properties: append(rows, name, {}, properties))
 
 

@@ -7,7 +7,13 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from icecdc_core.session import spark as row_counts
-from icecdc_core.session.spark import RowCount, shuffle_partitions_for, storage_level_for, tuned_for_many_groups
+from icecdc_core.session.spark import (
+    RowCount,
+    settings_unless_set,
+    shuffle_partitions_for,
+    storage_level_for,
+    tuned_for_many_groups,
+)
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
 BATCH = "spark.sql.inMemoryColumnarStorage.batchSize"
@@ -24,15 +30,12 @@ def it_sets_what_helps_many_groups_keeps_the_settings_of_the_session_and_groups_
     with tuned_for_many_groups(spark):
         inside = settings(spark)
     assert (inside, settings(spark)) == (("false", "20"), (None, None))
-    spark.conf.set(CAPACITY, "10")
-    try:
+    with settings_unless_set(spark, {CAPACITY: "10"}):
         with tuned_for_many_groups(spark):
             inside = settings(spark)
             rows = spark.range(0, 40_000, 1, 2).selectExpr("id % 20000 AS id", "id AS value").repartition(1, "id")
             sums = rows.groupBy("id").sum("value").collect()
         after = settings(spark)
-    finally:
-        spark.conf.unset(CAPACITY)
     assert (inside, after) == (("false", "10"), (None, "10"))
     assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
 
