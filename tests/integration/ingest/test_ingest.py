@@ -92,13 +92,6 @@ class DescribeIngest:
         assert rows(spark, config) == expected(0, 30)
 
 
-def dies_at_table_b(write):
-    def write_or_exit(self, spark, name, *given):
-        return write(self, spark, name, *given) if "`b`" not in name else exit("killed")
-
-    return write_or_exit
-
-
 class DescribeAnIngestThatIsCutOff:
     def it_gives_tables_only_what_they_lack_of_a_batch(self, spark, make_ingest, topic, monkeypatch):
         config = make_ingest(route_by="field", route_field="kind", table_concurrency=1)
@@ -107,11 +100,11 @@ class DescribeAnIngestThatIsCutOff:
             spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
         topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20)), b"no json")
         topic.send({"id": "x", "kind": "a"}, {"id": "x", "kind": "b"})
-        write = commit_log.write
+        rows, log = Writer.write, commit_log.write
         cuts = [
-            (Writer, "write", dies_at_table_b(Writer.write)),
-            # Then with all tables written, before the commit log.
-            (commit_log, "write", lambda s, n, e: write(s, n, e) if e.kind == "start" else exit("killed")),
+            # At table b, then with all tables written, before the commit log.
+            (Writer, "write", lambda s, spark, n, *given: exit("killed") if "`b`" in n else rows(s, spark, n, *given)),
+            (commit_log, "write", lambda s, n, e: log(s, n, e) if e.kind == "start" else exit("killed")),
         ]
         for owner, name, cut_off in cuts:
             with monkeypatch.context() as cut:
@@ -125,7 +118,7 @@ class DescribeAnIngestThatIsCutOff:
         assert (report.rows_written, len(dead_letters(spark, config))) == (10, 3)
 
     def it_writes_nothing_twice_when_two_copies_run_at_once(self, spark, sql, make_ingest, topic):
-        config = make_ingest(max_records_per_batch=50)
+        config = make_ingest(max_records_per_batch=60)
         sql(CREATE)
         topic.send(*people(0, 100), b"no json")
         reports, errors = [], []

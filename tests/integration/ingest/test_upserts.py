@@ -17,11 +17,8 @@ CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('w
 @pytest.fixture
 def make_upsert(make_ingest):
     """Build an IngestConfig that upserts by id."""
-
-    def build(**overrides):
-        return make_ingest(**{"mode": "upsert", "identifier_columns": "id", "op_field": "op", **overrides})
-
-    return build
+    standard = {"mode": "upsert", "identifier_columns": "id", "op_field": "op"}
+    return lambda **overrides: make_ingest(**{**standard, **overrides})
 
 
 def upsert(number, value):

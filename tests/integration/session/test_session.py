@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -33,10 +34,7 @@ def catalog(name):
 
 @pytest.fixture
 def parameters(catalog):
-    def build(**given):
-        return SyncConfig(table=f"{catalog}.ns.t", **given)
-
-    return build
+    return partial(SyncConfig, table=f"{catalog}.ns.t")
 
 
 def fill(config, value):
@@ -130,6 +128,7 @@ except errors.DependencyError as error:  # it has no Iceberg
 """
 
 
+@pytest.mark.long
 def it_is_the_session_of_spark_submit(tmp_path):
     program = tmp_path / "job.py"
     program.write_text(SUBMITTED)
@@ -180,21 +179,18 @@ class DescribeALocalSession:
         assert list(shared.glob("icecdc-spark-warehouse-*")) == []
 
 
+def it_gives_long_texts_whole(spark):
+    for text in ("x" * 2499 + "\N{GRINNING FACE}" + "y" * 3000, "\N{EURO SIGN}" * 6000):
+        assert jvm.fetch_text(spark._jvm.java.lang.StringBuilder(text)) == text
+
+
 class DescribeAJavaHelper:
-    def it_is_made_once_though_threads_ask_for_it_at_the_same_time(self, spark, monkeypatch):
-        monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
-        with ThreadPoolExecutor(4) as pool:
-            made = list(pool.map(lambda _: jvm.file_lists(spark), range(4)))
-        assert len(set(map(id, made))) == 1
-
-    def it_gives_long_texts_whole(self, spark):
-        for text in ("x" * 2499 + "\N{GRINNING FACE}" + "y" * 3000, "\N{EURO SIGN}" * 6000):
-            assert jvm.fetch_text(spark._jvm.java.lang.StringBuilder(text)) == text
-
     def it_is_of_a_class_of_its_own_where_jars_come_from_elsewhere(self, spark, monkeypatch):
         one = jvm.file_lists(spark)
         monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
-        other = jvm.file_lists(spark)
+        with ThreadPoolExecutor(4) as pool:  # threads that ask at the same time get the same one
+            other, *others = pool.map(lambda _: jvm.file_lists(spark), range(4))
+        assert [each is other for each in others] == [True] * 3
         # The gateway remembers a method by the name of its class, which would not fit an object of the other one.
         assert [each.chosen(spark._jvm.java.util.ArrayList(), "").size() for each in (one, other)] == [0, 0]
 
