@@ -62,7 +62,9 @@ class DescribeReadChanges:
         with pytest.raises(HistoryGapError, match="snapshot=42"):
             read_changes(spark, table, 42, 42)
 
-    def it_reads_from_a_start_that_is_excluded_to_an_end_that_is_included(self, spark, name, commit, changes):
+    def it_reads_from_a_start_that_is_excluded_to_an_end_that_is_included(
+        self, spark, name, commit, changes, java_table
+    ):
         first, second, third = commit(
             FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id IN (1, 4)"
         )
@@ -77,7 +79,7 @@ class DescribeReadChanges:
             (4, "d", "x", "DELETE", 1, third),
         ]
         # The beginning has expired: there is the state at the end, but no snapshots.
-        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
+        java_table().expireSnapshots().expireSnapshotId(first).commit()
         south = (3, "c", "south", "INSERT")
         assert sorted(row[:4] for row in changes()) == [(2, "b", "north", "INSERT"), south, south]
         with pytest.raises(HistoryGapError, match="before the first snapshot"):
