@@ -77,14 +77,15 @@ class DescribePlanScans:
         assert planned(history, None, 2) == [("", "a+x c")]
         assert is_insert_only(plan_scans(history, history.metadata, None, 2, "net"))
 
-    @pytest.mark.parametrize(
-        ("states", "expected"),
-        [(["a", "a b"], [("b", "")]), (["a b", "c b"], [("c", "a")]), (["a", "a+x"], [("a+x", "a")])],
-    )
-    def it_goes_back_over_a_rollback(self, states, expected):
-        history = History(*states)
-        assert planned(history, 2, 1) == expected
-        assert all(wanted is not ALL for _, wanted in history.planned)
+    def it_goes_back_over_a_rollback(self):
+        for states, expected in (
+            (["a", "a b"], [("b", "")]),
+            (["a b", "c b"], [("c", "a")]),
+            (["a", "a+x"], [("a+x", "a")]),
+        ):
+            history = History(*states)
+            assert planned(history, 2, 1) == expected
+            assert all(wanted is not ALL for _, wanted in history.planned)
 
     def it_plans_both_states_in_full_if_it_does_not_know_what_lies_between(self):
         history = History("a b", "b c", parents={1: 7, 2: 8})
@@ -144,17 +145,14 @@ def compared(before, after, table=None, step=STEP, **more):
 
 
 class DescribeCompareScans:
-    @pytest.mark.parametrize(
-        ("before", "after", "only_before", "only_after"),
-        [
+    def it_leaves_out_files_that_both_states_have(self):
+        for before, after, only_before, only_after in (
             ("a b", "a b", "", ""), ("a", "a b", "", "b"), ("a b", "b", "a", ""), ("a b", "c b", "a", "c"),
             ("a+x", "a+x", "", ""), ("a+x+y", "a+y+x", "", ""), ("", "", "", ""),
-        ],
-    )  # fmt: skip
-    def it_leaves_out_files_that_both_states_have(self, before, after, only_before, only_after):
-        scan = compared(before, after)
-        assert (shown(scan.only_older), shown(scan.only_newer)) == (only_before, only_after)
-        assert not any(files.older or files.newer for files in scan.shared)
+        ):  # fmt: skip
+            scan = compared(before, after)
+            assert (shown(scan.only_older), shown(scan.only_newer)) == (only_before, only_after)
+            assert not any(files.older or files.newer for files in scan.shared)
 
     def it_sorts_shared_files_by_what_happened_to_their_deletes(self):
         scan = compared("same+x added removed+x changed+x more+x", "more+x+y changed+y removed added+x same+x")
@@ -173,14 +171,13 @@ class DescribeCompareScans:
 
 
 class DescribeHowChangedRowsAreTold:
-    @pytest.mark.parametrize(
-        ("before", "after", "by_value"),
-        [("a", "b", True), ("a", "a b", False), ("a b", "a", False), ("a", "a+x", False), ("a+x", "a", False),
-         ("a b", "a+x c", True)],
-    )  # fmt: skip
-    def it_compares_values_only_of_rewritten_files(self, before, after, by_value):
-        scan = compared(before, after)
-        assert (scan.by_value, scan.unchanged_until) == (by_value, None)
+    def it_compares_values_only_of_rewritten_files(self):
+        for before, after, by_value in (
+            ("a", "b", True), ("a", "a b", False), ("a b", "a", False), ("a", "a+x", False), ("a+x", "a", False),
+            ("a b", "a+x c", True),
+        ):  # fmt: skip
+            scan = compared(before, after)
+            assert (scan.by_value, scan.unchanged_until) == (by_value, None)
 
     def it_compares_values_if_deleted_rows_cannot_be_read(self):
         for before, after in (("a", "a+x"), ("a+x", "a"), ("a+x", "a+y")):

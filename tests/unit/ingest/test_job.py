@@ -182,9 +182,8 @@ def it_recognizes_records_that_were_removed_while_a_batch_read_them():
         assert isinstance(typed_failure(PySparkException(text), "t"), LostOffsetsError) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def it_types_failures_of_kafka_and_of_the_machine_and_leaves_others():
+    for text, expected in (
         ("org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError),
         ("kafkashaded.org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError),
         # A partition that was just added.
@@ -194,11 +193,9 @@ def it_recognizes_records_that_were_removed_while_a_batch_read_them():
             KafkaError),
         ("java.io.IOException: No space left on device", DiskFullError),
         ("something else", type(None)),
-    ],
-)  # fmt: skip
-def it_types_failures_of_kafka_and_of_the_machine_and_leaves_others(text, expected):
-    assert type(typed_stream_failure(PySparkException(text), "127.0.0.1:9")) is expected
-    if expected is DiskFullError:
-        assert type(typed_failure(PySparkException(text), "t")) is expected
-    error = ConfigError("wrong", subject="topics")
-    assert typed_failure(error, "t") is error
+    ):  # fmt: skip
+        assert type(typed_stream_failure(PySparkException(text), "127.0.0.1:9")) is expected
+        if expected is DiskFullError:
+            assert type(typed_failure(PySparkException(text), "t")) is expected
+        error = ConfigError("wrong", subject="topics")
+        assert typed_failure(error, "t") is error

@@ -142,9 +142,8 @@ class DescribeCountOutcomes:
         result, again, reason = applied_to({"status": status, "error": error("busy")})
         assert (again.to_pylist(), reason["type"], result.counts) == ([action(1)], "busy", Counts(deletes=1))
 
-    @pytest.mark.parametrize(
-        ("index", "kind"),
-        [
+    def it_fails_for_what_is_about_the_index_and_not_the_document(self):
+        for index, kind in (
             ({"status": 404, "error": error("index_not_found_exception")}, IndexNotFoundError),
             ({"status": 400, "error": error("invalid_index_name_exception")}, IndexNotFoundError),
             ({"status": 404, "error": error("resource_not_found_exception")}, OpenSearchRequestError),  # of a pipeline
@@ -158,11 +157,9 @@ class DescribeCountOutcomes:
             ({"status": 400, "error": error("index_closed_exception")}, OpenSearchRequestError),
             ({"status": 403, "error": error("cluster_block_exception")}, OpenSearchRequestError),
             ({"status": 500}, OpenSearchRequestError),
-        ],
-    )
-    def it_fails_for_what_is_about_the_index_and_not_the_document(self, index, kind):
-        result, *_ = applied_to(index)
-        assert (type(result.failure), result.counts.rejected) == (kind, 0)
+        ):
+            result, *_ = applied_to(index)
+            assert (type(result.failure), result.counts.rejected) == (kind, 0)
 
     def it_keeps_the_action_and_the_reason_of_a_rejected_document(self):
         result = applied_to({"status": 400, "error": error("mapper_parsing", "why", "deeper")})[0]
