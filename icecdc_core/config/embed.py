@@ -11,13 +11,13 @@ _REMEDY = (
     'give for each field {"text": "title", "function": "package.module:name", "model": "a name and version", '
     '"dimension": 384}; names without dots'
 )
-_Given = Annotated[str, Field(min_length=1)]
+_Given = Annotated[str, Field(pattern=r"\S")]
 
 
 class Embedding(BaseModel):
     """An entry of `embed`: a text of the document, and the model that makes a vector of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     text: _Given
     function: Annotated[str, Field(pattern=r"^\w+(\.\w+)*:\w+(\.\w+)*$")]

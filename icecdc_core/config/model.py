@@ -54,7 +54,8 @@ def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
     if context.get("show", True):
         given = "***" if looks_secret(name) and is_given(details["input"]) else redact(name, details["input"])
         value = f" [{name}={shorten(repr(given), 200)}]"
-    remedy = context.get("remedy") or f"set it as described: {help_text}"
+    described = "as a string (papermill: with -r)" if details["type"] == "string_type" else "as described"
+    remedy = context.get("remedy") or f"set it {described}: {help_text}"
     return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
 
 
@@ -64,7 +65,7 @@ _REFERENCE = r"^(env:[A-Za-z_][A-Za-z0-9_]*|secret:[^/\s]+/\S+)?$"
 SecretReference = Annotated[str, Field(pattern=_REFERENCE)]
 Text = Annotated[str, AfterValidator(values.check_no_reference)]
 _AsText = BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)
-PathText = Annotated[Text, AfterValidator(values.check_path), _AsText]
+PathText = Annotated[Text, AfterValidator(values.expand_path), _AsText]
 Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 WithoutSecrets = PlainSerializer(lambda section: redact("", section))
@@ -82,7 +83,6 @@ class ParameterModel(BaseModel):
         frozen=True,
         extra="forbid",
         arbitrary_types_allowed=True,
-        str_strip_whitespace=True,
         use_attribute_docstrings=True,
     )
 
@@ -167,7 +167,7 @@ class ParameterModel(BaseModel):
         if not self.warehouse:
             return str(user_folder("XDG_DATA_HOME", ".local/share") / "warehouse")
         warehouse = re.sub("^file:/+", "/", self.warehouse)
-        return warehouse if "://" in warehouse else str(Path(warehouse).expanduser().absolute())
+        return warehouse if "://" in warehouse else str(Path(warehouse).absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:
         """The catalog properties with every reference replaced by its secret."""

@@ -1,5 +1,6 @@
 """`SyncConfig`: the parameters of all jobs that write an index, with their types, defaults and descriptions."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -208,9 +209,13 @@ class SyncConfig(ParameterModel):
             problems.append(
                 "opensearch_aws_region: given together with opensearch_username. Remedy: leave one of them out."
             )
-        spelled = Counter(name for name, _ in values.iterate_settings(given.get("settings", {})))
+        settings = [*values.iterate_settings(given.get("settings", {}))]
+        spelled = Counter(name for name, _ in settings)
         if twice := [name for name, times in spelled.items() if times > 1]:
             problems.append(f"settings: has {', '.join(twice)} twice, index. makes no difference. Remedy: keep one.")
+        set_there = {"number_of_shards", "number_of_replicas"} & {name for name, value in settings if value is not None}
+        for name in sorted(set_there & given.keys()):
+            problems.append(f"{name}: given in settings, too. Remedy: keep one of them.")
         if given.get("index") and given["index"] == given.get("positions_index", "icecdc-positions"):
             problems.append(
                 f"index: {given['index']!r} is also the positions_index. Remedy: give the index another name."
@@ -296,9 +301,9 @@ class StatusConfig(SyncConfig):
 
 
 def _check_new_index_file(path: str) -> str:
-    if Path(path).expanduser().exists():
+    if os.path.exists(path):  # which refuses nothing, unlike Path
         raise values.parameter_problem("exists already", "name another file, or remove this one")
-    if not Path(path).expanduser().absolute().parent.is_dir():
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise values.parameter_problem("is in a folder that does not exist", "make the folder, or name another file")
     return path
 
@@ -308,7 +313,7 @@ class InitConfig(ParameterModel):
 
     table: Annotated[str, AfterValidator(values.check_namespace)]
     """Table or namespace: catalog.namespace.table, or catalog.namespace for all its tables."""
-    output: Annotated[Text, AfterValidator(_check_new_index_file)] = Field(default="indexes.yml", validate_default=True)
+    output: Annotated[PathText, AfterValidator(_check_new_index_file), Field(validate_default=True)] = "indexes.yml"
     """The index file to write. It must not exist."""
     opensearch_url: OptionalUrl = "http://127.0.0.1:9200"
     """http(s)://host:port of OpenSearch, without credentials."""

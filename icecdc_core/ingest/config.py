@@ -48,7 +48,7 @@ _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset"
 
 def join_servers(value: object) -> object:
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-    return re.sub(r"\s*,\s*", ",", text) if isinstance(text, str) else text
+    return re.sub(r"\s*,\s*", ",", text.strip()) if isinstance(text, str) else text
 
 
 def parse_client_options(value: object) -> Properties:
@@ -65,7 +65,7 @@ def split_transforms(value: object) -> object:
     if not isinstance(value, str):
         return value
     remedy = 'write ["days(ts)","region"] or days(ts), region'
-    return parse_json(value, "a JSON array", remedy) if value.startswith("[") else re.split(r",\s*(?![^()]*\))", value)
+    return parse_json(value, "a JSON array", remedy) if value[:1] == "[" else re.split(r"\s*,\s*(?![^()]*\))", value)
 
 
 def parse_transform(text: str) -> tuple[str, int, str]:
@@ -243,7 +243,7 @@ class IngestConfig(ParameterModel):
         try:
             named = given.get("table") or next(iter(parse_routes(given.get("routes") or {})), "")
             return {"namespace": ".".join(quoted(part) for part in split_table_name(named)[:-1])} if named else {}
-        except PydanticCustomError:
+        except (PydanticCustomError, TypeError):  # a table that is no string
             return {}
 
     @classmethod

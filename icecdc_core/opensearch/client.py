@@ -7,6 +7,7 @@ import logging
 import random
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -276,7 +277,10 @@ class Connection:
         if config.opensearch_username:
             name = config.opensearch_username
             name = resolve(name, "opensearch_username") if is_reference(name) else name
-            options["http_auth"] = name, resolve(config.opensearch_password, "opensearch_password")
+            login = f"{name}:{resolve(config.opensearch_password, 'opensearch_password')}"
+            # OpenSearch reads UTF-8, but `http_auth` sends Latin-1.
+            encoded = b64encode(login.encode(errors="surrogateescape")).decode()
+            options["headers"] = {"authorization": f"Basic {encoded}"}
         if config.opensearch_url.startswith("https"):
             # Who chose not to verify needs no warning of urllib3 in every process.
             options |= {"verify_certs": config.opensearch_verify_certs, "ssl_show_warn": False}

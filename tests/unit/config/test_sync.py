@@ -41,7 +41,9 @@ class DescribeCoercion:
             ("opensearch_verify_certs", "0", False), ("max_polls", "0", 0), ("poll_interval_seconds", "2.5", 2.5),
             ("bulk_bytes", " 2048 ", 2048), ("change_mode", "SNAPSHOT", "snapshot"),
             ("identifier_columns", "a, b", ["a", "b"]), ("identifier_columns", ("a", "b"), ["a", "b"]),
-            ("identifier_columns", '["a,b","c"]', ["a,b", "c"]), ("identifier_columns", "", []),
+            ("identifier_columns", '["a,b"," c"]', ["a,b", " c"]), ("columns", ["a", "a "], ["a", "a "]),
+            ("mapping", {"a ": {}}, {"a ": {}}), ("opensearch_ca_certs", "~/ca.pem", str(Path.home() / "ca.pem")),
+            ("identifier_columns", "", []),
             ("catalog_properties", '{"type":"rest","ssl":true,"n":3}', {"type": "rest", "ssl": "true", "n": "3"}),
             ("catalog_properties", "", {}),
             ("settings", {"a": (1, 2.5), "b": {1: None, "c": True}}, {"a": [1, 2.5], "b": {"1": None, "c": True}}),
@@ -145,6 +147,7 @@ class DescribeProblems:
 
     def it_reports_all_of_them_at_once(self):
         assert "did you mean table" in problems(tabel="x")[0]
+        assert "as a string (papermill: with -r)" in problems(index=2024)[0]
         found = problems(table="t", index="A", max_polls="x", tabel="y", columns="a", identifier_columns="b")
         expected = ["table", "index", "max_polls", "tabel", "identifier_columns"]
         assert [problem.split(":")[0] for problem in found] == expected
@@ -164,6 +167,7 @@ class DescribeProblems:
             ({"opensearch_client_key": "k"}, "opensearch_client_cert"),
             ({"index": "icecdc-positions"}, "index"),
             ({"settings": {"refresh_interval": "5s", "index.refresh_interval": "5s"}}, "settings"),
+            ({"number_of_shards": 3, "settings": {"index": {"number_of_shards": 2}}}, "number_of_shards"),
             ({"settings": {"search": {"idle.after": "1s"}, "index": {"search.idle": {"after": "1s"}}}}, "settings"),
         ],
     )  # fmt: skip
@@ -230,17 +234,17 @@ class DescribeSecrets:
         assert actual.replace(index="u").resolved_catalog_properties() == properties
 
     def it_shows_references_and_resolves_them(self, monkeypatch):
-        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
+        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2€")
         names = ("opensearch_username", "opensearch_password")
         actual = config(
             **dict.fromkeys(names, "env:ICECDC_TEST_SECRET"), catalog_properties={"token": "env:ICECDC_TEST_SECRET"}
         )
-        assert actual.resolved_catalog_properties() == {"token": "hunter2"}
+        assert actual.resolved_catalog_properties() == {"token": "hunter2€"}
         connection = Connection.of(actual)
         client = connection.client()
         headers = client.transport.get_connection().headers
         client.close()
-        assert headers["authorization"] == f"Basic {base64.b64encode(b'hunter2:hunter2').decode()}"
+        assert headers["authorization"] == f"Basic {base64.b64encode('hunter2€:hunter2€'.encode()).decode()}"
         assert "hunter2" not in repr([actual, connection])
         assert "opensearch_password='env:ICECDC_TEST_SECRET'" in repr(actual)
 

@@ -53,6 +53,7 @@ def it_shows_no_secret(monkeypatch):
         ({"table": "lake.shop.ICECDC_ingest_log"}, "the tables of records must differ"),
         ({"table": "lake.a.b", "dead_letter_table": "lake.`a`.b"}, "the tables of records must differ"),
         ({"commit_log_table": "lake.a.b", "dead_letter_table": "lake.a.`b`"}, "the tables of records must differ"),
+        ({"table": 5}, "table: input should be a valid string"),
         ({"format": "AVRO"}, "schema_registry_url: missing for format='avro'"),
         ({"partition_by": "bucket(0, id)"}, "partition_by: string should match pattern"),
         ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: is not JSON of offsets"),

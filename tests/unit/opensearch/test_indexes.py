@@ -317,7 +317,8 @@ OURS = {"number_of_shards": 3, "number_of_replicas": 2, "gc_deletes": "1h", "tra
 
 
 def with_settings(**settings):
-    return SyncConfig(table="lake.ns.t", number_of_shards=3, number_of_replicas=2, settings=settings)
+    ours = {name: OURS[name] for name in [*OURS][:2] if name not in given_settings(settings)}
+    return SyncConfig(table="lake.ns.t", settings=settings, **ours)
 
 
 def it_reads_every_spelling():
