@@ -17,8 +17,11 @@ from pydantic_core import PydanticCustomError
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, is_given, problems_error
 from icecdc_core.config.values import parse_json_object
-from icecdc_core.errors import ConfigError, IndexDiffersError
+from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError, IngestWriteError
+from icecdc_core.ingest import IngestReport
 from icecdc_core.jobs.setup import SetupReport
+from icecdc_core.reporting.exit_states import failure_report
+from icecdc_core.reporting.instrumentation import leave_report
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
 from icecdc_core.session.spark import get_spark
 
@@ -170,7 +173,11 @@ def open_services(config: SyncConfig) -> SyncConfig:
 
 def open_spark(config: ParameterModel) -> SparkSession:
     """Return the session of `get_spark`, and say where the output of a new JVM goes."""
-    spark = get_spark(config)
+    try:
+        spark = get_spark(config)
+    except IcecdcError as error:  # an older report must not stay
+        leave_report(failure_report(error, {**config.subject, "stage": "session"}), config)
+        raise
     if log := spark.conf.get("spark.icecdc.log", None):
         print(f"Spark {spark.version}; its log is {log}")  # noqa: T201
     return spark
@@ -188,6 +195,10 @@ def finish(
     print(text, flush=True)  # noqa: T201
     if isinstance(report, SetupReport):
         report.require_ready()
+    if isinstance(report, IngestReport) and report.behind:
+        reasons = [f"{name} ({report.tables.get(name, {}).get('error')})" for name in report.behind]
+        remedy = "remove the causes; the next run reads the records again"
+        raise IngestWriteError(f"Some tables could not be written: {'; '.join(reasons)}", remedy=remedy)
     fails = isinstance(config, SyncConfig) and config.fail_on_difference
     if isinstance(report, ValidationReport) and fails and not report.ok:
         raise IndexDiffersError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +91,11 @@ def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
     if spark.conf.get(catalog_prefix(config), None) is not None:
         require_catalog(spark, config)
         return
+    is_described = config.catalog_properties or any(is_catalog_setting(config, key) for key in config.spark_conf)
+    at_home = not is_described and (not config.warehouse or "://" in config.warehouse)
+    if at_home and "DATABRICKS_RUNTIME_VERSION" in os.environ:  # the tables would end with the cluster
+        remedy = "describe the catalog of your tables, also for an ingest, which reads no index_file"
+        raise ConfigError("catalog_properties: missing", remedy=remedy)
     for key, value in catalog_settings(config).items():
         spark.conf.set(key, value)
 

@@ -3,17 +3,18 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from icecdc_core import local
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError, IndexDiffersError
-from icecdc_core.ingest import IngestConfig
+from icecdc_core.errors import ConfigError, IndexDiffersError, IngestWriteError, JavaNotFoundError
+from icecdc_core.ingest import IngestConfig, IngestReport
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.local import opensearch
 from icecdc_core.local.server import ServerState
-from icecdc_core.notebook import finish, list_indexes, open_services, read_parameters, widget_text
+from icecdc_core.notebook import finish, list_indexes, open_services, open_spark, read_parameters, widget_text
 from icecdc_core.reporting.reports import RunReport, ValidationReport
 from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
 
@@ -234,6 +235,19 @@ class DescribeFinish:
             with pytest.raises(IndexDiffersError, match=words):
                 finish(report, SyncConfig(table="a.b.c", report_path=str(path), **given), {"dbutils": Dbutils()})
             assert json.loads(path.read_text())["ok"] is False
+
+    def it_fails_after_the_report_when_tables_could_not_be_written(self, capsys):
+        report = IngestReport("j", behind=["lake.n.t"], tables={"lake.n.t": {"error": "no permission"}})
+        with pytest.raises(IngestWriteError, match=r"lake\.n\.t \(no permission\)"):
+            finish(report, SyncConfig(table="a.b.c"), {"dbutils": Dbutils()})
+        assert json.loads(capsys.readouterr().out)["state"] == "partial"
+
+    def it_replaces_the_report_of_an_older_run_when_spark_does_not_start(self, monkeypatch, tmp_path: Path):
+        (path := tmp_path / "report.json").write_text('{"state": "ok"}')
+        monkeypatch.setattr("icecdc_core.notebook.get_spark", Mock(side_effect=JavaNotFoundError("no Java")))
+        with pytest.raises(JavaNotFoundError):
+            open_spark(SyncConfig(table="a.b.c", report_path=path))
+        assert json.loads(path.read_text())["state"] == "config"
 
     def it_prints_one_json_object_and_writes_it_where_asked(self, capsys, tmp_path: Path):
         path = tmp_path / "report.json"

@@ -51,6 +51,11 @@ class DescribeTheBundle:
             assert passed.keys() & of_the_job.keys() == set()
             assert {type(value) for value in {**passed, **of_the_job}.values()} <= {str}
 
+    def it_exports_what_the_check_refuses_but_validates_only_if_each_export_succeeded(self):
+        assert {task["task_key"]: task.get("run_if") for task in JOBS["initial_export"]["tasks"]} == {
+            "indexes": None, "setup": None, "export": "ALL_DONE", "validate": None,
+        }  # fmt: skip
+
     def it_ships_schedules_paused_and_shows_output_only_to_the_owner(self):
         assert {job["schedule"]["pause_status"] for job in JOBS.values() if "schedule" in job} == {"PAUSED"}
         given = [target.get("variables", {}).get("permissions", []) for target in BUNDLE["targets"].values()]

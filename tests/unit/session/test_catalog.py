@@ -1,12 +1,19 @@
 """The settings that define a catalog, and the jars of a session; no Spark."""
 
 import sqlite3
+from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DependencyError, SecretError
-from icecdc_core.session.catalog import catalog_settings, embedded_catalog_properties, secret_settings
+from icecdc_core.session.catalog import (
+    catalog_settings,
+    embedded_catalog_properties,
+    register_catalog,
+    secret_settings,
+)
 from icecdc_core.session.jars import Jar, avro_package, iceberg_packages, needed_bundles
 
 PREFIX = "spark.sql.catalog.lake"
@@ -60,6 +67,22 @@ class DescribeTheEmbeddedCatalog:
         assert (one["warehouse"], one["io-impl"]) == ("s3://bucket/one", "org.apache.iceberg.io.ResolvingFileIO")
         assert one["uri"].startswith(f"jdbc:sqlite:{tmp_path}/")
         assert one["uri"] != two["uri"]
+
+    @pytest.mark.parametrize(
+        ("given", "refused"),
+        [
+            ({}, True), ({"warehouse": "s3://b/w"}, True), ({"warehouse": "/tmp/w"}, False),
+            ({"catalog_properties": {"type": "hive"}}, False), ({"spark_conf": {f"{PREFIX}.type": "hive"}}, False),
+        ],
+    )  # fmt: skip
+    def it_is_refused_on_databricks_if_it_would_end_with_the_cluster(self, tmp_path, monkeypatch, given, refused):
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+        monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+        session = Mock()
+        session.conf.get.return_value = None
+        with pytest.raises(ConfigError, match="catalog_properties: missing") if refused else nullcontext():
+            register_catalog(session, SyncConfig(table="lake.ns.t", **given))
+        assert session.conf.set.called is not refused
 
 
 class DescribeSecretSettings:
