@@ -28,7 +28,7 @@ Job = Callable[["SparkSession", Any], "Report"]
 SERVICES = "services"
 """The command that runs no job: it starts and stops the embedded services."""
 
-_PLACE = ("table", "index", "opensearch_url", "catalog_properties", "warehouse", "identifier_columns")
+_PLACE = ("table", "index", "opensearch_url", "catalog_properties", "identifier_columns")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ COMMANDS: dict[str, Command] = {
         "jobs.poll:follow_changes",
         "write the changes since the last run; the first run exports the table",
         "--table lake.shop.orders --poll-interval-seconds 30 --max-polls 0",
-        (*_PLACE, "poll_interval_seconds", "max_polls", "on_schema_change", "on_history_gap", "dry_run"),
+        (*_PLACE, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run"),
     ),
     "validate": Command(
         "jobs.validate:validate_table",
@@ -128,7 +128,7 @@ def parse(arguments: Sequence[str]) -> Request:
         what = "There is no such command (not shown)" if command else "no command is given"
         raise _error(f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help.")
     options = [re.sub(r"^--[^=]*", lambda match: match[0].replace("_", "-"), text) for text in arguments[1:]]
-    parser = _parser(command)
+    parser = _parser(command, everything={"-h", "--help"}.isdisjoint(options))
     namespace, unknown = parser.parse_known_args(options)
     given = vars(namespace)
     if unknown:
@@ -169,26 +169,28 @@ class _Parser(argparse.ArgumentParser):
         raise _error(f"{text.removeprefix('argument ')}. Remedy: write --name VALUE or --name=VALUE, see --help.")
 
 
-def _parser(job: str) -> argparse.ArgumentParser:
-    """The options of a command; those that matter come last, where a terminal shows them."""
+def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
+    """The options of a command, whose help shows everything or what fits on a page; what matters comes last."""
     command = COMMANDS[job]
     example = f"example: icecdc {job} {command.example}"
     takes_file = issubclass(command.kind, SyncConfig)
     if takes_file:
         example += f"\n         icecdc {job} --file indexes.yml --only orders,films"
-    states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())
+    states = "".join(f"\n  {state.code:>2}  {name}: {state.meaning}" for name, state in EXIT_STATES.items())
     parser = _Parser(
         usage=f"icecdc {job} [--name value ...]",
-        description=f"{command.help[0].upper()}{command.help[1:]}.\n\nexit codes:\n{states}",
-        epilog=f"A boolean needs no value: --dry-run.\n\n{example}",
+        description=f"{command.help[0].upper()}{command.help[1:]}." + everything * f"\n\nexit codes:{states}",
+        epilog=everything * "A boolean needs no value: --dry-run.\n\n" + example,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=80),
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
+    parser.add_argument("--help-all", action="help", help="Show all options, and the exit codes.")
     names = sorted(command.kind.model_fields, key=lambda each: each in ParameterModel.model_fields)
     for name in [*(each for each in names if each not in command.main), *command.main]:
         described = command.kind.model_fields[name]
         text = f"{described.description}{' Required.' if described.is_required() else ''}".replace("%", "%%")
+        text = text if everything or name in command.main else argparse.SUPPRESS
         flag: dict[str, Any] = {"nargs": "?", "const": "true"} if described.annotation is bool else {}
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text, **flag)
     if takes_file:
@@ -211,4 +213,4 @@ def help_text() -> str:
     lines = ["usage: icecdc COMMAND [--name value ...]", ""]
     lines += ["Keep OpenSearch indexes in sync with Apache Iceberg tables.", ""]
     lines += [f"  {name:<9} {text}" for name, text in commands.items()]
-    return "\n".join([*lines, "", "icecdc COMMAND --help shows the options of a command, with an example."])
+    return "\n".join([*lines, "", "icecdc COMMAND --help shows the main options of a command, --help-all all of them."])

@@ -254,7 +254,8 @@ def typed_error(error: PySparkException | Py4JError, bootstrap_servers: str) -> 
             value=bootstrap_servers,
             remedy="check address, network and security.protocol; nothing was lost, run again",
         )
-    return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers)
+    remedy = "see the reason, and check kafka_options; on Databricks the names of login modules begin with kafkashaded."
+    return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers, remedy=remedy)
 
 
 # Spark's own message. Other failures of its Kafka source have the same class.

@@ -28,6 +28,7 @@ _MARGIN = 1.25
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _REPEATED_STATES = ("retry", "locked")
 _SINGLE_SYNC = "target_lag takes effect only if the run polls: set max_polls (0: no limit)"
+_NO_PAUSE = "max_polls takes effect only with poll_interval_seconds or target_lag: this was a single sync"
 
 
 class PollInterval:
@@ -136,6 +137,8 @@ def follow_changes(
                 report = replace(report, target_lag_seconds=config.target_lag)
                 if "max_polls" not in config.model_fields_set:
                     report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
+            elif config.max_polls != limit:
+                report = replace(report, notes=[*report.notes, _NO_PAUSE])
             # One report stands for all earlier polls, so that a run without a limit needs no more memory.
             total = report if total is None else combine(total, report)
             leave_report(total, config)

@@ -95,9 +95,8 @@ def unsupported_error(found: str) -> DependencyError:
         subject="spark",
         value=found,
         remedy="locally install a supported pyspark, restart the kernel or the program and let get_spark start the "
-        "session; on Databricks run Python on the driver of a cluster with runtime 17.3 LTS (Spark 4.0) or 18 LTS "
-        "(Spark 4.1), dedicated access mode and "
-        f"the library {libraries}",
+        f"session; start a Spark of your own with --packages {libraries}; on Databricks run Python on the driver of a "
+        "cluster with runtime 17.3 LTS (Spark 4.0) or 18 LTS (Spark 4.1), dedicated access mode and that library",
     )
 
 

@@ -106,6 +106,17 @@ class DescribeTheEnd:
         assert shown == ["", "films", ""]
 
 
+@pytest.mark.parametrize("job", JOBS)
+def it_has_a_page_of_help_and_all_of_it_on_request(job, capsys):
+    shown = {}
+    for option in ("--help", "--help-all"):
+        with pytest.raises(SystemExit):
+            parse([job, option])
+        shown[option] = capsys.readouterr().out
+    assert (shown["--help"].count("\n") <= 40, "--metrics-url" in shown["--help"]) == (True, False)
+    assert ("--metrics-url" in shown["--help-all"], "exit codes" in shown["--help-all"]) == (True, True)
+
+
 class DescribeOptions:
     @pytest.mark.parametrize(
         ("arguments", "expected"),

@@ -40,6 +40,7 @@ def it_polls_as_often_as_asked_and_waits_between_polls_but_not_after_the_last(in
     config = _config(poll_interval_seconds=interval, max_polls=max_polls)
     actual = follow_changes(None, config, sync=_reports(), sleep=slept.append)
     assert (actual.snapshots, slept) == (polls, [2.5] * (polls - 1))
+    assert len(actual.notes) == (polls != max_polls)  # that the limit has no effect
 
 
 class DescribeAPollThatFails:

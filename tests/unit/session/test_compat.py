@@ -63,7 +63,7 @@ def it_raises_one_typed_error_that_names_what_is_supported(session):
     with pytest.raises(DependencyError) as caught:
         require_supported(session)
     pairs = [f"Spark {line} with Iceberg {iceberg[:4]}" for line, iceberg in ICEBERG_RUNTIMES.items()]
-    expected = ("found a session without", *pairs, "dedicated access mode")
+    expected = ("found a session without", *pairs, "--packages", "dedicated access mode")
     assert [text for text in expected if text not in str(caught.value)] == []
 
 
