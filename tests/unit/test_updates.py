@@ -176,14 +176,14 @@ def left(frame):
 
 # Many cases a job: a Spark job for each of them would take minutes.
 @settings(
-    max_examples=2,
+    max_examples=3,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
     database=None,
     print_blob=True,
 )
-@given(cases=st.lists(st.one_of(STATES.map(changes_of), CHANGES), min_size=200, max_size=200))
+@given(cases=st.lists(st.one_of(STATES.map(changes_of), CHANGES), min_size=150, max_size=150))
 def it_leaves_what_the_model_leaves_and_so_do_narrow_rows(spark, cases):
     rows = [
         (number, value, blob, SIDES[side], step, 100 + step)

@@ -64,7 +64,9 @@ class DescribeUpserts:
         entry = topic.send(*[None] * 6, key=["1.10", "1e3", "-0", '"q"', " 5", "null"])
         assert (sorted(rows(spark, config)), entry.tables[0].deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
 
-    @pytest.mark.parametrize("given", [{}, {"evolve_schema": True, "column_case": "lower"}], ids=str)
+    @pytest.mark.parametrize(
+        "given", [{}, pytest.param({"evolve_schema": True, "column_case": "lower"}, marks=pytest.mark.long)], ids=str
+    )
     def it_deletes_the_row_that_a_debezium_update_renamed(self, spark, sql, make_upsert, static, given):
         def update(before, after):
             return {"op": "u", "before": before, "after": after}
@@ -128,7 +130,10 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize(("mode", "foreign"), [("copy-on-write", "append"), ("merge-on-read", "compaction")])
+@pytest.mark.parametrize(
+    ("mode", "foreign"),
+    [("copy-on-write", "append"), pytest.param("merge-on-read", "compaction", marks=pytest.mark.long)],
+)
 def it_merges_again_over_the_commits_of_others(spark, sql, make_upsert, static, meanwhile, mode, foreign):
     config = make_upsert()
     topic = static(config)
