@@ -1,19 +1,20 @@
-"""Positions as a run leaves them that ends at an unlucky moment."""
+"""Runs that end at an unlucky moment."""
+
+from unittest import mock
+
+import pytest
 
 from icecdc_core.commits.lock import active_runs
-from icecdc_core.commits.store import PositionStore
 
 
-def forget_commit(opensearch, config, report):
-    """Put the position back to where it was before the commit, as if the process had died before it."""
-    identity = f"position:{config.index}"
-    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
-    log = PositionStore(opensearch, config).log()[0]
-    names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "table_uuid", "selection")
-    names += ("on_duplicate_identifier",)
-    position["batch"] = {**{name: log[name] for name in names}, "schema": position["schema"]}
-    position["snapshot_id"] = report.from_snapshot_id
-    opensearch.index(index=config.positions_index, id=identity, body=position)
+class Killed(Exception):  # noqa: N818 (it is no error of the package)
+    """What a kill looks like to the code that it hits."""
+
+
+def killed_at(module, function, work):
+    """Work until a function of a module is called."""
+    with mock.patch.object(module, function, side_effect=Killed), pytest.raises(Killed):
+        work()
 
 
 def end_lease(opensearch, config):
@@ -21,10 +22,3 @@ def end_lease(opensearch, config):
     found = opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_source"]
     if found["owner"]:
         active_runs.discard(found["owner"]["run_id"])
-
-
-def move_elsewhere(opensearch, config):
-    identity = f"position:{config.index}"
-    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
-    position["owner"]["host"] = "another machine"
-    opensearch.index(index=config.positions_index, id=identity, body=position)

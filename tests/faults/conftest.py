@@ -22,3 +22,22 @@ def exported(spark, sql, config):
 @pytest.fixture
 def equal(spark, indexed):
     return lambda config: indexed(config.index) == rows_as_documents(spark, config.table)
+
+
+@pytest.fixture
+def just_before(monkeypatch):
+    """Do something once, right before a function is called; returns what is left to do."""
+
+    def schedule(owner, function, act):
+        real, left = getattr(owner, function), [1]
+
+        def timed(*args, **named):
+            if left:
+                left.pop()
+                act()
+            return real(*args, **named)
+
+        monkeypatch.setattr(owner, function, timed)
+        return left
+
+    return schedule

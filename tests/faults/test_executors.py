@@ -36,20 +36,12 @@ def kill_some(process, rng):
     killed = []
     while len(killed) < KILLS and process.poll() is None:
         time.sleep(rng.uniform(0.2, 1.5))
-        found = {"worker": [], "executor": []}
-        with suppress(psutil.Error):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                line = " ".join(child.cmdline())
-                if "CoarseGrainedExecutorBackend" in line:
-                    found["executor"].append(child)
-                # The daemon's children, not the daemon alone: either kills tasks that are under way.
-                elif "pyspark.daemon" in line or "quick_daemon" in line or "pyspark/daemon" in line:
-                    found["worker"].append(child)
-        kind = "worker" if found["worker"] and rng.random() < 0.6 else "executor"
-        if found[kind]:
-            with suppress(psutil.Error):
-                rng.choice(found[kind]).kill()
-                killed.append(kind)
+        # The daemon's children, not the daemon alone: either kills tasks that are under way.
+        kind = "daemon" if rng.random() < 0.6 else "CoarseGrainedExecutorBackend"
+        with suppress(psutil.Error, IndexError):
+            children = psutil.Process(process.pid).children(recursive=True)
+            rng.choice([child for child in children if kind in " ".join(child.cmdline())]).kill()
+            killed.append(kind)
     return killed
 
 

@@ -8,39 +8,18 @@ import os
 import random
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from tests.faults.processes import Job
-from tests.faults.tables import SEED, rows_as_documents
+from tests.faults.tables import KINDS, SEED, change_some, rows_as_documents
 from tests.loopback_proxy import Act, loopback_proxy
 from tests.nested_shop import KINDS as PROPERTIES, Shop
 
 KILLS = int(os.environ.get("ICECDC_FAULTS", "1"))
 JOBS = ("sync", "sync", "export", "validate")
-_MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
-KINDS = {
-    "v2 copy-on-write": "USING iceberg TBLPROPERTIES ('format-version' = '2')",
-    "v2 merge-on-read": f"USING iceberg TBLPROPERTIES ('format-version' = '2', {_MERGE_ON_READ})",
-    "v3 merge-on-read": f"USING iceberg TBLPROPERTIES ('format-version' = '3', {_MERGE_ON_READ})",
-    "v2 partitioned": "USING iceberg PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '2')",
-    "v1 copy-on-write": "USING iceberg TBLPROPERTIES ('format-version' = '1')",
-}
-
-
-def change(spark, table, rng):
-    for _ in range(rng.randint(1, 3)):
-        modulus, rest, start = rng.randint(3, 9), rng.randint(0, 2), rng.randint(100, 100_000)
-        statements = (
-            f"UPDATE {table} SET name = 'u{start}' WHERE id % {modulus} = {rest}",
-            f"DELETE FROM {table} WHERE id % {modulus + 9} = {rest}",
-            f"MERGE INTO {table} t USING (SELECT id + {start} AS id FROM range({modulus})) s ON t.id = s.id "
-            f"WHEN MATCHED THEN UPDATE SET name = 'm' WHEN NOT MATCHED THEN INSERT (id, name, part) "
-            f"VALUES (s.id, 'm{start}', s.id % 3)",
-            f"UPDATE {table} SET part = (part + 1) % 3 WHERE id % {modulus} = {rest}",
-        )
-        spark.sql(rng.choice(statements))
 
 
 def killed(job, config, rng, tmp_path):
@@ -73,41 +52,40 @@ def killed(job, config, rng, tmp_path):
     return places[0] if places else "ended"
 
 
-class DescribeKilledDrivers:
-    @pytest.mark.parametrize("trial", range(KILLS))
-    def it_ends_equal_after_every_kill(self, spark, sql, make_config, indexed, opensearch, tmp_path, trial):
-        rng, config = random.Random(f"{SEED} {trial}"), make_config(export_group_bytes=1)
-        job, kind = rng.choice(JOBS), rng.choice(list(KINDS))
+@pytest.mark.parametrize("of_several_tables", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("trial", range(KILLS))
+def it_ends_equal_after_every_kill(
+    spark, sql, make_config, name, indexed, opensearch, tmp_path, trial, of_several_tables
+):
+    rng, config = random.Random(f"{SEED} {trial} {of_several_tables}"), make_config(export_group_bytes=1)
+    job, kind = rng.choice(JOBS), rng.choice(list(KINDS))
+    if of_several_tables:
+        shop, kind = Shop(spark, name, *PROPERTIES), "several tables"
+        shop.fill()
+        config, documents = config.replace(**shop.spec), shop.documents
+    else:
         sql(f"CREATE TABLE {{t}} (id BIGINT, name STRING, part BIGINT) {KINDS[kind]}")
         for number in range(3):
             sql(f"INSERT INTO {{t}} SELECT id + {number * 20}, concat('n', id), id % 3 FROM range(20)")
-        export_table(spark, config)
-        change(spark, config.table, rng)
-        if job == "validate":
-            # The killed run is a repair, so it gets a document to remove.
-            sync_changes(spark, config)
-            opensearch.index(index=config.index, id="foreign", body={"id": -1})
-        where = killed(job, config.replace(repair=job == "validate"), rng, tmp_path)
-        if rng.random() < 0.5:
-            change(spark, config.table, rng)
-        sync_changes(spark, config)
-        if job == "validate":
-            validate_table(spark, config.replace(repair=True))
-        print(f"seed {SEED}, {trial}: {job} of {kind}, killed {where}")
-        assert indexed() == rows_as_documents(spark, config.table)
+        documents = partial(rows_as_documents, spark, config.table)
+    export_table(spark, config)
 
-    @pytest.mark.long
-    @pytest.mark.parametrize("trial", range(KILLS))
-    def it_ends_equal_for_documents_of_several_tables(self, spark, name, new_index, indexed, tmp_path, trial):
-        rng, shop = random.Random(f"{SEED} nested {trial}"), Shop(spark, name, *PROPERTIES)
-        shop.fill()
-        config = new_index(**shop.spec, export_group_bytes=1)
-        changes = [shop.change(rng) for _ in range(3)]
-        job = rng.choice(["sync", "sync", "export"])
-        where = killed(job, config, rng, tmp_path)
-        if rng.random() < 0.5:
-            changes.append(shop.change(rng))
+    def change():
+        for _ in range(rng.randint(1, 3)):
+            print(shop.change(rng) if of_several_tables else change_some(spark, config.table, rng))
+
+    change()
+    if job == "validate":
+        # The killed run is a repair, so it gets a document to remove.
         sync_changes(spark, config)
-        print(f"seed {SEED}, {trial}: {job}, killed {where}; {'; '.join(changes)}")
-        assert indexed() == shop.documents()
+        opensearch.index(index=config.index, id="foreign", body={"film_id" if of_several_tables else "id": -1})
+    where = killed(job, config.replace(repair=job == "validate"), rng, tmp_path)
+    if rng.random() < 0.5:
+        change()
+    sync_changes(spark, config)
+    if job == "validate":
+        validate_table(spark, config.replace(repair=True))
+    print(f"seed {SEED}, {trial}: {job} of {kind}, killed {where}")
+    assert indexed() == documents()
+    if of_several_tables:
         shop.drop()

@@ -37,35 +37,23 @@ class World:
     def produce(self, count):
         for _ in range(count):
             self.produced += 1
-            getattr(self, f"_{self.kind}")(self.produced, self.rng.randrange(1000))
+            value, table = self.rng.randrange(1000), self.rng.choice("abc") if self.kind == "routes" else "t"
+            if self.kind == "upsert":
+                self._upsert(value)
+            elif self.rng.random() < 0.02:  # without a table, or no JSON at all
+                self.topic.send({"id": self.produced} if self.kind == "routes" else b"no json")
+                self.dead_letters += 1
+            else:
+                self.topic.send({"id": self.produced, "v": value, "kind": table})
+                self.rows[table, self.produced, value] += 1
 
-    def _append(self, number, value):
-        if self._is_dead_letter():
-            self.topic.send(b"no json")
-        else:
-            self.topic.send({"id": number, "v": value})
-            self.rows["t", number, value] += 1
-
-    def _routes(self, number, value):
-        table = self.rng.choice("abc")
-        if self._is_dead_letter():
-            self.topic.send({"id": number, "v": value})
-        else:
-            self.topic.send({"id": number, "v": value, "kind": table})
-            self.rows[table, number, value] += 1
-
-    def _upsert(self, number, value):
+    def _upsert(self, value):
         """Few keys, whose rows are updated and deleted."""
         key, gone = self.rng.randrange(30), self.rng.random() < 0.2
         self.topic.send({"id": key, "op": "d"} if gone else {"id": key, "v": value, "op": "u"})
         self.rows = Counter({row: times for row, times in self.rows.items() if row[1] != key})
         if not gone:
             self.rows["t", key, value] = 1
-
-    def _is_dead_letter(self):
-        found = self.rng.random() < 0.02
-        self.dead_letters += found
-        return found
 
 
 @pytest.mark.long

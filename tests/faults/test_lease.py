@@ -18,7 +18,6 @@ from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.runs.run import Look, Run
-from tests.broken_runs import move_elsewhere
 from tests.bulk_writes import write
 from tests.faults.processes import ROOT
 from tests.loopback_proxy import Act, loopback_proxy
@@ -52,119 +51,108 @@ def config(make_config):
     return make_config(lease_seconds=1)
 
 
-class DescribeAZombie:
-    def it_changes_nothing_when_it_wakes_up_later(self, spark, sql, exported, equal, opensearch, opensearch_url):
-        stalled, awake = threading.Event(), threading.Event()
-        outcome = []
+def it_changes_nothing_when_a_zombie_wakes_up_later(spark, sql, exported, equal, opensearch, opensearch_url):
+    stalled, awake = threading.Event(), threading.Event()
+    outcome = []
 
-        def trouble(method, path, body):
-            if "_bulk" in path:
-                stalled.set()
-            if stalled.is_set():
-                awake.wait(300)  # the whole process sleeps: its lease is not renewed either
+    def trouble(method, path, body):
+        if "_bulk" in path:
+            stalled.set()
+        if stalled.is_set():
+            awake.wait(300)  # the whole process sleeps: its lease is not renewed either
 
-        def run():
-            with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-                try:
-                    outcome.append(sync_changes(spark, exported.replace(opensearch_url=proxy.url)))
-                except IcecdcError as error:
-                    outcome.append(error)
+    def run():
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            try:
+                outcome.append(sync_changes(spark, exported.replace(opensearch_url=proxy.url)))
+            except IcecdcError as error:
+                outcome.append(error)
 
-        zombie = threading.Thread(target=run)
-        zombie.start()
-        assert stalled.wait(120)
-        move_elsewhere(opensearch, exported)
-        sync_changes(spark, exported)
-        sql("DELETE FROM {t} WHERE id % 5 = 0", "UPDATE {t} SET name = 'newest' WHERE id % 7 = 0")
-        sync_changes(spark, exported)
-        before = PositionStore(opensearch, exported).read()
-        awake.set()
-        zombie.join(120)
-        after = PositionStore(opensearch, exported).read()
-        assert (type(outcome[0]), after, equal(exported)) == (FencedError, before, True)
-
-
-class DescribeALateWriter:
-    @pytest.fixture
-    def write_late(self, opensearch, exported):
-        """Sync, then write the deleted document 0 again, as a task of a run of long ago does it."""
-        head = {"index": {"_id": "0", "version": 3, "version_type": "external"}}
-        lines = f'{json.dumps(head)}\n{{"id": 0, "name": "old"}}\n'
-        physical = PositionStore(opensearch, exported).read().physical_index
-        writer = BulkWriter(Connection(exported.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0)
-        return lambda: write(writer, lines).counts, physical
-
-    def it_restores_no_document_while_tombstones_exist(self, spark, exported, write_late, equal):
-        sync_changes(spark, exported)
-        assert (write_late[0]().already_applied, equal(exported)) == (1, True)
-
-    def it_can_restore_a_document_later_until_a_repair(self, spark, exported, write_late, opensearch, equal):
-        sync_changes(spark, exported)
-        late, physical = write_late
-        opensearch.indices.put_settings(index=physical, body={"index.gc_deletes": "1ms"})
-
-        def restored():
-            # The index forgets on its own time, when it is written to or refreshed.
-            opensearch.indices.refresh(index=physical)
-            return late().upserts
-
-        await_true(restored, 60)
-        found = validate_table(spark, exported)
-        repaired = validate_table(spark, exported.replace(repair=True))
-        assert (found.extra_ids, repaired.ok, equal(exported)) == (["0"], True, True)
+    zombie = threading.Thread(target=run)
+    zombie.start()
+    assert stalled.wait(120)
+    # On another machine, whose processes nobody here can see.
+    elsewhere = {"doc": {"owner": {"host": "another machine"}}}
+    opensearch.update(index=exported.positions_index, id=f"position:{exported.index}", body=elsewhere)
+    sync_changes(spark, exported)
+    sql("DELETE FROM {t} WHERE id % 5 = 0", "UPDATE {t} SET name = 'newest' WHERE id % 7 = 0")
+    sync_changes(spark, exported)
+    before = PositionStore(opensearch, exported).read()
+    awake.set()
+    zombie.join(120)
+    after = PositionStore(opensearch, exported).read()
+    assert (type(outcome[0]), after, equal(exported)) == (FencedError, before, True)
 
 
-class DescribeAStoppedProcess:
-    def it_loses_the_lock_on_its_own_machine_after_its_lease(self, make_config, opensearch):
-        config = make_config(lease_seconds=2)
-        given = {name: getattr(config, name) for name in ("table", "index", "opensearch_url", "positions_index")}
-        command = [sys.executable, "-c", HOLDER, json.dumps({**given, "lease_seconds": 2})]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        try:
-            assert process.stdout.readline() == "HELD\n"
-            time.sleep(2.3)
-            with pytest.raises(TableLockedError, match="the-stopped-run"):
-                store(config).lock(config.table, "", "too-early")
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(2.3)
-            lock = store(config).lock(config.table, "", "the-next-run")
-            process.send_signal(signal.SIGCONT)
-            printed, _ = process.communicate("go on\n", timeout=60)
-            lock.write(lock.position)
-            lock.release()
-        finally:
-            process.kill()
-            process.wait()
-        assert printed == "FENCED\n"
+def it_restores_no_document_while_tombstones_exist_and_repairs_it_later(spark, exported, opensearch, equal):
+    physical = PositionStore(opensearch, exported).read().physical_index
+    writer = BulkWriter(Connection(exported.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0)
+    head = {"index": {"_id": "0", "version": 3, "version_type": "external"}}
+
+    def write_late():
+        """Write the deleted document 0 again, as a task of a run of long ago does it."""
+        # The index forgets on its own time, when it is written to or refreshed.
+        opensearch.indices.refresh(index=physical)
+        return write(writer, f'{json.dumps(head)}\n{{"id": 0, "name": "old"}}\n').counts
+
+    sync_changes(spark, exported)
+    assert (write_late().already_applied, equal(exported)) == (1, True)
+    opensearch.indices.put_settings(index=physical, body={"index.gc_deletes": "1ms"})
+    await_true(lambda: write_late().upserts, 60)
+    found = validate_table(spark, exported)
+    repaired = validate_table(spark, exported.replace(repair=True))
+    assert (found.extra_ids, repaired.ok, equal(exported)) == (["0"], True, True)
 
 
-class DescribeRelease:
-    def it_hides_no_error_and_waits_for_no_retry(self, spark, make_config, opensearch, opensearch_url):
-        config = make_config(lease_seconds=1, retry_timeout_seconds=300)
-        gone, tried = threading.Event(), []
+def it_takes_the_lock_of_a_stopped_process_after_its_lease(make_config, opensearch):
+    config = make_config(lease_seconds=2)
+    given = {name: getattr(config, name) for name in ("table", "index", "opensearch_url", "positions_index")}
+    command = [sys.executable, "-c", HOLDER, json.dumps({**given, "lease_seconds": 2})]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stdout.readline() == "HELD\n"
+        time.sleep(2.3)
+        with pytest.raises(TableLockedError, match="the-stopped-run"):
+            store(config).lock(config.table, "", "too-early")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2.3)
+        lock = store(config).lock(config.table, "", "the-next-run")
+        process.send_signal(signal.SIGCONT)
+        printed, _ = process.communicate("go on\n", timeout=60)
+        lock.write(lock.position)
+        lock.release()
+    finally:
+        process.kill()
+        process.wait()
+    assert printed == "FENCED\n"
 
-        def trouble(method, path, body):
-            if gone.is_set():
-                tried.append(method)
-                return Act.RESET
-            return None
 
-        with (
-            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
-            Run("sync", spark, config.replace(opensearch_url=proxy.url)) as run,
-        ):
-            begun = 0.0
+def it_hides_no_error_and_waits_for_no_retry_when_it_releases_the_lock(spark, make_config, opensearch, opensearch_url):
+    config = make_config(lease_seconds=1, retry_timeout_seconds=300)
+    gone, tried = threading.Event(), []
 
-            def work():
-                source = SimpleNamespace(metadata=SimpleNamespace(table_uuid=""))
-                with run.lock(Look(Position(config.index, config.table, ""), source)):
-                    gone.set()
-                    await_true(lambda: tried)
-                    nonlocal begun
-                    begun = time.monotonic()
-                    raise ValueError("the run's own error")
+    def trouble(method, path, body):
+        if gone.is_set():
+            tried.append(method)
+            return Act.RESET
+        return None
 
-            with pytest.raises(ValueError, match="the run's own error"):
-                work()
-            seconds = time.monotonic() - begun
-        assert seconds < 15
+    with (
+        loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+        Run("sync", spark, config.replace(opensearch_url=proxy.url)) as run,
+    ):
+        begun = 0.0
+
+        def work():
+            source = SimpleNamespace(metadata=SimpleNamespace(table_uuid=""))
+            with run.lock(Look(Position(config.index, config.table, ""), source)):
+                gone.set()
+                await_true(lambda: tried)
+                nonlocal begun
+                begun = time.monotonic()
+                raise ValueError("the run's own error")
+
+        with pytest.raises(ValueError, match="the run's own error"):
+            work()
+        seconds = time.monotonic() - begun
+    assert seconds < 15

@@ -6,7 +6,7 @@ import random
 import re
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 import pytest
@@ -45,12 +45,6 @@ def config(make_config):
     return make_config(request_timeout_seconds=1, retry_timeout_seconds=30, bulk_bytes=1024)
 
 
-@pytest.fixture
-def physical(opensearch, exported):
-    (found,) = opensearch.indices.get_alias(name=exported.index)
-    return found
-
-
 class DescribeOneFault:
     @pytest.mark.parametrize("number", range(ROUNDS))
     def it_ends_in_sync_though_every_request_meets_it_once(self, spark, sql, config, equal, opensearch_url, number):
@@ -82,80 +76,82 @@ class DescribeOneFault:
         assert (report.state, moves, after != before, equal(exported)) == ("ok", 2, True, True)
 
 
-class DescribeAStorm:
-    @pytest.mark.parametrize("storm", range(STORMS))
-    def it_ends_in_sync_at_the_latest_the_next_time(self, spark, exported, equal, opensearch, opensearch_url, storm):
-        rng = random.Random(SEED + storm)
+@pytest.mark.parametrize("storm", range(STORMS))
+def it_ends_in_sync_at_the_latest_after_the_storm(spark, exported, equal, opensearch, opensearch_url, storm):
+    rng = random.Random(SEED + storm)
 
-        def trouble(method, path, body):
-            if path == "/" or rng.random() > 0.2:
-                return None
-            return rng.choice(FAULTS)
+    def trouble(method, path, body):
+        if path == "/" or rng.random() > 0.2:
+            return None
+        return rng.choice(FAULTS)
 
-        outcome = "ended"
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            try:
-                sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-            except IcecdcError as error:
-                outcome = type(error).__name__
-        ended_equal = equal(exported)
-        position = PositionStore(opensearch, exported).read()
-        sync_changes(spark, exported)
-        print(f"storm {SEED + storm}: {outcome}")
-        # After a run that ended well, index and table are in sync; a failed run leaves a begun batch.
-        position_is_right = ended_equal if outcome == "ended" else ended_equal or position.snapshot_id is not None
-        assert (position_is_right, equal(exported)) == (True, True)
-
-
-class DescribeWaiting:
-    def it_is_bounded_and_visible(self, spark, exported, equal, opensearch_url):
-        begin = time.monotonic()
-        with (
-            loopback_proxy(opensearch_url, trouble=cut_off(1, kind="_bulk")) as proxy,
-            pytest.raises(OpenSearchUnreachableError, match="Remedy"),
-        ):
-            sync_changes(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=1))
-        seconds = time.monotonic() - begin
-        sync_changes(spark, exported)
-        assert (seconds < 120, equal(exported)) == (True, True)
+    outcome = "ended"
+    with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+        try:
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+        except IcecdcError as error:
+            outcome = type(error).__name__
+    ended_equal = equal(exported)
+    position = PositionStore(opensearch, exported).read()
+    sync_changes(spark, exported)
+    print(f"storm {SEED + storm}: {outcome}")
+    # After a run that ended well, index and table are in sync; a failed run leaves a begun batch.
+    position_is_right = ended_equal if outcome == "ended" else ended_equal or position.snapshot_id is not None
+    assert (position_is_right, equal(exported)) == (True, True)
 
 
-class DescribeABlockedOrMissingIndex:
-    def it_stops_at_a_full_disk_and_ends_in_sync_after_a_cleanup(self, spark, exported, physical, opensearch, equal):
-        before = PositionStore(opensearch, exported).read()
+def it_waits_for_a_while_blames_no_document_and_ends_in_sync_the_next_time(
+    spark, sql, exported, opensearch, equal, opensearch_url
+):
+    (physical,) = opensearch.indices.get_alias(name=exported.index)
+    short = exported.replace(retry_timeout_seconds=1, max_rejected_documents=1000)
+
+    @contextmanager
+    def out_of_disk_space():
         block = "index.blocks.read_only_allow_delete"
         opensearch.indices.put_settings(index=physical, body={block: True})
-        with pytest.raises(IcecdcError, match=r"(?i)flood|disk|block") as caught:
-            sync_changes(spark, exported.replace(retry_timeout_seconds=1))
-        after = PositionStore(opensearch, exported).read()
+        yield opensearch_url
         opensearch.indices.put_settings(index=physical, body={block: None})
-        sync_changes(spark, exported)
-        outcome = (type(caught.value).__name__ != "RejectedDocumentsError", after.snapshot_id, after.batch is not None)
-        assert (outcome, equal(exported)) == ((True, before.snapshot_id, True), True)
 
-    def it_does_not_blame_the_documents_for_a_closed_index(self, spark, exported, physical, opensearch, equal):
-        before = PositionStore(opensearch, exported).read()
+    @contextmanager
+    def closed():
         opensearch.indices.close(index=physical)
-        with pytest.raises(OpenSearchRequestError, match="index_closed_exception"):
-            sync_changes(spark, exported.replace(max_rejected_documents=1000))
+        yield opensearch_url
         opensearch.indices.open(index=physical)
         opensearch.cluster.health(index=physical, wait_for_status="yellow")
+
+    @contextmanager
+    def away():
+        with loopback_proxy(opensearch_url, trouble=cut_off(1, kind="_bulk")) as proxy:
+            yield proxy.url
+
+    for trouble, error, says in (
+        (out_of_disk_space, IcecdcError, r"(?i)flood|disk|block"),
+        (closed, OpenSearchRequestError, "index_closed_exception"),
+        (away, OpenSearchUnreachableError, "Remedy"),
+    ):
+        before, begin = PositionStore(opensearch, exported).read(), time.monotonic()
+        with trouble() as url, pytest.raises(error, match=says) as caught:
+            sync_changes(spark, short.replace(opensearch_url=url))
+        assert time.monotonic() - begin < 120
+        assert type(caught.value).__name__ != "RejectedDocumentsError"
         after = PositionStore(opensearch, exported).read()
+        assert (after.snapshot_id, after.batch is not None or trouble is closed) == (before.snapshot_id, True), says
         sync_changes(spark, exported)
-        assert (after.snapshot_id == before.snapshot_id, equal(exported)) == (True, True)
+        assert equal(exported), says
+        change(sql)
 
-    def it_names_an_index_that_is_deleted(self, spark, exported, physical, opensearch, equal, opensearch_url):
-        def delete():
-            opensearch.indices.delete(index=physical)
+    def delete():
+        opensearch.indices.delete(index=physical)
 
-        with (
-            loopback_proxy(opensearch_url, trouble=at_first("_bulk", delete)) as proxy,
-            pytest.raises(IndexNotFoundError, match="run the export again"),
-        ):
-            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        assert not opensearch.indices.exists(index=physical)
-        export_table(spark, exported)
-        assert equal(exported)
+    with (
+        loopback_proxy(opensearch_url, trouble=at_first("_bulk", delete)) as proxy,
+        pytest.raises(IndexNotFoundError, match="run the export again"),
+    ):
+        sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+    assert not opensearch.indices.exists(index=physical)
+    export_table(spark, exported)
+    assert equal(exported)
 
 
 def it_refuses_a_position_of_a_newer_release_by_name(spark, exported, opensearch):
@@ -175,32 +171,31 @@ def it_refuses_a_position_of_a_newer_release_by_name(spark, exported, opensearch
 
 
 @pytest.mark.long
-class DescribeAServerThatIsKilled:
-    def it_is_retried_and_the_run_ends_in_sync(self, spark, sql, config, tmp_path):
-        from icecdc_core.local import running_opensearch
-        from icecdc_core.local.opensearch import candidate_ports
-        from icecdc_core.local.server import free_ports
+def it_ends_in_sync_though_the_server_is_killed(spark, sql, config, tmp_path):
+    from icecdc_core.local import running_opensearch
+    from icecdc_core.local.opensearch import candidate_ports
+    from icecdc_core.local.server import free_ports
 
-        place = {"data_folder": tmp_path / "data", "port": next(free_ports(candidate_ports())), "heap": "512m"}
-        valid = []
-        # The first server's end is an error, because it was killed.
-        with ExitStack() as second, suppress(IcecdcError), running_opensearch(**place) as url:
-            start_again = threading.Thread(target=lambda: second.enter_context(running_opensearch(**place)))
+    place = {"data_folder": tmp_path / "data", "port": next(free_ports(candidate_ports())), "heap": "512m"}
+    valid = []
+    # The first server's end is an error, because it was killed.
+    with ExitStack() as second, suppress(IcecdcError), running_opensearch(**place) as url:
+        start_again = threading.Thread(target=lambda: second.enter_context(running_opensearch(**place)))
 
-            def kill():
-                for pid in _java_of(place["port"]):
-                    os.kill(pid, 9)
-                start_again.start()
+        def kill():
+            for pid in _java_of(place["port"]):
+                os.kill(pid, 9)
+            start_again.start()
 
-            own = config.replace(opensearch_url=url, retry_timeout_seconds=240)
-            sql(CREATE, FILL)
-            export_table(spark, own)
-            change(sql)
-            with loopback_proxy(url, trouble=at_first("_bulk", kill)) as proxy:
-                sync_changes(spark, own.replace(opensearch_url=proxy.url))
-            start_again.join()
-            valid.append(validate_table(spark, own).ok)
-        assert valid == [True]
+        own = config.replace(opensearch_url=url, retry_timeout_seconds=240)
+        sql(CREATE, FILL)
+        export_table(spark, own)
+        change(sql)
+        with loopback_proxy(url, trouble=at_first("_bulk", kill)) as proxy:
+            sync_changes(spark, own.replace(opensearch_url=proxy.url))
+        start_again.join()
+        valid.append(validate_table(spark, own).ok)
+    assert valid == [True]
 
 
 def _java_of(port):

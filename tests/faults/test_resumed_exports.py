@@ -39,11 +39,6 @@ def physical_indexes(opensearch, config):
     return sorted(opensearch.indices.get(index=f"{config.index}--*"))
 
 
-def started_over(report, reason):
-    """Whether everything was written, and the report says why."""
-    return report.upserts == GROUPS * ROWS and [reason in note for note in report.notes] == [True]
-
-
 class DescribeABegunExport:
     def it_goes_on_with_its_groups_though_the_size_of_groups_changed(self, spark, config, begun, indexed, opensearch):
         report = export_table(spark, config.replace(export_group_bytes=10**9))
@@ -56,22 +51,19 @@ class DescribeABegunExport:
             export_table(spark, config)
         assert (physical_indexes(opensearch, config), PositionStore(opensearch, config).read().batch) == ([], None)
 
-    def it_starts_over_when_its_index_was_deleted(self, spark, config, begun, opensearch, indexed):
-        opensearch.indices.delete(index=begun.physical_index)
-        report = export_table(spark, config)
-        found = (started_over(report, "its index was deleted"), report.epoch > begun.epoch, len(indexed()))
-        entries = [json.loads(line) for line in Path(config.log_path).read_text().splitlines()]
-        logged = [entry["level"] for entry in entries if "starts over" in entry["message"]]
-        assert (found, logged) == ((True, True, GROUPS * ROWS), ["warning"])
-
-    @pytest.mark.long
-    def it_starts_over_when_its_index_was_created_again(self, spark, config, begun, opensearch, indexed):
+    @pytest.mark.parametrize("reason", ["its index was deleted", pytest.param("created again", marks=pytest.mark.long)])
+    def it_starts_over_when_its_index_was_deleted(self, spark, config, begun, opensearch, indexed, reason):
         entry = opensearch.indices.get(index=begun.physical_index)[begun.physical_index]
         opensearch.indices.delete(index=begun.physical_index)
-        body = {"mappings": entry["mappings"], "aliases": entry["aliases"]}
-        opensearch.indices.create(index=begun.physical_index, body=body)
+        if reason == "created again":
+            body = {"mappings": entry["mappings"], "aliases": entry["aliases"]}
+            opensearch.indices.create(index=begun.physical_index, body=body)
         report = sync_changes(spark, config)
-        assert (started_over(report, "created again"), len(indexed())) == (True, GROUPS * ROWS)
+        # Everything was written, and the report and the log say why.
+        assert (report.upserts, len(report.notes), reason in report.notes[0]) == (GROUPS * ROWS, 1, True)
+        assert (report.epoch > begun.epoch, len(indexed())) == (True, GROUPS * ROWS)
+        entries = [json.loads(line) for line in Path(config.log_path).read_text().splitlines()]
+        assert [entry["level"] for entry in entries if "starts over" in entry["message"]] == ["warning"]
 
     def it_leaves_the_index_that_readers_see(self, spark, config, begun, opensearch, indexed):
         # As if the run had died between moving the readers' alias and the commit.
@@ -88,27 +80,26 @@ class DescribeABegunExport:
         assert (set(seen), len(left), begun.physical_index in left, len(indexed())) == ({True}, 1, False, GROUPS * ROWS)
 
 
-class DescribeAnExportWhoseIndexIsReplaced:
-    def it_is_not_published(self, spark, sql, config, opensearch, opensearch_url, indexed):
-        sql(CREATE)
-        sql(f"INSERT INTO {{t}} SELECT id, 'n' FROM range({ROWS})")
-        written = []
+def it_publishes_no_index_that_was_replaced(spark, sql, config, opensearch, opensearch_url, indexed):
+    sql(CREATE)
+    sql(f"INSERT INTO {{t}} SELECT id, 'n' FROM range({ROWS})")
+    written = []
 
-        def trouble(method, path, body):
-            """When all documents are in, the index is deleted and created again."""
-            if "_bulk" in path:
-                written.append(path)
-            elif method == "GET" and written and f"{config.index}--" in path:
-                written.clear()
-                (physical,) = physical_indexes(opensearch, config)
-                opensearch.indices.delete(index=physical)
-                opensearch.indices.create(index=physical, body={"aliases": {f"{physical}--WRITE": {}}})
+    def trouble(method, path, body):
+        """When all documents are in, the index is deleted and created again."""
+        if "_bulk" in path:
+            written.append(path)
+        elif method == "GET" and written and f"{config.index}--" in path:
+            written.clear()
+            (physical,) = physical_indexes(opensearch, config)
+            opensearch.indices.delete(index=physical)
+            opensearch.indices.create(index=physical, body={"aliases": {f"{physical}--WRITE": {}}})
 
-        with (
-            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
-            pytest.raises(IndexNotFoundError, match="created again"),
-        ):
-            export_table(spark, config.replace(opensearch_url=proxy.url))
-        published = opensearch.indices.exists_alias(name=config.index)
-        export_table(spark, config)
-        assert (published, len(indexed())) == (False, ROWS)
+    with (
+        loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+        pytest.raises(IndexNotFoundError, match="created again"),
+    ):
+        export_table(spark, config.replace(opensearch_url=proxy.url))
+    published = opensearch.indices.exists_alias(name=config.index)
+    export_table(spark, config)
+    assert (published, len(indexed())) == (False, ROWS)

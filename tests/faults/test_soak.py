@@ -14,8 +14,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.status import status
-from tests.faults.tables import SEED, rows_as_documents
-from tests.faults.test_killed_drivers import KINDS, change
+from tests.faults.tables import KINDS, SEED, change_some, rows_as_documents
 from tests.faults.test_opensearch_faults import FAULTS
 from tests.loopback_proxy import loopback_proxy
 
@@ -45,7 +44,7 @@ def it_stays_flat_and_ends_equal(spark, make_config, indexed, opensearch_url, na
         mine = random.Random(seed)
         while not stop.is_set():
             try:
-                change(spark, config.table, mine)
+                change_some(spark, config.table, mine)
             except Exception as error:  # reported at the end
                 failures.append(f"{type(error).__name__}: {error}"[:300])
                 return

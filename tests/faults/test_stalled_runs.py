@@ -14,7 +14,7 @@ from icecdc_core.jobs import export, sync, validate
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs import batch
 from icecdc_core.runs.run import Run
-from tests.broken_runs import end_lease
+from tests.broken_runs import end_lease, killed_at
 from tests.faults.tables import CREATE
 
 
@@ -23,145 +23,103 @@ def config(new_index):
     return new_index(CREATE, "INSERT INTO {t} VALUES (1, 'v')")
 
 
-class Killed(Exception):  # noqa: N818 (it is no error of the package)
-    """What a kill looks like to the code that it hits."""
-
-
-def kill(*_, **__):
-    raise Killed
-
-
-def killed_at(module, name, work):
-    with mock.patch.object(module, name, kill), pytest.raises(Killed):
-        work()
-
-
 @pytest.fixture
 def names(indexed):
     return lambda: {identity: document["name"] for identity, document in sorted(indexed().items())}
 
 
-class DescribeARepair:
-    def it_writes_nothing_when_a_sync_committed_after_the_comparison(self, spark, sql, config, names, opensearch):
-        sql("INSERT INTO {t} VALUES (2, 'b')")
-        repair = validate.repair_differences
+def it_repairs_nothing_when_a_sync_committed_after_the_comparison(spark, sql, config, names, opensearch, just_before):
+    sql("INSERT INTO {t} VALUES (2, 'b')")
+    physical = PositionStore(opensearch, config).read().physical_index
+    opensearch.index(index=physical, id="9", body={"name": "extra"}, refresh=True)
+    spark.catalog.clearCache()
+    just_before(validate, "repair_differences", lambda: sync_changes(spark, config))
+    with pytest.raises(TableLockedError, match="Another run wrote"):
+        validate_table(spark, config.replace(repair=True))
+    assert ("2" in names(), spark._jsparkSession.sharedState().cacheManager().isEmpty()) == (True, True)
 
-        def sync_first(*arguments):
+    # It waits until a begun sync is finished.
+    sql("INSERT INTO {t} VALUES (3, 'c')")
+    killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+    with pytest.raises(TableLockedError, match=r"A begun sync .* sync first"):
+        validate_table(spark, config.replace(repair=True))
+    sync_changes(spark, config)
+    assert validate_table(spark, config.replace(repair=True)).ok
+
+
+def it_validates_the_index_as_it_is_between_two_batches(spark, sql, config):
+    looked, commit, looks, wrote = Run.require_position, sync.commit_batch, [], threading.Event()
+
+    def commit_late(*arguments):
+        if threading.current_thread() is late:
+            wrote.set()
+            time.sleep(2)
+        commit(*arguments)
+
+    def overtaken(run, *arguments, **options):
+        looked(run, *arguments, **options)
+        looks.append(run)
+        if len(looks) == 1:  # one sync has ended when it opens the index, and one has written and not committed
+            sql("INSERT INTO {t} VALUES (2, 'b')")
             sync_changes(spark, config)
-            return repair(*arguments)
+            sql("UPDATE {t} SET name = 'w'")
+            late.start()
+            assert wrote.wait(60)
 
-        physical = PositionStore(opensearch, config).read().physical_index
-        opensearch.index(index=physical, id="9", body={"name": "extra"}, refresh=True)
-        refused = pytest.raises(TableLockedError, match="Another run wrote")
-        spark.catalog.clearCache()
-        with mock.patch.object(validate, "repair_differences", sync_first), refused:
-            validate_table(spark, config.replace(repair=True))
-        assert ("2" in names(), spark._jsparkSession.sharedState().cacheManager().isEmpty()) == (True, True)
-        assert validate_table(spark, config.replace(repair=True)).ok
+    late = threading.Thread(target=lambda: sync_changes(spark, config))
+    with (
+        mock.patch.object(Run, "require_position", overtaken),
+        mock.patch.object(sync, "commit_batch", commit_late),
+    ):
+        report = validate_table(spark, config)
+    late.join()
+    assert (report.ok, report.snapshot_id, len(looks) > 2) == (True, report.position_snapshot_id, True)
 
-    def it_waits_until_a_begun_sync_is_finished(self, spark, sql, config, names):
-        sql("INSERT INTO {t} VALUES (2, 'b')")
-        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
-        with pytest.raises(TableLockedError, match=r"A begun sync .* sync first"):
-            validate_table(spark, config.replace(repair=True))
+
+def it_finds_nothing_left_to_sync_when_another_run_overtakes(spark, sql, make_config, names, just_before):
+    sql(CREATE, "INSERT INTO {t} VALUES (1, 'v')")
+    config = make_config(start_from="earliest")
+    just_before(Run, "lock", lambda: sync_changes(spark, config))
+    assert (sync_changes(spark, config).strategy, names()) == ("none", {"1": "v"})
+    # Now that the index is there.
+    sql("INSERT INTO {t} VALUES (2, 'b')")
+
+    def overtake():
+        sql("INSERT INTO {t} VALUES (3, 'c')")
         sync_changes(spark, config)
-        assert validate_table(spark, config.replace(repair=True)).ok
+
+    just_before(Run, "lock", overtake)
+    report = sync_changes(spark, config.replace(on_history_gap="reexport"))
+    assert (report.strategy, names()) == ("none", {"1": "v", "2": "b", "3": "c"})
 
 
-class DescribeAValidation:
-    def it_compares_the_index_as_it_is_between_two_batches(self, spark, sql, config):
-        looked, commit, looks, wrote = Run.require_position, sync.commit_batch, [], threading.Event()
-
-        def commit_late(*arguments):
-            if threading.current_thread() is late:
-                wrote.set()
-                time.sleep(2)
-            commit(*arguments)
-
-        def overtaken(run, *arguments, **options):
-            looked(run, *arguments, **options)
-            looks.append(run)
-            if len(looks) == 1:  # one sync has ended when it opens the index, and one has written and not committed
-                sql("INSERT INTO {t} VALUES (2, 'b')")
-                sync_changes(spark, config)
-                sql("UPDATE {t} SET name = 'w'")
-                late.start()
-                assert wrote.wait(60)
-
-        late = threading.Thread(target=lambda: sync_changes(spark, config))
-        with (
-            mock.patch.object(Run, "require_position", overtaken),
-            mock.patch.object(sync, "commit_batch", commit_late),
-        ):
-            report = validate_table(spark, config)
-        late.join()
-        assert (report.ok, report.snapshot_id, len(looks) > 2) == (True, report.position_snapshot_id, True)
+def it_leaves_one_index_if_its_first_sync_dies_before_the_position(spark, sql, make_config, names, opensearch):
+    sql(CREATE, "INSERT INTO {t} VALUES (1, 'v')")
+    config = make_config(start_from="latest")
+    killed_at(batch, "position_at", lambda: sync_changes(spark, config))
+    (abandoned,) = opensearch.indices.get_alias(name=config.index)
+    # There is nothing new, and yet nothing of the index that readers saw for a while is left.
+    sync_changes(spark, config)
+    physical = PositionStore(opensearch, config).read().physical_index
+    assert physical != abandoned
+    assert list(opensearch.indices.get(index=f"{config.index}--*")) == [physical]
+    sql("INSERT INTO {t} VALUES (2, 'w')")
+    sync_changes(spark, config)
+    assert names() == {"2": "w"}
 
 
-class DescribeARunThatAnotherOvertakes:
-    def it_finds_nothing_left_to_sync(self, spark, sql, config, names):
-        sql("INSERT INTO {t} VALUES (2, 'b')")
-        lock, calls = Run.lock, []
+def it_does_not_move_the_alias_back_after_a_stall(spark, sql, config, opensearch, just_before):
+    def overtake():
+        end_lease(opensearch, config)
+        sql("UPDATE {t} SET name = 'w'")
+        export_table(spark, config.replace(export_group_bytes=1))
 
-        def overtaken(run, *arguments):
-            if not calls:
-                calls.append(run)
-                sql("INSERT INTO {t} VALUES (3, 'c')")
-                sync_changes(spark, config)
-            return lock(run, *arguments)
-
-        with mock.patch.object(Run, "lock", overtaken):
-            report = sync_changes(spark, config.replace(on_history_gap="reexport"))
-        assert (report.strategy, names()) == ("none", {"1": "v", "2": "b", "3": "c"})
-
-
-class DescribeASyncThatCreatesItsIndex:
-    def it_goes_on_from_the_position_of_a_run_that_was_faster(self, spark, sql, make_config, names):
-        sql(CREATE, "INSERT INTO {t} VALUES (1, 'v')")
-        config, look, calls = make_config(start_from="earliest"), Run.look, []
-
-        def overtaken(run, *arguments):
-            seen = look(run, *arguments)
-            if not calls:
-                calls.append(run)
-                sync_changes(spark, config)
-            return seen
-
-        with mock.patch.object(Run, "look", overtaken):
-            report = sync_changes(spark, config)
-        assert (report.strategy, names()) == ("none", {"1": "v"})
-
-    def it_leaves_one_index_if_it_dies_before_its_position(self, spark, sql, make_config, names, opensearch):
-        sql(CREATE, "INSERT INTO {t} VALUES (1, 'v')")
-        config = make_config(start_from="latest")
-        killed_at(batch, "position_at", lambda: sync_changes(spark, config))
-        (abandoned,) = opensearch.indices.get_alias(name=config.index)
-        # There is nothing new, and yet nothing of the index that readers saw for a while is left.
-        sync_changes(spark, config)
-        physical = PositionStore(opensearch, config).read().physical_index
-        assert physical != abandoned
-        assert list(opensearch.indices.get(index=f"{config.index}--*")) == [physical]
-        sql("INSERT INTO {t} VALUES (2, 'w')")
-        sync_changes(spark, config)
-        assert names() == {"2": "w"}
-
-
-class DescribeAStalledExport:
-    def it_does_not_move_the_alias_back(self, spark, sql, config, opensearch):
-        publish = export.publish_index
-
-        def stalled(*arguments):
-            with mock.patch.object(export, "publish_index", publish):
-                end_lease(opensearch, config)
-                sql("UPDATE {t} SET name = 'w'")
-                export_table(spark, config.replace(export_group_bytes=1))
-            publish(*arguments)
-
-        with mock.patch.object(export, "publish_index", stalled), pytest.raises(FencedError):
-            export_table(spark, config)
-        (physical,) = opensearch.indices.get_alias(name=config.index)
-        assert PositionStore(opensearch, config).read().physical_index == physical
-        assert validate_table(spark, config.replace(validate_at="position")).ok
+    just_before(export, "publish_index", overtake)
+    with pytest.raises(FencedError):
+        export_table(spark, config)
+    (physical,) = opensearch.indices.get_alias(name=config.index)
+    assert PositionStore(opensearch, config).read().physical_index == physical
+    assert validate_table(spark, config.replace(validate_at="position")).ok
 
 
 class DescribeAnExportWhoseIndexIsRefused:
@@ -184,38 +142,36 @@ class DescribeAnExportWhoseIndexIsRefused:
         assert opensearch.indices.get(index=f"{config.index}--*", expand_wildcards="all") == {}
 
 
-class DescribeABatchThatIsRepeated:
-    def it_changes_nothing(self, spark, sql, config, names):
-        sql("UPDATE {t} SET name = 'w'", "INSERT INTO {t} VALUES (2, 'b')")
-        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
-        again = sync_changes(spark, config)
-        assert (again.upserts, again.already_applied, names()) == (0, 2, {"1": "w", "2": "b"})
-        # One that is not repeated is undone, although the batch after it is killed, too.
-        sql("UPDATE {t} SET name = 'x' WHERE id = 1")
-        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
-        sql("UPDATE {t} SET name = 'w' WHERE id = 1")
-        other = config.replace(on_duplicate_identifier="last")
-        killed_at(sync, "write_batch", lambda: sync_changes(spark, other))
-        sync_changes(spark, other)
-        assert names() == {"1": "w", "2": "b"}
+def it_changes_nothing_when_it_repeats_a_batch(spark, sql, config, names):
+    sql("UPDATE {t} SET name = 'w'", "INSERT INTO {t} VALUES (2, 'b')")
+    killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+    again = sync_changes(spark, config)
+    assert (again.upserts, again.already_applied, names()) == (0, 2, {"1": "w", "2": "b"})
+    # One that is not repeated is undone, although the batch after it is killed, too.
+    sql("UPDATE {t} SET name = 'x' WHERE id = 1")
+    killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+    sql("UPDATE {t} SET name = 'w' WHERE id = 1")
+    other = config.replace(on_duplicate_identifier="last")
+    killed_at(sync, "write_batch", lambda: sync_changes(spark, other))
+    sync_changes(spark, other)
+    assert names() == {"1": "w", "2": "b"}
 
 
-class DescribeTwoRunsAtOnce:
-    def it_ends_equal_when_two_really_run_side_by_side(self, spark, sql, config, names):
-        outcomes = []
+def it_ends_equal_when_two_really_run_side_by_side(spark, sql, config, names):
+    outcomes = []
 
-        def run():
-            try:
-                outcomes.append(sync_changes(spark, config))
-            except IcecdcError as error:
-                outcomes.append(error)
+    def run():
+        try:
+            outcomes.append(sync_changes(spark, config))
+        except IcecdcError as error:
+            outcomes.append(error)
 
-        sql("INSERT INTO {t} VALUES (2, 'b')")
-        threads = [threading.Thread(target=run) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        kinds = {type(outcome) for outcome in outcomes}
-        assert (RunReport in kinds, kinds <= {RunReport, TableLockedError}) == (True, True), outcomes
-        assert names() == {"1": "v", "2": "b"}
+    sql("INSERT INTO {t} VALUES (2, 'b')")
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kinds = {type(outcome) for outcome in outcomes}
+    assert (RunReport in kinds, kinds <= {RunReport, TableLockedError}) == (True, True), outcomes
+    assert names() == {"1": "v", "2": "b"}

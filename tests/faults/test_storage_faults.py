@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -47,48 +48,46 @@ def overwritten(path):
     path.write_bytes(bytes(path.stat().st_size))
 
 
-class DescribeADataFile:
-    def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal):
-        # Of an Avro file that is cut off, Avro reads what is there.
-        for damage, kind in ((missing, "parquet"), (truncated, "orc"), (overwritten, "avro")):
-            before = PositionStore(opensearch, exported).read()
-            sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{kind}')")
-            change(sql)
-            path = newest_file(spark, exported.table)
-            content = path.read_bytes()
-            damage(path)
-            says = r"cannot be read: .*Remedy: restore the file.*the position did not move"
-            with pytest.raises(DataReadError, match=says):
-                sync_changes(spark, exported)
-            after = PositionStore(opensearch, exported).read()
-            path.write_bytes(content)
-            sync_changes(spark, exported)
-            assert (after.snapshot_id, equal(exported)) == (before.snapshot_id, True), kind
-
-    def it_is_left_behind_by_a_rollback(self, spark, sql, exported, opensearch, equal, name):
+def it_stops_at_a_damaged_file_and_the_position_stays(spark, sql, exported, opensearch, equal, name):
+    # Of an Avro file that is cut off, Avro reads what is there.
+    for damage, kind in ((missing, "parquet"), (truncated, "orc"), (overwritten, "avro")):
         before = PositionStore(opensearch, exported).read()
-        sql("INSERT INTO {t} SELECT id, 'new' FROM range(1000, 1040)")
-        newest_file(spark, exported.table).unlink()
-        with pytest.raises(DataReadError):
-            sync_changes(spark, exported)
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {before.snapshot_id})")
-        sql("INSERT INTO {t} VALUES (2000, 'after the rollback')")
-        sync_changes(spark, exported)
-        assert equal(exported)
-
-
-class DescribeTheTableUnderARun:
-    def it_applies_a_commit_during_a_run_with_the_next_run(self, spark, sql, exported, opensearch_url, equal):
+        sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{kind}')")
         change(sql)
+        path = newest_file(spark, exported.table)
+        content = path.read_bytes()
+        damage(path)
+        says = r"cannot be read: .*Remedy: restore the file.*the position did not move"
+        with pytest.raises(DataReadError, match=says):
+            sync_changes(spark, exported)
+        after = PositionStore(opensearch, exported).read()
+        path.write_bytes(content)
+        sync_changes(spark, exported)
+        assert (after.snapshot_id, equal(exported)) == (before.snapshot_id, True), kind
 
-        def commit():
-            sql("DELETE FROM {t} WHERE id % 4 = 1")
+    # A rollback leaves it behind.
+    before = PositionStore(opensearch, exported).read()
+    sql("INSERT INTO {t} SELECT id, 'new' FROM range(1000, 1040)")
+    newest_file(spark, exported.table).unlink()
+    with pytest.raises(DataReadError):
+        sync_changes(spark, exported)
+    spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {before.snapshot_id})")
+    sql("INSERT INTO {t} VALUES (2000, 'after the rollback')")
+    sync_changes(spark, exported)
+    assert equal(exported)
 
-        with loopback_proxy(opensearch_url, trouble=at_first("_bulk", commit)) as proxy:
-            first = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        second = sync_changes(spark, exported)
-        went_on = first.to_snapshot_id == second.from_snapshot_id
-        assert (went_on, second.deletes > 0, equal(exported)) == (True, True, True)
+
+def it_applies_a_commit_during_a_run_with_the_next_run(spark, sql, exported, opensearch_url, equal):
+    change(sql)
+
+    def commit():
+        sql("DELETE FROM {t} WHERE id % 4 = 1")
+
+    with loopback_proxy(opensearch_url, trouble=at_first("_bulk", commit)) as proxy:
+        first = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+    second = sync_changes(spark, exported)
+    went_on = first.to_snapshot_id == second.from_snapshot_id
+    assert (went_on, second.deletes > 0, equal(exported)) == (True, True, True)
 
 
 def expire(spark, sql, name):
@@ -99,27 +98,17 @@ def expire(spark, sql, name):
     assert gone["deleted_data_files_count"] + gone["deleted_manifest_files_count"] > 0
 
 
-@pytest.fixture
-def just_before(monkeypatch):
-    """Do something once, between planning and reading: before a function is called."""
-
-    def schedule(owner, function, act):
-        real, left = getattr(owner, function), [1]
-
-        def timed(*args, **named):
-            if left:
-                left.pop()
-                act()
-            return real(*args, **named)
-
-        monkeypatch.setattr(owner, function, timed)
-        return left
-
-    return schedule
-
-
 class DescribeSnapshotsThatExpireUnderARead:
-    def it_exports_again_if_the_policy_says_so(self, spark, sql, exported, opensearch, equal, name, just_before):
+    def it_needs_an_export_only_if_that_of_the_position_is_gone(
+        self, spark, sql, exported, opensearch, equal, name, just_before
+    ):
+        sql("ALTER TABLE {t} CREATE TAG kept")
+        change(sql)
+        planned = spark.sql(f"SELECT snapshot_id FROM {exported.table}.refs WHERE name = 'main'").first()[0]
+        just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
+        report = sync_changes(spark, exported)
+        assert (report.strategy, report.to_snapshot_id != planned, equal(exported)) == ("diff", True, True)
+
         before = PositionStore(opensearch, exported).read()
         change(sql)
         waiting = just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
@@ -136,13 +125,20 @@ class DescribeSnapshotsThatExpireUnderARead:
         report = sync_changes(spark, reexporting)
         assert (waiting, report.strategy, equal(exported)) == ([], "reexport", True)
 
-    def it_needs_no_export_while_the_position_is_still_there(self, spark, sql, exported, equal, name, just_before):
-        sql("ALTER TABLE {t} CREATE TAG kept")
-        change(sql)
-        planned = spark.sql(f"SELECT snapshot_id FROM {exported.table}.refs WHERE name = 'main'").first()[0]
-        just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
-        report = sync_changes(spark, exported)
-        assert (report.strategy, report.to_snapshot_id != planned, equal(exported)) == ("diff", True, True)
+        # It is neither a difference nor damage to a validation.
+        sql("INSERT INTO {t} VALUES (6001, 'new')")
+        read = Source.current_rows
+
+        def planned_rows(*args):
+            rows = read(*args)
+            expire(spark, sql, name)
+            return rows
+
+        with (
+            mock.patch.object(Source, "current_rows", planned_rows),
+            pytest.raises(HistoryGapError, match="is not in the table's metadata"),
+        ):
+            validate_table(spark, exported)
 
     @pytest.mark.parametrize("policy", [pytest.param("fail", marks=pytest.mark.long), "reexport"])
     def it_starts_an_export_over(self, spark, sql, make_config, equal, name, just_before, policy):
@@ -156,32 +152,19 @@ class DescribeSnapshotsThatExpireUnderARead:
         assert (report.strategy, equal(config)) == ("export", True)
         assert "its snapshot expired" in report.notes[0]
 
-    def it_is_neither_a_difference_nor_damage(self, spark, sql, exported, name, monkeypatch):
-        read = Source.current_rows
 
-        def planned(*args):
-            rows = read(*args)
-            expire(spark, sql, name)
-            return rows
-
-        monkeypatch.setattr(Source, "current_rows", planned)
-        with pytest.raises(HistoryGapError, match="is not in the table's metadata"):
-            validate_table(spark, exported)
-
-
-class DescribeTheCatalog:
-    def it_is_named_when_it_is_locked_and_the_next_run_ends_equal(self, spark, sql, exported, warehouse, equal):
-        change(sql)
-        holder = sqlite3.connect(warehouse / "catalog.db", isolation_level=None)
-        holder.execute("BEGIN EXCLUSIVE")
-        try:
-            with pytest.raises(CatalogError):
-                sync_changes(spark, exported)
-        finally:
-            holder.execute("ROLLBACK")
-            holder.close()
-        sync_changes(spark, exported)
-        assert equal(exported)
+def it_names_a_locked_catalog_and_the_next_run_ends_equal(spark, sql, exported, warehouse, equal):
+    change(sql)
+    holder = sqlite3.connect(warehouse / "catalog.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        with pytest.raises(CatalogError):
+            sync_changes(spark, exported)
+    finally:
+        holder.execute("ROLLBACK")
+        holder.close()
+    sync_changes(spark, exported)
+    assert equal(exported)
 
 
 def die(batches):
@@ -200,17 +183,16 @@ def cast(spark):
     spark.sql("SELECT CAST(name AS INT) FROM VALUES ('x'), ('y') AS t(name)").collect()
 
 
-class DescribeAFailureThatNoFileIsToBlameFor:
-    @pytest.mark.parametrize(
-        ("failing", "said"),
-        [
-            (lambda spark: spark._jvm.java.nio.ByteBuffer.allocate(2**31 - 1), "OutOfMemoryError.*spark.driver.memory"),
-            (in_python(die), "Python worker.*spark.executor.memoryOverhead"),
-            (in_python(fail), "a reason in Python.*Spark's log"),
-            (cast, "CAST_INVALID_INPUT.*Spark's log"),
-        ],
-    )
-    def it_is_named_as_what_it_is(self, spark, make_config, failing, said):
-        with pytest.raises(SparkJobError, match=said) as caught, spark_errors(make_config()):
-            failing(spark)
-        assert (state_of(caught.value), "restore" in str(caught.value)) == ("retry", False)
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        (lambda spark: spark._jvm.java.nio.ByteBuffer.allocate(2**31 - 1), "OutOfMemoryError.*spark.driver.memory"),
+        (in_python(die), "Python worker.*spark.executor.memoryOverhead"),
+        (in_python(fail), "a reason in Python.*Spark's log"),
+        (cast, "CAST_INVALID_INPUT.*Spark's log"),
+    ],
+)
+def it_names_a_failure_that_no_file_is_to_blame_for(spark, make_config, failing, said):
+    with pytest.raises(SparkJobError, match=said) as caught, spark_errors(make_config()):
+        failing(spark)
+    assert (state_of(caught.value), "restore" in str(caught.value)) == ("retry", False)

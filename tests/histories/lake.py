@@ -116,26 +116,17 @@ class Lake:
         frame.coalesce(1).writeTo(self.table).append()
 
     def update(self, n: int) -> None:
-        self._dml(f"UPDATE {{t}} SET amount = amount + 1, name = concat(name, '!') WHERE id % 4 = {n % 4}")
-
-    def update_nothing(self, n: int) -> None:
-        self._dml(f"UPDATE {{t}} SET name = name WHERE id % 4 = {n % 4}")
-
-    def move(self, n: int) -> None:
-        self._dml(f"UPDATE {{t}} SET region = '{REGIONS[n % 3]}' WHERE id % 5 = {n % 5}")
+        self.dml(f"UPDATE {{t}} SET amount = amount + 1, name = concat(name, '!') WHERE id % 4 = {n % 4}")
 
     def swap(self, n: int) -> None:
         low, high = n % 7, n % 7 + 1
-        self._dml(
+        self.dml(
             f"UPDATE {{t}} SET id = CASE id WHEN {low} THEN {high} ELSE {low} END WHERE id IN ({low}, {high})"
             f" AND (SELECT count(*) FROM {{t}} WHERE id IN ({low}, {high})) = 2"
         )
 
     def delete(self, n: int) -> None:
-        self._dml(f"DELETE FROM {{t}} WHERE id % 6 = {n % 6}")
-
-    def delete_partition(self, n: int) -> None:
-        self._dml(f"DELETE FROM {{t}} WHERE region = '{REGIONS[n % 3]}'")
+        self.dml(f"DELETE FROM {{t}} WHERE id % 6 = {n % 6}")
 
     def delete_and_insert_again(self, n: int) -> None:
         kept = self.sql(f"SELECT * FROM {{t}} WHERE id % 6 = {n % 6}").localCheckpoint()
@@ -146,12 +137,12 @@ class Lake:
     def insert_and_delete(self, n: int) -> None:
         first = self._next_id
         self.append(n)
-        self._dml(f"DELETE FROM {{t}} WHERE id >= {first} AND id % 2 = {n % 2}")
+        self.dml(f"DELETE FROM {{t}} WHERE id >= {first} AND id % 2 = {n % 2}")
 
     def merge(self, n: int) -> None:
         new, self._next_id = self._next_id, self._next_id + 1
         columns, values = "id, name, amount, region", f"{new}, 'merged in', 0.5, '{REGIONS[n % 3]}'"
-        self._dml(
+        self.dml(
             f"""MERGE INTO {{t}} t USING (SELECT explode(sequence(0, {new})) AS id) s ON t.id = s.id
             WHEN MATCHED AND t.id % 7 = {n % 7} THEN DELETE
             WHEN MATCHED AND t.id % 5 = {n % 5} THEN UPDATE SET name = 'merged'
@@ -169,9 +160,6 @@ class Lake:
         kept = f"SELECT * FROM {{t}} WHERE region = '{REGIONS[n % 3]}' AND id % 2 = {n % 2}"
         self.sql(kept).localCheckpoint().writeTo(self.table).overwritePartitions()
 
-    def truncate(self, n: int) -> None:
-        self.sql("TRUNCATE TABLE {t}")
-
     def upsert(self, n: int) -> None:
         """As a stream does it; on a table that is not written so, a MERGE."""
         if not self.kind.equality:
@@ -185,9 +173,6 @@ class Lake:
 
     def compact(self, n: int) -> None:
         self.sql("CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))")
-
-    def rewrite_manifests(self, n: int) -> None:
-        self.sql("CALL lake.system.rewrite_manifests('{n}')")
 
     def rewrite_deletes(self, n: int) -> None:
         if self.kind.version > 1:
@@ -227,7 +212,7 @@ class Lake:
         self._statements += 1
         self.sql(f"ALTER TABLE {{t}} CREATE BRANCH {name}")
         self.sql(f"ALTER TABLE {{t}} CREATE TAG tag_{name}")
-        self._dml(f"UPDATE {{t}}.branch_{name} SET name = 'on a branch' WHERE id % 4 = {n % 4}")
+        self.dml(f"UPDATE {{t}}.branch_{name} SET name = 'on a branch' WHERE id % 4 = {n % 4}")
         self.sql(f"CALL lake.system.fast_forward('{{n}}', 'main', '{name}')")
 
     def evolve_partitions(self, n: int) -> None:
@@ -258,7 +243,7 @@ class Lake:
         self.create()
         self.append(n)
 
-    def _dml(self, statement: str) -> None:
+    def dml(self, statement: str) -> None:
         self._statements += 1
         if self.kind.switching:
             mode = ("merge-on-read", "copy-on-write")[self._statements % 2]
@@ -272,22 +257,24 @@ Change = Callable[[Lake, int], None]
 OPERATIONS: dict[str, Change] = {
     "append": Lake.append,
     "UPDATE": Lake.update,
-    "UPDATE that changes nothing": Lake.update_nothing,
-    "UPDATE of the partition column": Lake.move,
+    "UPDATE that changes nothing": lambda lake, n: lake.dml(f"UPDATE {{t}} SET name = name WHERE id % 4 = {n % 4}"),
+    "UPDATE of the partition column": lambda lake, n: lake.dml(
+        f"UPDATE {{t}} SET region = '{REGIONS[n % 3]}' WHERE id % 5 = {n % 5}"
+    ),
     "UPDATE that swaps identifiers": Lake.swap,
     "DELETE": Lake.delete,
-    "DELETE of a partition": Lake.delete_partition,
+    "DELETE of a partition": lambda lake, n: lake.dml(f"DELETE FROM {{t}} WHERE region = '{REGIONS[n % 3]}'"),
     "delete, then insert again": Lake.delete_and_insert_again,
     "insert, then delete": Lake.insert_and_delete,
     "MERGE": Lake.merge,
     "upsert": Lake.upsert,
     "INSERT OVERWRITE, static": Lake.overwrite_static,
     "INSERT OVERWRITE, dynamic": Lake.overwrite_dynamic,
-    "TRUNCATE": Lake.truncate,
+    "TRUNCATE": lambda lake, _: lake.sql("TRUNCATE TABLE {t}"),
 }
 HISTORIES: dict[str, Change] = {
     "compaction": Lake.compact,
-    "manifest rewrite": Lake.rewrite_manifests,
+    "manifest rewrite": lambda lake, _: lake.sql("CALL lake.system.rewrite_manifests('{n}')"),
     "position delete rewrite": Lake.rewrite_deletes,
     "rollback": Lake.roll_back,
     "set_current_snapshot": Lake.set_current,

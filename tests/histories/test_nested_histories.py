@@ -26,7 +26,7 @@ def it_follows_every_history(spark, make_config, name, indexed, number):
     chance = random.Random(SEED + number)
     kinds = [chance.choice(KINDS) for _ in TABLES]
     steps = chance.choices(
-        [*STATEMENTS, SYNC, BROKEN, COMPACT, ROLLBACK], [*[1] * len(STATEMENTS), 9, 5, 3, 3], k=16 if EVERY else 10
+        [*STATEMENTS, SYNC, BROKEN, COMPACT, ROLLBACK], [*[1] * len(STATEMENTS), 9, 5, 3, 3], k=16 if EVERY else 8
     )
     shop = Shop(spark, name, *kinds)
     shop.fill()

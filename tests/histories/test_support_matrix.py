@@ -26,26 +26,23 @@ def lake(request, spark, warehouse, name):
     lake.drop()
 
 
-class DescribeEveryKindOfTable:
-    @pytest.mark.timeout(900)
-    def it_is_followed_through_everything_that_can_happen_to_it(self, lake, spark, make_config, opensearch):
-        config = make_config()
-        outcomes: dict[str, str] = {}
-        export_table(spark, config)
-        for changes in (OPERATIONS, _histories()):
-            for together in _ranges(_share(changes, lake.kind)):
-                for n, what, change in together:
-                    if what in OPERATIONS:
-                        lake.append(n)
-                    change(lake, n)
-                outcomes[", ".join(what for _, what, _ in together)], _ = follow(spark, config)
-                assert_equal(opensearch, config.index, lake)
-            if changes is OPERATIONS:
-                assert_true_changes(spark, lake)
-        unexpected = {
-            what: how for what, how in outcomes.items() if how != SYNCED and how not in REFUSED.get(what, set())
-        }
-        assert unexpected == {}
+@pytest.mark.timeout(900)
+def it_follows_a_table_through_everything_that_can_happen_to_it(lake, spark, make_config, opensearch):
+    config = make_config()
+    outcomes: dict[str, str] = {}
+    export_table(spark, config)
+    for changes in (OPERATIONS, _histories()):
+        for together in _ranges(_share(changes, lake.kind)):
+            for n, what, change in together:
+                if what in OPERATIONS:
+                    lake.append(n)
+                change(lake, n)
+            outcomes[", ".join(what for _, what, _ in together)], _ = follow(spark, config)
+            assert_equal(opensearch, config.index, lake)
+        if changes is OPERATIONS:
+            assert_true_changes(spark, lake)
+    unexpected = {what: how for what, how in outcomes.items() if how != SYNCED and how not in REFUSED.get(what, set())}
+    assert unexpected == {}
 
 
 def _share(changes, kind):
@@ -55,10 +52,10 @@ def _share(changes, kind):
 
 
 def _ranges(numbered):
-    """What is in the range of one sync: one change, or two where a run goes through a share of them."""
+    """What is in the range of one sync: one change, or three where a run goes through a share of them."""
     alone = [[each] for each in numbered if EVERY or "expired" in each[1] or each[1] in REFUSED]
     others = [each for each in numbered if [each] not in alone]
-    return [*(others[first : first + 2] for first in range(0, len(others), 2)), *alone]
+    return [*(others[first : first + 3] for first in range(0, len(others), 3)), *alone]
 
 
 def _histories():

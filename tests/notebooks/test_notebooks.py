@@ -2,7 +2,6 @@
 
 import ast
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,6 @@ from tests.fast_java import small_spark
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
-
-
-@pytest.fixture(autouse=True)
-def _kernels_find_the_package(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def _as_texts(config):
@@ -56,106 +50,85 @@ def _as_databricks_would(notebook, dbutils, spark, display=print):
     return json.loads(str(caught.value))
 
 
-@pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
-def it_assigns_no_parameter_so_that_a_second_run_reads_the_same(notebook):
-    cells = [cell for cell in json.loads((NOTEBOOKS / notebook).read_text())["cells"] if cell["cell_type"] == "code"]
-    others = [cell for cell in cells if "parameters" not in cell["metadata"].get("tags", ())]
-    nodes = [node for cell in others for node in ast.walk(ast.parse("".join(cell["source"])))]
-    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    assert stored & {*ExploreConfig.model_fields, *IngestConfig.model_fields, "index_file", "options"} == set()
+def it_assigns_no_parameter_so_that_a_second_run_reads_the_same():
+    parameters = {*ExploreConfig.model_fields, *IngestConfig.model_fields, "index_file", "options"}
+    for notebook in NOTEBOOKS.glob("*.ipynb"):
+        cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+        others = [cell for cell in cells if "parameters" not in cell["metadata"].get("tags", ())]
+        nodes = [node for cell in others for node in ast.walk(ast.parse("".join(cell["source"])))]
+        stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        assert stored & parameters == set(), notebook
 
 
-def _create(spark, table):
-    columns = "id BIGINT NOT NULL, name STRING"
-    spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
-    spark.sql(f"INSERT INTO {table} VALUES (1, 'one'), (2, 'two'), (3, 'three')")
-
-
-def _change(spark, table):
-    spark.sql(f"DELETE FROM {table} WHERE id = 1")
-    spark.sql(f"UPDATE {table} SET name = 'zwei' WHERE id = 2")
-    spark.sql(f"INSERT INTO {table} VALUES (4, 'four')")
-
-
-def _index_file(config, folder, **parameters):
-    shared = {"opensearch_url", "warehouse", "catalog_properties", "positions_index"}
-    given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in dict(config).items()}
-    content = {
-        "defaults": {name: given[name] for name in shared},
-        "indexes": {config.index: {"table": config.table, "identifier_columns": ["id"], **parameters}},
-    }
-    path = folder / "indexes.yml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return path
-
-
-def _documents(client, index):
-    client.indices.refresh(index=index)
-    hits = client.search(index=index, body={"size": 100})["hits"]["hits"]
-    return {hit["_id"]: hit["_source"]["name"] for hit in hits}
+@pytest.fixture
+def table(sql):
+    """A table of three rows; returns what changes it."""
+    sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    sql("INSERT INTO {t} VALUES (1, 'one'), (2, 'two'), (3, 'three')")
+    return lambda: sql(
+        "DELETE FROM {t} WHERE id = 1",
+        "UPDATE {t} SET name = 'zwei' WHERE id = 2",
+        "INSERT INTO {t} VALUES (4, 'four')",
+    )
 
 
 @pytest.mark.timeout(1200)
-class DescribeThePapermillWay:
-    @pytest.mark.long
-    def it_runs_all_notebooks_one_after_the_other(self, spark, opensearch, make_config, tmp_path):
-        config = make_config(number_of_replicas=0)
-        given = {**_as_texts(config), "report_path": str(tmp_path / "report.json")}
-        given["spark_conf"] = json.dumps(small_spark())
-        setup_given = {name: value for name, value in given.items() if name != "number_of_replicas"}
-        _create(spark, config.table)
+@pytest.mark.parametrize("way", ["databricks", pytest.param("papermill", marks=pytest.mark.long)])
+def it_runs_all_notebooks_one_after_the_other(
+    spark, opensearch, make_config, indexed, table, tmp_path, monkeypatch, way
+):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # kernels find the package
+    config = make_config(number_of_replicas=0)
+    given = {**_as_texts(config), "report_path": str(tmp_path / "report.json")}
+    given |= {"spark_conf": json.dumps(small_spark())} if way == "papermill" else {}
 
-        setup, shown = _papermill("00_setup.ipynb", tmp_path / "00.ipynb", setup_given)
-        assert (setup["ok"], setup["source_rows"], setup["problems"]) == (True, 3, [])
-        assert "OpenSearch field" in shown
-        assert not opensearch.indices.exists(index=config.index)
+    def run(notebook, **more):
+        if way == "papermill":
+            return _papermill(notebook, tmp_path / "out.ipynb", {**given, **more})
+        return _as_databricks_would(notebook, Dbutils(**{**given, **more}), spark), ""
 
-        export, shown = _papermill("10_initial_export.ipynb", tmp_path / "10.ipynb", given)
-        assert (export["kind"], export["upserts"]) == ("export", 3)
-        assert _documents(opensearch, config.index) == {"1": "one", "2": "two", "3": "three"}
-        assert "IN SYNC" in shown
+    def names():
+        return {key: document["name"] for key, document in indexed().items()}
 
-        _change(spark, config.table)
-        polls = {"poll_interval_seconds": "0.1", "max_polls": "2"}
-        sync, shown = _papermill("20_incremental_cdc.ipynb", tmp_path / "20.ipynb", given | polls)
-        assert (sync["upserts"], sync["deletes"], sync["snapshots"]) == (2, 1, 3)
-        assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
-        assert "poll 2: 0 snapshots" in shown
-        assert "2 documents written, 1 deleted" in shown
+    replicas = given.pop("number_of_replicas")
+    setup, shown = run("00_setup.ipynb")
+    assert (setup["ok"], setup["source_rows"], setup["problems"]) == (True, 3, [])
+    assert "OpenSearch field" in shown or way == "databricks"
+    assert not opensearch.indices.exists(index=config.index)
 
-        opensearch.delete(index=config.index, id="3", params={"refresh": "true"})
-        validation, shown = _papermill("30_validation.ipynb", tmp_path / "30.ipynb", setup_given)
-        assert (validation["ok"], validation["missing_ids"]) == (False, ["3"])
-        assert json.loads((tmp_path / "report.json").read_text()) == validation
+    export, shown = run("10_initial_export.ipynb", number_of_replicas=replicas)
+    assert (export["kind"], export["upserts"]) == ("export", 3)
+    assert names() == {"1": "one", "2": "two", "3": "three"}
+    assert "IN SYNC" in shown or way == "databricks"
 
-        repaired, _ = _papermill("30_validation.ipynb", tmp_path / "30b.ipynb", setup_given | {"repair": "true"})
-        assert (repaired["ok"], repaired["repaired"]) == (True, 1)
+    table()
+    polls = {"poll_interval_seconds": "0.1", "max_polls": "2"}
+    sync, shown = run("20_incremental_cdc.ipynb", number_of_replicas=replicas, **polls)
+    assert (sync["upserts"], sync["deletes"], sync["snapshots"]) == (2, 1, 3)
+    assert names() == {"2": "zwei", "3": "three", "4": "four"}
+    for text in ("poll 2: 0 snapshots", "2 documents written, 1 deleted"):
+        assert text in shown or way == "databricks"
+
+    opensearch.delete(index=config.index, id="3", params={"refresh": "true"})
+    validation, _ = run("30_validation.ipynb")
+    assert (validation["ok"], validation["missing_ids"]) == (False, ["3"])
+    assert json.loads((tmp_path / "report.json").read_text()) == validation
+    repaired, _ = run("30_validation.ipynb", repair="true")
+    assert (repaired["ok"], repaired["repaired"], repaired["index_documents"]) == (True, 1, 3)
 
 
 class DescribeTheDatabricksWay:
-    def it_runs_all_notebooks_with_texts_from_widgets(self, spark, opensearch, make_config):
-        config = make_config()
-        given = _as_texts(config)
-        _create(spark, config.table)
-
-        setup = _as_databricks_would("00_setup.ipynb", Dbutils(**given), spark)
-        export = _as_databricks_would("10_initial_export.ipynb", Dbutils(**given), spark)
-        _change(spark, config.table)
-        sync = _as_databricks_would("20_incremental_cdc.ipynb", Dbutils(**given), spark)
-        validation = _as_databricks_would("30_validation.ipynb", Dbutils(**given), spark)
-
-        assert (setup["ok"], export["upserts"], sync["upserts"], sync["deletes"]) == (True, 3, 2, 1)
-        assert (validation["ok"], validation["index_documents"]) == (True, 3)
-        assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
-
-    def it_explores_a_table_and_its_index_without_what_is_masked(self, spark, opensearch, make_config, tmp_path):
+    def it_explores_a_table_and_its_index_without_what_is_masked(self, spark, opensearch, make_config, table, tmp_path):
         select = ["id", "concat(left(name, 1), '...') AS name"]
         config = make_config(select=select)
-        _create(spark, config.table)
         export_table(spark, config)
         opensearch.indices.refresh(index=config.index)
-        _change(spark, config.table)
-        path = _index_file(config, tmp_path, select=select)
+        table()
+        shared = {name: getattr(config, name) for name in ("opensearch_url", "warehouse", "positions_index")}
+        shared["catalog_properties"] = dict(config.catalog_properties)
+        own = {"table": config.table, "identifier_columns": ["id"], "select": select}
+        path = tmp_path / "indexes.yml"
+        path.write_text(yaml.safe_dump({"defaults": shared, "indexes": {config.index: own}}, sort_keys=False))
         given = {"index_file": str(path), "query": "name:t*", "report_path": str(tmp_path / "report.json")}
         parts = []
 
@@ -172,7 +145,7 @@ class DescribeTheDatabricksWay:
         # Not even in a field that the parameters let through, as "two" becomes "t...".
         assert [secret for secret in ("three", "zwei", "four") if secret in shown] == []
 
-    def it_goes_from_a_table_to_a_search_page(self, spark, make_config, opensearch):
+    def it_goes_from_a_table_to_a_search_page(self, spark, make_config):
         config = make_config()
         given = _as_texts(config.replace(table=f"lake.ns.{config.table_name.upper()}"))
         kept = ("table", "opensearch_url", "warehouse", "catalog_properties", "positions_index")

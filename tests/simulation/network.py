@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any
 from urllib.parse import unquote
@@ -57,31 +57,27 @@ class Faults:
 _KINDS = tuple(each.name for each in fields(Faults) if each.name != "focus")
 
 
+@dataclass
 class Network:
-    def __init__(
-        self,
-        cluster: SimulatedOpenSearch,
-        random: Random,
-        lease_seconds: float,
-        check: Callable[[], None],
-        trace: Callable[[str], None] | None,
-    ) -> None:
-        self.faults = Faults()
-        self._cluster = cluster
-        self._random = random
-        self._lease_seconds = lease_seconds
-        self._check = check
-        self._shown = _shown if trace else lambda *_: ""
-        self._trace = trace or (lambda _: None)
+    cluster: SimulatedOpenSearch
+    random: Random
+    lease_seconds: float
+    check: Callable[[], None]
+    trace: Callable[[str], None] | None
+    faults: Faults = field(default_factory=Faults)
+
+    def _trace(self, line: str) -> None:
+        if self.trace:
+            self.trace(line)
 
     def send(self, method: str, path: str, params: dict[str, Any], body: Any, timeout: float) -> Answer:
         scheduler, process = current().scheduler, current().task.process
         faults = self.faults.at(method, path)
         self._disturb(process, faults)
         scheduler.hand_over()
-        scheduler.now += self._random.uniform(0.0, 0.1)
+        scheduler.now += self.random.uniform(0.0, 0.1)
         documents = method in ("PUT", "POST") and ("/_doc/" in path or "_bulk" in path)
-        text = f"{process.name}: {method} {path} {self._shown(params, body)}"
+        text = f"{process.name}: {method} {path} {_shown(params, body) if self.trace else ''}"
         if self._happens(faults.killed):
             if self._happens(0.5):
                 self._execute(f"{text} (then {process.name} is killed)", method, path, params, body)
@@ -89,7 +85,7 @@ class Network:
             process.alive = False
             raise Killed
         if self._happens(faults.refused):
-            status = self._random.choice((429, 503))
+            status = self.random.choice((429, 503))
             if "_bulk" in path and self._happens(0.5):
                 return self._refuse_some(text, method, path, params, body, 429)
             self._trace(f"{text} -> {status}")
@@ -98,7 +94,7 @@ class Network:
             return self._refuse_some(text, method, path, params, body, 400)
         if self._happens(faults.lost):
             fates = ("the request is lost", "the answer is lost", *(("it is executed late",) if documents else ()))
-            fate = self._random.choice(fates)
+            fate = self.random.choice(fates)
             if fate == "the answer is lost":
                 self._execute(f"{text} ({fate})", method, path, params, body)
             else:
@@ -114,30 +110,28 @@ class Network:
     def _disturb(self, process: Process, faults: Faults) -> None:
         scheduler = current().scheduler
         if self._happens(faults.stalled):
-            process.paused_until = scheduler.now + self._lease_seconds * self._random.choice((0.3, 1.5, 10.0))
+            process.paused_until = scheduler.now + self.lease_seconds * self.random.choice((0.3, 1.5, 10.0))
             self._trace(f"{process.name} stalls until {process.paused_until:.1f}")
         if self._happens(faults.jump):
-            scheduler.now += 3 * self._lease_seconds
+            scheduler.now += 3 * self.lease_seconds
             self._trace(f"all clocks jump to {scheduler.now:.1f}")
 
     def _happens(self, probability: float) -> bool:
-        return probability > 0 and self._random.random() < probability
+        return probability > 0 and self.random.random() < probability
 
     def _later(self, text: str, method: str, path: str, params: dict[str, Any], body: Any, after: float) -> None:
-        seconds = after + self._random.choice((0.1, 1.0, 5.0)) * self._lease_seconds * self._random.random()
+        seconds = after + self.random.choice((0.1, 1.0, 5.0)) * self.lease_seconds * self.random.random()
         execute = lambda: self._execute(f"late: {text}", method, path, params, body)  # noqa: E731
         current().scheduler.at(current().scheduler.now + seconds, execute)
 
     def _execute(self, text: str, method: str, path: str, params: dict[str, Any], body: Any) -> Answer:
-        status, answer = self._cluster.answer(method, path, params, body)
+        status, answer = self.cluster.answer(method, path, params, body)
         self._trace(f"{text} -> {status}{_outcomes(answer)}")
         if _changes(method, path):
-            self._check()
+            self.check()
         return status, answer
 
-    def _refuse_some(
-        self, text: str, method: str, path: str, params: dict[str, Any], body: list[Any], status: int
-    ) -> Answer:
+    def _refuse_some(self, text: str, method: str, path: str, params: Any, body: list[Any], status: int) -> Answer:
         """Execute some operations of a bulk request; the others get this status."""
         operations: list[list[Any]] = []
         for line in body:
@@ -167,24 +161,15 @@ class SimulatedConnection(AnswerConnection):
     def close(self) -> None:
         """There is nothing to close."""
 
-    def perform_request(
-        self,
-        method: str,
-        url: str,
-        params: Any = None,
-        body: Any = None,
-        timeout: float | None = None,
-        ignore: Any = (),
-        headers: Any = None,
-    ) -> Any:
+    def perform_request(self, method: str, url: str, params: Any = None, body: Any = None, **options: Any) -> Any:
         lines: Any = None
         if body:
             text = body.decode() if isinstance(body, bytes) else body
             lines = [orjson.loads(line) for line in text.splitlines()] if "_bulk" in url else orjson.loads(text)
-        wait = float(timeout or self.timeout)
+        wait = float(options.get("timeout") or self.timeout)
         status, answer = self.network.send(method, unquote(url), dict(params or {}), lines, wait)
         data = "" if method == "HEAD" else json.dumps(answer)
-        if not 200 <= status < 300 and status not in ignore:
+        if not 200 <= status < 300 and status not in options.get("ignore", ()):
             self._raise_error(status, data, "application/json")
         return status, {"content-type": "application/json"}, data
 

@@ -137,21 +137,15 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
                 repair.repair_differences(run, look, wrong)
 
 
-class SimulatedExecutor:
+@contextmanager
+def simulated_executor(*_: Any) -> Iterator[Any]:
     """`ThreadPoolExecutor`: the requests of a task one after the other."""
 
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __enter__(self) -> SimulatedExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    def submit(work: Callable[..., Any], *arguments: Any) -> Any:
         result = work(*arguments)
         return SimpleNamespace(result=lambda: result)
+
+    yield SimpleNamespace(submit=submit)
 
 
 @contextmanager
@@ -168,7 +162,7 @@ def simulated() -> Iterator[None]:
         (lock, "is_running", lambda pid, _: world().exists(pid)),
         (position, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
         (client, "AnswerConnection", SimulatedConnection),
-        (bulk, "ThreadPoolExecutor", SimulatedExecutor),
+        (bulk, "ThreadPoolExecutor", simulated_executor),
         (bulk, "logging_to", lambda _: nullcontext()),
         *((module, "Run", SimulatedRun) for module in (export, sync)),
         (plan, "plan_scans", plan_scans),

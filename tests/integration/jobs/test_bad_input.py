@@ -37,22 +37,14 @@ def table(spark):
 
 
 @pytest.fixture
-def state(opensearch, make_config, name, indexed):
-    """What the cluster holds of this test: its indexes, the documents, and the position."""
+def refused(opensearch, make_config, name, indexed):
+    """Expect an error of this type whose text holds all these parts, and nothing written."""
 
-    def read():
+    def state():
         position = PositionStore(opensearch, make_config()).read()
         if position is not None and not position.exists and position.batch is None:
             position = None  # only taken and given back
-        indexes = sorted(opensearch.indices.get(index=f"{name}*"))
-        return indexes, {index: indexed(index) for index in indexes}, position
-
-    return read
-
-
-@pytest.fixture
-def refused(state):
-    """Expect an error of this type whose text holds all these parts, and nothing written."""
+        return {index: indexed(index) for index in opensearch.indices.get(index=f"{name}*")}, position
 
     @contextmanager
     def expect(error, *parts):
@@ -152,38 +144,36 @@ def it_refuses_identifiers_in_the_data(spark, sql, make_config, refused):
         sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
 
 
-class DescribeTheCatalog:
-    def it_refuses_wrong_properties_and_prints_no_secret(self, spark, make_config, refused, closed_port, monkeypatch):
-        monkeypatch.setenv("CATALOG_TOKEN", "very-hidden")
-        printed = "jdbc:nothing://ann:very-hidden@x/?password=very-hidden"
-        far = {"type": "rest", "uri": f"http://127.0.0.1:{closed_port}", "token": "env:CATALOG_TOKEN"}
-        for catalog, properties, reason in (
-            ("no_such_type", {"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
-            ("no_such_class", {"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
-            ("no_such_file", {"type": "jdbc", "uri": "jdbc:sqlite:/nowhere/at/all.db", "warehouse": "/t"}, "/nowhere"),
-            ("printed", {"type": "jdbc", "uri": printed, "warehouse": "/t"}, "jdbc:nothing://***@x/?password=***"),
-            ("far", far, "127.0.0.1"),
-        ):
-            config = make_config(table=f"{catalog}.ns.t", catalog_properties=json.dumps(properties))
-            with refused(CatalogError, reason, "[catalog_properties", GONE) as caught:
-                export_table(get_spark(config), config)
-            assert "very-hidden" not in f"{caught.value} {config!r}"
+def it_refuses_wrong_catalog_properties_and_prints_no_secret(spark, make_config, refused, closed_port, monkeypatch):
+    monkeypatch.setenv("CATALOG_TOKEN", "very-hidden")
+    printed = "jdbc:nothing://ann:very-hidden@x/?password=very-hidden"
+    far = {"type": "rest", "uri": f"http://127.0.0.1:{closed_port}", "token": "env:CATALOG_TOKEN"}
+    for catalog, properties, reason in (
+        ("no_such_type", {"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
+        ("no_such_class", {"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
+        ("no_such_file", {"type": "jdbc", "uri": "jdbc:sqlite:/nowhere/at/all.db", "warehouse": "/t"}, "/nowhere"),
+        ("printed", {"type": "jdbc", "uri": printed, "warehouse": "/t"}, "jdbc:nothing://***@x/?password=***"),
+        ("far", far, "127.0.0.1"),
+    ):
+        config = make_config(table=f"{catalog}.ns.t", catalog_properties=json.dumps(properties))
+        with refused(CatalogError, reason, "[catalog_properties", GONE) as caught:
+            export_table(get_spark(config), config)
+        assert "very-hidden" not in f"{caught.value} {config!r}"
 
 
-class DescribeOpenSearch:
-    def it_refuses_a_server_that_does_not_answer(self, spark, table, make_config, closed_port):
-        url = f"http://127.0.0.1:{closed_port}"
-        with pytest.raises(OpenSearchUnreachableError, match=rf"opensearch_url='{url}'\]\. Remedy: check the URL"):
-            sync_changes(spark, make_config(table=table, opensearch_url=url))
-
-    def it_refuses_wrong_credentials(self, spark, table, make_config, refused, opensearch_url, monkeypatch):
-        monkeypatch.setenv("SEARCH_PASSWORD", "guessed-wrong")
-        secured = {"opensearch_username": "ann", "opensearch_password": "env:SEARCH_PASSWORD"}
-        with (
-            loopback_proxy(opensearch_url, credentials="ann:right") as proxy,
-            refused(OpenSearchAuthError, "401", "opensearch_username", "'ann'", "opensearch_password"),
-        ):
-            sync_changes(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
+def it_refuses_a_server_that_does_not_answer_and_wrong_credentials(
+    spark, table, make_config, refused, closed_port, opensearch_url, monkeypatch
+):
+    url = f"http://127.0.0.1:{closed_port}"
+    with pytest.raises(OpenSearchUnreachableError, match=rf"opensearch_url='{url}'\]\. Remedy: check the URL"):
+        sync_changes(spark, make_config(table=table, opensearch_url=url))
+    monkeypatch.setenv("SEARCH_PASSWORD", "guessed-wrong")
+    secured = {"opensearch_username": "ann", "opensearch_password": "env:SEARCH_PASSWORD"}
+    with (
+        loopback_proxy(opensearch_url, credentials="ann:right") as proxy,
+        refused(OpenSearchAuthError, "401", "opensearch_username", "'ann'", "opensearch_password"),
+    ):
+        sync_changes(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
 
 
 def it_refuses_an_expression_of_an_ingest_that_java_does_not_take(spark, warehouse):

@@ -9,9 +9,9 @@ from icecdc_core import export_table, replay_dead_letters, sync_changes, validat
 from icecdc_core.commits.position import Batch
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
+from icecdc_core.jobs import sync
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
-from tests.broken_runs import forget_commit
-from tests.loopback_proxy import loopback_proxy
+from tests.broken_runs import killed_at
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, id / 2 FROM range(50)"
@@ -71,32 +71,10 @@ class DescribeKeptLetters:
         assert "mapper_parsing_exception" in dead_letter["reason"]
         # It is counted apart, and there once however often the batch is replayed.
         sql(f"INSERT INTO {{t}} SELECT id, IF(id = 105, {NAN}, 1.5) FROM range(100, 120)")
+        killed_at(sync, "commit_batch", lambda: sync_changes(spark, exported))
+        assert (len(indexed()), len(dead_letters())) == (69, 2)
         report = sync_changes(spark, exported)
-        assert (report.upserts, report.rejected, len(indexed()), len(dead_letters())) == (19, 1, 69, 2)
-        forget_commit(opensearch, exported, report)
-        sync_changes(spark, exported)
-        assert len(dead_letters()) == 2
-
-    @pytest.mark.long
-    def it_cuts_a_reason_that_repeats_the_document(self, spark, sql, exported, dead_letters, opensearch_url, tmp_path):
-        def longer(path, body, answer):
-            for item in answer.get("items", []):
-                for outcome in item.values():
-                    if "error" in outcome:
-                        outcome["error"]["reason"] = "x" * 200_000
-            return answer
-
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
-        log = tmp_path / "log.jsonl"
-        with loopback_proxy(opensearch_url, spoil=longer) as proxy:
-            watched = exported.replace(opensearch_url=proxy.url, log_path=str(log))
-            report = sync_changes(spark, watched)
-            sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 5")
-            with pytest.raises(RejectedDocumentsError) as caught:
-                sync_changes(spark, watched)
-        shown = [dead_letters()[0]["reason"], report.rejected_samples[0]["reason"], str(caught.value)]
-        shown += [*log.read_text().splitlines()]
-        assert ("200" in shown[0], [len(text) for text in shown if len(text) > 4000]) == (True, [])
+        assert (report.already_applied, report.rejected, len(indexed()), len(dead_letters())) == (19, 1, 69, 2)
 
     def it_is_kept_of_an_export_too_and_counted_over_its_groups(self, spark, sql, config, dead_letters):
         sql(CREATE)
@@ -107,17 +85,16 @@ class DescribeKeptLetters:
         assert len(dead_letters()) == 3
 
 
-class DescribeTooMany:
-    def it_keeps_the_position_and_the_dead_letters(self, spark, sql, exported, opensearch, dead_letters):
-        before = PositionStore(opensearch, exported).read()
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 3")
-        with pytest.raises(RejectedDocumentsError, match="2 are allowed"):
-            sync_changes(spark, exported)
-        after = PositionStore(opensearch, exported).read()
-        assert (after.snapshot_id, bool(after.batch.failure), len(dead_letters())) == (before.snapshot_id, True, 3)
-        sql("UPDATE {t} SET value = 0.5 WHERE id < 3")
+def it_keeps_the_position_and_the_dead_letters_if_they_are_too_many(spark, sql, exported, opensearch, dead_letters):
+    before = PositionStore(opensearch, exported).read()
+    sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 3")
+    with pytest.raises(RejectedDocumentsError, match="2 are allowed"):
         sync_changes(spark, exported)
-        assert (validate_table(spark, exported).ok, open_dead_letters(spark, exported).count()) == (True, 0)
+    after = PositionStore(opensearch, exported).read()
+    assert (after.snapshot_id, bool(after.batch.failure), len(dead_letters())) == (before.snapshot_id, True, 3)
+    sql("UPDATE {t} SET value = 0.5 WHERE id < 3")
+    sync_changes(spark, exported)
+    assert (validate_table(spark, exported).ok, open_dead_letters(spark, exported).count()) == (True, 0)
 
 
 class DescribeReplay:
@@ -151,18 +128,17 @@ class DescribeReplay:
         assert (again.upserts, again.strategy) == (0, "none")
 
     def it_lets_what_is_newer_win(self, spark, sql, exported, opensearch, indexed, dead_letters):
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 8")
+        sync_changes(spark, exported)
+        sql("UPDATE {t} SET value = 8.5 WHERE id = 8")
+        export_table(spark, exported)
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         sql("UPDATE {t} SET value = 7.5 WHERE id = 7")
         sync_changes(spark, exported)
         report = replay_dead_letters(spark, exported)
-        assert (report.upserts, indexed()["7"]["value"], dead_letters()[0]["resolution"]) == (0, 7.5, "superseded")
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 8")
-        sync_changes(spark, exported)
-        sql("UPDATE {t} SET value = 8.5 WHERE id = 8")
-        export_table(spark, exported)
-        report = replay_dead_letters(spark, exported)
-        assert (report.steps[0]["superseded"], dead_letters()[1]["resolution"]) == (1, "superseded")
+        assert (report.upserts, report.steps[0]["superseded"], indexed()["7"]["value"]) == (0, 2, 7.5)
+        assert [letter["resolution"] for letter in dead_letters()] == ["superseded"] * 2
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 9")
         sync_changes(spark, exported)
         sql("DELETE FROM {t} WHERE id = 9")

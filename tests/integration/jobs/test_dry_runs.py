@@ -7,6 +7,8 @@ import pytest
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, IndexConflictError, SchemaChangeError
+from icecdc_core.jobs import sync
+from tests.broken_runs import killed_at
 from tests.loopback_proxy import cut_off, loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
@@ -25,19 +27,6 @@ def foreseen_and_done(spark, config, job=sync_changes):
     foreseen = job(spark, config.replace(dry_run=True))
     assert foreseen.dry_run
     return figures(foreseen), figures(job(spark, config))
-
-
-@pytest.fixture
-def dying(spark, opensearch, opensearch_url):
-    """Run a job that dies at a bulk request; return the batch that it began."""
-
-    def run(job, config, requests=0):
-        trouble = cut_off(requests + 1, kind="_bulk")
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(IcecdcError):
-            job(spark, config.replace(opensearch_url=proxy.url, retry_timeout_seconds=0))
-        return PositionStore(opensearch, config).read().batch
-
-    return run
 
 
 def it_counts_what_a_first_sync_reads_from_where_it_starts(spark, sql, make_config, name, snapshots):
@@ -68,15 +57,15 @@ class DescribeTheDryRunOfALaterSync:
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, done["strategy"]) == (done, "none")
 
-    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, new_index, dying, opensearch):
+    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, new_index, opensearch):
         config = new_index(CREATE, FILL)
         sql("UPDATE {t} SET v = 'w' WHERE id = 4")
-        assert dying(sync_changes, config).kind == "sync"
+        killed_at(sync, "write_batch", lambda: sync_changes(spark, config))
         sql("UPDATE {t} SET v = 'x' WHERE id = 4", "DELETE FROM {t} WHERE id < 2")
         foreseen, done = foreseen_and_done(spark, config)
         assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
         sql("UPDATE {t} SET v = 'y' WHERE id = 4")
-        assert dying(sync_changes, config).kind == "sync"
+        killed_at(sync, "write_batch", lambda: sync_changes(spark, config))
         foreseen, done = foreseen_and_done(spark, config.replace(settings={"max_result_window": 20000}))
         assert (foreseen, done["upserts"]) == (done, 1)
         # It exports again, or is refused, as the run is.
@@ -92,12 +81,15 @@ class DescribeTheDryRunOfALaterSync:
                 sync_changes(spark, config.replace(dry_run=dry_run, start_from="latest"))
 
 
-def it_goes_on_with_a_begun_export_and_what_came_since_as_the_run_does(spark, sql, make_config, dying):
+def it_goes_on_with_a_begun_export_and_what_came_since_as_the_run_does(spark, sql, make_config, opensearch):
     sql(CREATE)
     for _ in range(3):
         sql(FILL.replace("id AS INT", "6 * (SELECT count(*) FROM {t}) / 6 + id AS INT"))
-    config = make_config(export_group_bytes=1)
-    assert dying(export_table, config, requests=1).groups_done == 1
+    config = make_config(export_group_bytes=1, retry_timeout_seconds=0)
+    trouble = cut_off(2, kind="_bulk")
+    with loopback_proxy(config.opensearch_url, trouble=trouble) as proxy, pytest.raises(IcecdcError):
+        export_table(spark, config.replace(opensearch_url=proxy.url))
+    assert PositionStore(opensearch, config).read().batch.groups_done == 1
     sql("DELETE FROM {t} WHERE id < 2")
     foreseen, done = foreseen_and_done(spark, config.replace(start_from="latest"))
     assert (foreseen, done["kind"], done["upserts"], done["deletes"]) == (done, "export", 12, 2)

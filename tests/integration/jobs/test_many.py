@@ -17,13 +17,11 @@ from icecdc_core import SyncConfig, export_table
 from icecdc_core.__main__ import main
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.session.catalog import register_catalog
 from icecdc_core.session.processes import stop_on_sigterm
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.conftest import GIVEN_CATALOG
-from tests.fast_java import small_spark
 from tests.integration.jobs.test_dead_letters import take_nan
-from tests.waiting import await_true, is_true_within
+from tests.waiting import await_true
 
 CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 ICECDC = "import sys; from icecdc_core.__main__ import console; sys.exit(console())"
@@ -71,36 +69,35 @@ def run(capsys, file):
     return ended
 
 
-class DescribeASync:
-    def it_brings_every_index_up_to_date_although_one_fails(self, spark, tables, run, indexed, name, tmp_path):
-        code, out, err = run("sync", "--json", "--report-path", str(tmp_path / "summary.json"))
-        summary = json.loads(out[-1])
-        states = {index: found["state"] for index, found in summary["indexes"].items()}
-        assert (code, summary["state"], states) == (2, "config", {"first": "ok", "broken": "config", "last": "ok"})
-        assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
-        assert json.loads((tmp_path / "summary.json").read_text()) == summary
-        assert [line for line in err if line.startswith("icecdc sync broken: ") and "Remedy: " in line] != []
-        assert summary["indexes"]["broken"]["error"] == "TableNotFoundError"
-        log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-        ended = {entry["index"] for entry in log if entry["message"] == "run ended"}
-        assert (ended, len({(entry["run_id"], entry["index"]) for entry in log})) == ({f"{name}-a", f"{name}-b"}, 3)
-        written = {path.name for path in (tmp_path / "metrics").iterdir()}
-        assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
+def it_brings_every_index_up_to_date_although_one_fails(spark, tables, run, indexed, name, tmp_path):
+    code, out, err = run("sync", "--json", "--report-path", str(tmp_path / "summary.json"))
+    summary = json.loads(out[-1])
+    states = {index: found["state"] for index, found in summary["indexes"].items()}
+    assert (code, summary["state"], states) == (2, "config", {"first": "ok", "broken": "config", "last": "ok"})
+    assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert [line for line in err if line.startswith("icecdc sync broken: ") and "Remedy: " in line] != []
+    assert summary["indexes"]["broken"]["error"] == "TableNotFoundError"
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    ended = {entry["index"] for entry in log if entry["message"] == "run ended"}
+    assert (ended, len({(entry["run_id"], entry["index"]) for entry in log})) == ({f"{name}-a", f"{name}-b"}, 3)
+    written = {path.name for path in (tmp_path / "metrics").iterdir()}
+    assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
 
-        # The other jobs.
-        good = ("--only", "first,last", "--json")
-        codes = {command: run(command, *good)[0] for command in ("setup", "export", "sync", "validate")}
-        spark.sql(f"DELETE FROM {tables['a']} WHERE id = 1")
-        validated, lines, _ = run("validate", *good)
-        found = json.loads(lines[-1])["indexes"]
-        assert (set(codes.values()), validated, found["first"]["extra"], found["last"]["ok"]) == ({0}, 8, 1, True)
-        read = IcebergTable.metadata
-        with mock.patch.object(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0]):
-            code, lines, _ = run("status", "--tables", *good)
-        shown = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
-        shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in shown]
-        assert (code, shown) == (1, [("failed", "IndexError", None), ("ok", "", 0)])
-        assert [run(command, *good)[0] for command in ("repair", "replay")] == [0, 0]
+    # The other jobs.
+    good = ("--only", "first,last", "--json")
+    codes = {command: run(command, *good)[0] for command in ("setup", "export")}
+    spark.sql(f"DELETE FROM {tables['a']} WHERE id = 1")
+    validated, lines, _ = run("validate", *good)
+    found = json.loads(lines[-1])["indexes"]
+    assert (set(codes.values()), validated, found["first"]["extra"], found["last"]["ok"]) == ({0}, 8, 1, True)
+    read = IcebergTable.metadata
+    with mock.patch.object(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0]):
+        code, lines, _ = run("status", "--tables", *good)
+    shown = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
+    shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in shown]
+    assert (code, shown) == (1, [("failed", "IndexError", None), ("ok", "", 0)])
+    assert [run(command, *good)[0] for command in ("repair", "replay")] == [0, 0]
 
 
 @pytest.mark.long
@@ -146,58 +143,18 @@ def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(spark, file):
     assert [(found.strategy, found.stopped) for found in report.indexes.values()] == [("none", True)] * 2
 
 
-class DescribeTheConsoleCommand:
-    @pytest.fixture
-    def start(self):
-        """Start `icecdc` with these arguments; what is left of it after the test is killed."""
-        started = []
-
-        def run(*arguments):
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-            command, environment = [sys.executable, "-c", ICECDC, *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
-            started.append(subprocess.Popen(command, env=environment, **pipes))
-            return started[-1]
-
-        yield run
-        for process in started:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-
-    @pytest.mark.long
-    def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, start, tmp_path, indexed, name):
-        content = yaml.safe_load(file.read_text())
-        content["indexes"]["last"]["table"] = f"pond.ns.{name}"
-        file.write_text(yaml.safe_dump(content, sort_keys=False))
-        pond = spark.newSession()
-        register_catalog(pond, SyncConfig.load(file, "last"))
-        pond.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
-        pond.sql(CREATE.format(f"pond.ns.{name}"))
-        pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-        options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
-        options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
-        process = start("sync", *options)
-        log = tmp_path / "log.jsonl"
-
-        def at_work():
-            text = log.read_text() if log.exists() else ""
-            return "run failed" in text or all(text.count(f'"index": "{name}-{letter}"') > 12 for letter in "ab")
-
-        is_true_within(200, lambda: at_work() or process.poll() is not None)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=200)
-        summary = json.loads((tmp_path / "r.json").read_text())
-        stopped = [found.get("stopped", found) for found in summary["indexes"].values()]
-        assert (process.returncode, summary["state"], stopped) == (0, "ok", [True, True]), out + err
-        assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
-        assert out.splitlines()[-1].startswith("ok in ")
-
-    def it_leaves_no_spark_behind_when_it_is_interrupted(self, file, start):
-        process = start("validate", "--file", str(file), "--only", "first", "--json")
+def it_leaves_no_spark_behind_when_it_is_interrupted(file):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    command = [sys.executable, "-c", ICECDC, "validate", "--file", str(file), "--only", "first", "--json"]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
+    try:
         await_true(psutil.Process(process.pid).children)
         process.send_signal(signal.SIGINT)
         # The JVM inherits the output, which is read to its end here.
         out, err = process.communicate(timeout=200)
-        report = json.loads(out.splitlines()[-1])
-        assert (process.returncode, report["error"], report["stage"]) == (1, "KeyboardInterrupt", "session")
-        assert ("Traceback" in err, "The run was interrupted" in err.splitlines()[-1]) == (False, True), err
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    report = json.loads(out.splitlines()[-1])
+    assert (process.returncode, report["error"], report["stage"]) == (1, "KeyboardInterrupt", "session")
+    assert ("Traceback" in err, "The run was interrupted" in err.splitlines()[-1]) == (False, True), err

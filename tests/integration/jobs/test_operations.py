@@ -45,108 +45,101 @@ def metric(config, job, name, label=""):
     return float(line.rpartition(" ")[2])
 
 
-class DescribeARun:
-    def it_leaves_its_log_and_metrics_and_fails_for_no_gateway_that_is_away(self, spark, sql, exported, opensearch):
-        # The rows of rewritten files are counted, but not those of a compaction.
-        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.update.mode' = 'copy-on-write')")
-        sql("INSERT INTO {t} SELECT id, 1.5 FROM range(100, 110, 1, 1)", "UPDATE {t} SET value = 9.5 WHERE id = 107")
-        options = "options => map('rewrite-all', 'true')"
-        spark.sql(f"CALL lake.system.rewrite_data_files(table => '{exported.table}', {options})")
-        report = sync_changes(spark, exported)
-        assert (report.upserts, report.rows_rewritten) == (10, 10 + 2 * 10)
+def it_leaves_its_log_and_metrics_and_fails_for_no_gateway_that_is_away(spark, sql, exported, opensearch):
+    # The rows of rewritten files are counted, but not those of a compaction.
+    sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.update.mode' = 'copy-on-write')")
+    sql("INSERT INTO {t} SELECT id, 1.5 FROM range(100, 110, 1, 1)", "UPDATE {t} SET value = 9.5 WHERE id = 107")
+    options = "options => map('rewrite-all', 'true')"
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{exported.table}', {options})")
+    report = sync_changes(spark, exported)
+    assert (report.upserts, report.rows_rewritten) == (10, 10 + 2 * 10)
 
-        sql("UPDATE {t} SET value = 9.5 WHERE id = 1", "DELETE FROM {t} WHERE id = 2")
-        report = sync_changes(spark, exported.replace(metrics_url="http://127.0.0.1:1"))
-        assert "the metrics were not published" in entries(exported)[-1]["message"]
-        of_run = [entry for entry in entries(exported) if entry["run_id"] == report.run_id]
-        write = next(entry for entry in of_run if entry.get("stage") == "write")
-        changes = next(entry for entry in of_run if entry.get("stage") == "changes")
-        assert changes["change_strategy"] == "narrow-rows"
-        names = {"run started", "stage ended", "batch begun", "batch committed", "run ended"}
-        assert names <= {entry["message"] for entry in of_run}
-        expected = (exported.table, exported.index, "sync", report.epoch)
-        assert tuple(write[name] for name in ("table", "index", "job", "batch")) == expected
-        last = next(entry for entry in of_run if entry["message"] == "run ended")
-        assert (last["state"], last["upserts"]) == ("ok", 1)
-        for name, label, value in (
-            ("documents", 'result="upserts"', 1),
-            ("documents", 'result="deletes"', 1),
-            ("lag_snapshots", 'at="start"', 2),
-            ("lag_snapshots", 'at="end"', 0),
-            ("bulk_requests", "", report.requests),
-            ("run_success", "", 1),
-        ):
-            assert metric(exported, "sync", f"icecdc_{name}", label) == value, (name, label)
-        assert (report.lag_snapshots, report.lag_seconds > 0) == (2, True)
-        opensearch.delete(index=exported.index, id="3", params={"refresh": "true"})
-        validate_table(spark, exported)
-        missing = metric(exported, "validate", "icecdc_differences", "missing")
-        assert (missing, metric(exported, "validate", "icecdc_run_state", "differs")) == (1, 1)
+    sql("UPDATE {t} SET value = 9.5 WHERE id = 1", "DELETE FROM {t} WHERE id = 2")
+    report = sync_changes(spark, exported.replace(metrics_url="http://127.0.0.1:1"))
+    assert "the metrics were not published" in entries(exported)[-1]["message"]
+    of_run = [entry for entry in entries(exported) if entry["run_id"] == report.run_id]
+    write = next(entry for entry in of_run if entry.get("stage") == "write")
+    changes = next(entry for entry in of_run if entry.get("stage") == "changes")
+    assert changes["change_strategy"] == "narrow-rows"
+    names = {"run started", "stage ended", "batch begun", "batch committed", "run ended"}
+    assert names <= {entry["message"] for entry in of_run}
+    expected = (exported.table, exported.index, "sync", report.epoch)
+    assert tuple(write[name] for name in ("table", "index", "job", "batch")) == expected
+    last = next(entry for entry in of_run if entry["message"] == "run ended")
+    assert (last["state"], last["upserts"]) == ("ok", 1)
+    for name, label, value in (
+        ("documents", 'result="upserts"', 1),
+        ("documents", 'result="deletes"', 1),
+        ("lag_snapshots", 'at="start"', 2),
+        ("lag_snapshots", 'at="end"', 0),
+        ("bulk_requests", "", report.requests),
+        ("run_success", "", 1),
+    ):
+        assert metric(exported, "sync", f"icecdc_{name}", label) == value, (name, label)
+    assert (report.lag_snapshots, report.lag_seconds > 0) == (2, True)
+    opensearch.delete(index=exported.index, id="3", params={"refresh": "true"})
+    validate_table(spark, exported)
+    missing = metric(exported, "validate", "icecdc_differences", "missing")
+    assert (missing, metric(exported, "validate", "icecdc_run_state", "differs")) == (1, 1)
 
-        # A failed run leaves a report, and the lag that it found.
-        with pytest.raises(OpenSearchUnreachableError):
-            sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
-        report = json.loads(Path(exported.report_path).read_text())
-        names = ("state", "exit_code", "error", "job")
-        assert [report[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
+    # A failed run leaves a report, and the lag that it found.
+    with pytest.raises(OpenSearchUnreachableError):
+        sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
+    report = json.loads(Path(exported.report_path).read_text())
+    names = ("state", "exit_code", "error", "job")
+    assert [report[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
+    sync_changes(spark, exported)
+    assert json.loads(Path(exported.report_path).read_text())["state"] == "ok"
+    sql("DELETE FROM {t} WHERE id = 1")
+    opensearch.indices.delete(index=f"{exported.index}--*")
+    with pytest.raises(IndexNotFoundError):
         sync_changes(spark, exported)
-        assert json.loads(Path(exported.report_path).read_text())["state"] == "ok"
-        sql("DELETE FROM {t} WHERE id = 1")
-        opensearch.indices.delete(index=f"{exported.index}--*")
-        with pytest.raises(IndexNotFoundError):
-            sync_changes(spark, exported)
-        lag = metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"')
-        assert (lag, metric(exported, "sync", "icecdc_run_state", "reexport")) == (1, 1)
+    lag = metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"')
+    assert (lag, metric(exported, "sync", "icecdc_run_state", "reexport")) == (1, 1)
 
 
-class DescribeTheConsoleCommand:
+def it_ends_a_command_with_the_report_and_the_code_of_how_the_run_ended(capsys, sql, opensearch, exported, tmp_path):
     """In this process, whose session is used."""
 
-    def run(self, capsys, *arguments):
+    def run(*arguments):
         code = main(arguments, "icecdc")
         printed = capsys.readouterr()
         return code, printed.out, printed.err
 
-    def of(self, config):
-        given = ["--table", config.table, "--index", config.index, "--opensearch-url", config.opensearch_url]
-        given += ["--warehouse", config.warehouse, "--catalog-properties", GIVEN_CATALOG]
-        given += ["--positions-index", config.positions_index]
-        return [*given, "--identifier-columns", "id"]
-
-    def it_ends_with_the_report_and_the_code_of_how_the_run_ended(self, capsys, sql, opensearch, exported, tmp_path):
-        sql("DELETE FROM {t} WHERE id = 2")
-        code, out, _ = self.run(capsys, "sync", *self.of(exported), "--json")
-        assert (code, json.loads(out.splitlines()[-1])["deletes"]) == (0, 1)
-        planted = ("--opensearch-username", "me", "--opensearch-password", "planted", "--json")
-        code, out, err = self.run(capsys, "sync", *self.of(exported), *planted)
-        assert (code, json.loads(out.splitlines()[-1])["state"], "planted" in out + err) == (2, "config", False)
-        # The status needs no table.
-        given = ["--opensearch-url", exported.opensearch_url, "--positions-index", exported.positions_index]
-        code, out, err = self.run(capsys, "status", *given)
-        heading, row = out.splitlines()
-        shown = code, err, heading.split(), row.split()[:2]
-        assert shown == (0, "", ["index", "table", "status"], [exported.index, exported.table])
-        # Nor does it need Spark.
-        sql("UPDATE {t} SET value = 9.5 WHERE id = 1", "DELETE FROM {t} WHERE id = 3")
-        shared = {name: getattr(exported, name) for name in ("opensearch_url", "warehouse", "positions_index")}
-        shared |= {"catalog_properties": GIVEN_CATALOG} if GIVEN_CATALOG else {}
-        indexes = {exported.index: {"table": exported.table, "identifier_columns": ["id"]}}
-        (tmp_path / "indexes.yml").write_text(yaml.safe_dump({"defaults": shared, "indexes": indexes}))
-        command = [sys.executable, "-c", WITHOUT_SPARK, "status", "--file", str(tmp_path / "indexes.yml"), "--json"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-        (found,) = json.loads(ended.stdout)["indexes"][exported.index]["indexes"]
-        assert (ended.returncode, ended.stderr, found["last_run"]["deletes"]) == (0, "", 1)
-        assert (found["pending"], found["problem"]) == (None, "")
-        assert found["lag_snapshots"] == (None if GIVEN_CATALOG else 2)
-        for table, says in (
-            ("lake.ns.nowhere", "The catalog of this session has no Iceberg table 'lake.ns.nowhere'"),
-            ("elsewhere.ns.t", "The catalog of 'elsewhere.ns.t' cannot be used"),
-        ):
-            position = {"index": exported.positions_index, "id": f"position:{exported.index}"}
-            opensearch.update(**position, body={"doc": {"table": table}}, params={"refresh": "true"})
-            code, out, _ = self.run(capsys, "status", *given, "--tables")
-            assert (code != 0, says in out) == (True, True), (code, out)
+    places = ["--opensearch-url", exported.opensearch_url, "--positions-index", exported.positions_index]
+    sync = ["sync", "--table", exported.table, "--index", exported.index, *places, "--warehouse", exported.warehouse]
+    sync += ["--catalog-properties", GIVEN_CATALOG, "--identifier-columns", "id", "--json"]
+    sql("DELETE FROM {t} WHERE id = 2")
+    code, out, _ = run(*sync)
+    assert (code, json.loads(out.splitlines()[-1])["deletes"]) == (0, 1)
+    code, out, err = run(*sync, "--opensearch-username", "me", "--opensearch-password", "planted")
+    assert (code, json.loads(out.splitlines()[-1])["state"], "planted" in out + err) == (2, "config", False)
+    # The status needs no table.
+    code, out, err = run("status", *places)
+    heading, row = out.splitlines()
+    shown = code, err, heading.split(), row.split()[:2]
+    assert shown == (0, "", ["index", "table", "status"], [exported.index, exported.table])
+    # Nor does it need Spark.
+    sql("UPDATE {t} SET value = 9.5 WHERE id = 1", "DELETE FROM {t} WHERE id = 3")
+    shared = {name: getattr(exported, name) for name in ("opensearch_url", "warehouse", "positions_index")}
+    shared |= {"catalog_properties": GIVEN_CATALOG} if GIVEN_CATALOG else {}
+    indexes = {exported.index: {"table": exported.table, "identifier_columns": ["id"]}}
+    (tmp_path / "indexes.yml").write_text(yaml.safe_dump({"defaults": shared, "indexes": indexes}))
+    command = [sys.executable, "-c", WITHOUT_SPARK, "status", "--file", str(tmp_path / "indexes.yml"), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    (found,) = json.loads(ended.stdout)["indexes"][exported.index]["indexes"]
+    assert (ended.returncode, ended.stderr, found["last_run"]["deletes"]) == (0, "", 1)
+    assert (found["pending"], found["problem"]) == (None, "")
+    assert found["lag_snapshots"] == (None if GIVEN_CATALOG else 2)
+    for table, says in (
+        ("lake.ns.nowhere", "The catalog of this session has no Iceberg table 'lake.ns.nowhere'"),
+        ("elsewhere.ns.t", "The catalog of 'elsewhere.ns.t' cannot be used"),
+    ):
+        position = {"index": exported.positions_index, "id": f"position:{exported.index}"}
+        opensearch.update(**position, body={"doc": {"table": table}}, params={"refresh": "true"})
+        code, out, _ = run("status", *places, "--tables")
+        assert (code != 0, says in out) == (True, True), (code, out)
 
 
 @pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")

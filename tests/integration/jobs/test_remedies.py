@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -32,6 +32,12 @@ class Index:
         self.sql(f"DROP TABLE IF EXISTS {table}")
         self.sql(f"CREATE TABLE {table} {COLUMNS}")
         self.sql(FILL.replace("{t}", table))
+
+    def lose_position(self) -> None:
+        self.opensearch.indices.delete(index=self.config.positions_index)
+
+    def lose_index(self) -> None:
+        self.opensearch.indices.delete(index=self.physical[0])
 
     def other(self, **given: Any) -> Any:
         return self.config.replace(index=f"{self.config.index}-{next(self.names)}", **given)
@@ -104,9 +110,8 @@ def alias(index: Index, config: Any, error: IcecdcError) -> Any:
     return config
 
 
-def the_named_table(index: Index, config: Any, error: IcecdcError) -> Any:
-    (table,) = re.findall(r"give table=(\S+),", error.remedy)
-    return config.replace(table=table)
+def the_named_table(_: Index, config: Any, error: IcecdcError) -> Any:
+    return config.replace(table=re.search(r"give table=(\S+),", error.remedy)[1])
 
 
 def another_index(index: Index, config: Any, error: IcecdcError) -> Any:
@@ -142,15 +147,11 @@ def conflict(index: Index) -> None:
     index.sql(f"UPDATE {{t}} SET {column} = 5")
 
 
-def create_again(index):
+def create_again(index: Index) -> None:
     name = index.physical[0]
     made = index.opensearch.indices.get(index=name)[name]
-    index.opensearch.indices.delete(index=name)
+    index.lose_index()
     index.opensearch.indices.create(index=name, body={kind: made[kind] for kind in ("aliases", "mappings")})
-
-
-def lose_position(index: Index) -> None:
-    index.opensearch.indices.delete(index=index.config.positions_index)
 
 
 def hide_a_part(index: Index) -> None:
@@ -182,20 +183,6 @@ def changed(**values: Any) -> Callable[[Index], Any]:
     return lambda index: index.config.replace(**values)
 
 
-def nothing(index: Index) -> None:
-    pass
-
-
-class Case(NamedTuple):
-    """How an error comes about, its remedy, and ways to follow it."""
-
-    happens: Callable[[Index], None]
-    job: Callable[..., Any]
-    given: Callable[[Index], Any]
-    remedy: str
-    ways: tuple[Callable[[Index, Any, IcecdcError], Any], ...]
-
-
 SCHEMA = f"^{EXPORT} .*, or set on_schema_change=reexport$"
 GAP = rf"{EXPORT}.*on_history_gap=reexport|on_history_gap=reexport.*{EXPORT}"
 KEEP = r'^give identifier_columns=\["id"\]; give (mapping={.*whitespace.*}|the mapping that the index was built with)$'
@@ -208,27 +195,24 @@ START = f"^correct positions_index, or {EXPORT}; replace_index=true drops the do
 OTHER_TABLE = r"^give table=\S+, or give the index of \S+ another name$"
 GONE = f"^{EXPORT} again; it builds a new index behind the alias$"
 IDENTIFY = "^name the columns .* in identifier_columns, .*; then run the export, with replace_index=true if the index"
+# What happens, the job that it stops and its parameters, the remedy, and ways to follow it.
 CASES = {
-    "replaced": Case(Index.create, sync_changes, changed(), GAP, (export,)),
-    "expired": Case(expire, sync_changes, changed(), GAP, (policy("on_history_gap"),)),
-    "another selection": Case(nothing, sync_changes, changed(row_filter="id < 3"), FILTER, (given,)),
-    "another spec": Case(nothing, sync_changes, changed(**ENGLISH), SPEC, (given, policy("on_schema_change"))),
-    "another identity": Case(nothing, export_table, changed(**OTHER_IDENTITY), KEEP, (given,)),
-    "another identity, policy": Case(nothing, sync_changes, REEXPORT, KEEP, (given,)),
-    "another identity, no position": Case(lose_position, sync_changes, changed(**OTHER_IDENTITY), KEEP, (given,)),
-    "start_from, no position": Case(lose_position, sync_changes, changed(start_from="latest"), START, (export,)),
-    "another field": Case(conflict, sync_changes, changed(), SCHEMA, (export, policy("on_schema_change"))),
-    "a foreign index": Case(nothing, export_table, foreign, FOREIGN, (delete_foreign,)),
-    "another table": Case(nothing, export_table, second_table, OTHER_TABLE, (the_named_table, another_index)),
-    "the index is gone": Case(
-        lambda x: x.opensearch.indices.delete(index=x.physical[0]), sync_changes, changed(), GONE, (export,)
-    ),
-    "the index was created again": Case(create_again, sync_changes, changed(), GONE, (export,)),
-    "the alias has a filter": Case(hide_a_part, sync_changes, changed(), f"^{ALIAS}", (alias,)),
-    "no identifiers": Case(nothing, sync_changes, without_identifiers, IDENTIFY, (identify,)),
+    "replaced": (Index.create, sync_changes, changed(), GAP, [export]),
+    "expired": (expire, sync_changes, changed(), GAP, [policy("on_history_gap")]),
+    "another selection": (None, sync_changes, changed(row_filter="id < 3"), FILTER, [given]),
+    "another spec": (None, sync_changes, changed(**ENGLISH), SPEC, [given, policy("on_schema_change")]),
+    "another identity": (None, export_table, changed(**OTHER_IDENTITY), KEEP, [given]),
+    "another identity, policy": (None, sync_changes, REEXPORT, KEEP, [given]),
+    "another identity, no position": (Index.lose_position, sync_changes, changed(**OTHER_IDENTITY), KEEP, [given]),
+    "start_from, no position": (Index.lose_position, sync_changes, changed(start_from="latest"), START, [export]),
+    "another field": (conflict, sync_changes, changed(), SCHEMA, [export, policy("on_schema_change")]),
+    "a foreign index": (None, export_table, foreign, FOREIGN, [delete_foreign]),
+    "another table": (None, export_table, second_table, OTHER_TABLE, [the_named_table, another_index]),
+    "the index is gone": (Index.lose_index, sync_changes, changed(), GONE, [export]),
+    "the index was created again": (create_again, sync_changes, changed(), GONE, [export]),
+    "the alias has a filter": (hide_a_part, sync_changes, changed(), f"^{ALIAS}", [alias]),
+    "no identifiers": (None, sync_changes, without_identifiers, IDENTIFY, [identify]),
 }
-
-
 FOUND_BY_THE_SETUP_CHECK = ("the index is gone", "the alias has a filter", "start_from, no position")
 
 
@@ -241,17 +225,17 @@ def index(spark, sql, opensearch, make_config, indexed):
     sql("DROP TABLE IF EXISTS {t}_two")
 
 
-class DescribeARemedy:
-    def it_leaves_the_index_right_for_whoever_follows_it(self, index):
-        for name, case in CASES.items():
-            for way in case.ways:
-                case.happens(index)
-                config = case.given(index)
-                error = index.refused(case.job, config)
-                assert re.search(case.remedy, error.remedy), (name, error.remedy)
-                if name in FOUND_BY_THE_SETUP_CHECK:
-                    assert [str(each) for each in check_setup(index.spark, config).errors] == [str(error)]
-                index.is_whole(way(index, config, error))
-                if index.config.index == config.index and config != index.config:
-                    export_table(index.spark, index.config)
-                    index.is_whole(index.config)
+def it_leaves_the_index_right_for_whoever_follows_it(index):
+    for name, (happen, job, parameters, remedy, ways) in CASES.items():
+        for way in ways:
+            if happen:
+                happen(index)
+            config = parameters(index)
+            error = index.refused(job, config)
+            assert re.search(remedy, error.remedy), (name, error.remedy)
+            if name in FOUND_BY_THE_SETUP_CHECK:
+                assert [str(each) for each in check_setup(index.spark, config).errors] == [str(error)]
+            index.is_whole(way(index, config, error))
+            if index.config.index == config.index and config != index.config:
+                export_table(index.spark, index.config)
+                index.is_whole(index.config)

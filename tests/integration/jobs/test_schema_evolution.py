@@ -1,15 +1,14 @@
 """Schema evolution against real services: within one batch and between two, the index is what the table says now."""
 
-from unittest import mock
-
 import pytest
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
-from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import SchemaChangeError
+from icecdc_core.jobs import sync
+from tests.broken_runs import killed_at
 
 pytestmark = pytest.mark.usefixtures("sql")
 
@@ -237,9 +236,7 @@ def it_goes_on_from_a_batch_that_died_before_its_commit(spark, sql, new_index, i
     def died(column):
         """A column, and a sync of it that dies before its commit."""
         sql(f"ALTER TABLE {{t}} ADD COLUMN {column} STRING", f"UPDATE {{t}} SET {column} = 'x' WHERE id = 1")
-        killed = mock.patch.object(IndexLock, "commit", side_effect=KeyboardInterrupt)
-        with killed, pytest.raises(KeyboardInterrupt):
-            sync_changes(spark, config)
+        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
 
     create = "CREATE TABLE {t} (id INT, name STRING) USING iceberg"
     config = new_index(create, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")

@@ -52,17 +52,14 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture
-def served(authority):
-    def make(name="127.0.0.1", clients=None):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*authority.issue(name))
-        if clients:
-            context.load_verify_locations(clients)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
-    return make
+def served(authority, name="127.0.0.1", asks=False):
+    """What a server of this name needs, which may ask for the certificate of its client."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(name))
+    if asks:
+        context.load_verify_locations(authority.file)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 CA, UNVERIFIED = {"opensearch_ca_certs": "{ca}"}, {"opensearch_verify_certs": False}
@@ -81,20 +78,20 @@ class DescribeTls:
             pytest.param("127.0.0.1", True, CA, "No trusted TLS", id="no certificate"),
         ],
     )
-    def it_is_verified(self, make_config, opensearch_url, served, authority, server, asks, given, refused):
+    def it_is_verified(self, make_config, opensearch_url, authority, server, asks, given, refused):
         certificate, key = authority.issue("icecdc")
         paths = {"ca": authority.file, "certificate": certificate, "key": key}
         values = {name: value.format(**paths) if isinstance(value, str) else value for name, value in given.items()}
         expected = pytest.raises(OpenSearchUnreachableError, match=refused) if refused else nullcontext()
-        with loopback_proxy(opensearch_url, tls=served(server, authority.file if asks else None)) as proxy, expected:
+        with loopback_proxy(opensearch_url, tls=served(authority, server, asks)) as proxy, expected:
             connect(make_config(opensearch_url=proxy.url, **values)).close()
 
     def it_carries_a_whole_sync_with_a_password(
-        self, spark, sql, make_config, indexed, opensearch_url, served, authority, monkeypatch
+        self, spark, sql, make_config, indexed, opensearch_url, authority, monkeypatch
     ):
         monkeypatch.setenv("ICECDC_TEST_PASSWORD", "s3cret/with:signs")
         sql(CREATE, "INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
-        with loopback_proxy(opensearch_url, credentials="ann:s3cret/with:signs", tls=served()) as proxy:
+        with loopback_proxy(opensearch_url, credentials="ann:s3cret/with:signs", tls=served(authority)) as proxy:
             config = make_config(
                 opensearch_url=proxy.url,
                 opensearch_ca_certs=str(authority.file),
@@ -315,10 +312,8 @@ class Authority:
 
     def issue(self, name: str) -> tuple[Path, Path]:
         key = ec.generate_private_key(ec.SECP256R1())
-        try:
-            alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
-        except ValueError:
-            alternative = x509.DNSName(name)
+        is_address = name[0].isdigit()
+        alternative = x509.IPAddress(ipaddress.ip_address(name)) if is_address else x509.DNSName(name)
         files = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         files[0].write_bytes(self._signed(name, key.public_key(), x509.SubjectAlternativeName([alternative])))
         pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8

@@ -30,7 +30,7 @@ def physical_index(opensearch, config):
 
 
 def of_index(opensearch, config):
-    entry = opensearch.indices.get(index=physical_index(opensearch, config))[physical_index(opensearch, config)]
+    (entry,) = opensearch.indices.get(index=config.index).values()
     return entry["settings"]["index"], entry["mappings"]["properties"]
 
 

@@ -16,13 +16,12 @@ import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DownloadError, PortInUseError, ServiceStartError
-from icecdc_core.local import kafka, opensearch, running_opensearch, server, start_opensearch
+from icecdc_core.local import kafka, running_opensearch, server, start_opensearch
 from icecdc_core.local.__main__ import main
 from icecdc_core.local.kafka import running_kafka, start_kafka
 from icecdc_core.local.opensearch import background
 from icecdc_core.local.server import answers, end
 from icecdc_core.session.jars import kafka_jars, listed_jars
-from icecdc_core.session.java import JavaHome
 from icecdc_core.session.processes import is_running
 from tests.kafka_topics import Topic
 from tests.waiting import is_true_within
@@ -99,27 +98,16 @@ class DescribeRunningOpensearch:
         assert Path(str(caught.value.value)).is_file()
 
     def it_reports_an_occupied_port(self, occupied_port, temporary_folder):
-        with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running_opensearch(port=occupied_port):
-            pass
+        for running in (running_opensearch, running_kafka):
+            with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running(port=occupied_port):
+                pass
         assert not list(temporary_folder.iterdir())
-
-    @tools
-    def it_reports_a_port_that_is_occupied_while_it_starts(self, occupied_port, temporary_folder, monkeypatch):
-        monkeypatch.setattr(server, "free_ports", iter)
-        given = {"heap": _HEAP, "port": occupied_port}
-        with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running_opensearch(**given):
-            pass
 
     def it_refuses_what_it_cannot_use(self):
         ports, versions = "1024 to 9299", r"2\.19\.1\.0, 3\.8\.0\.0"
         for given, message in (({"port": 80}, ports), ({"port": 9300}, ports), ({"version": "1.3"}, versions)):
             with pytest.raises(ConfigError, match=message), running_opensearch(**given):
                 pass
-
-    def it_is_the_version_with_vectors_on_any_java_of_spark(self, monkeypatch):
-        monkeypatch.delenv("ICECDC_OPENSEARCH_VERSION", raising=False)
-        monkeypatch.setattr(opensearch, "find_spark_java", lambda: JavaHome(Path("/java"), 21))
-        assert opensearch._choose_runtime(None)[1].startswith("2.19")
 
 
 def it_ends_a_server_whose_start_is_interrupted(tmp_path):
@@ -186,24 +174,19 @@ def it_shows_the_end_of_a_log_without_secrets(tmp_path):
     assert ("proxyPassword=***" in str(error), "hunter2" in str(error)) == (True, False)
 
 
-class DescribeKafka:
-    @tools
-    def it_is_left_running_and_found_again_until_it_is_stopped(self, tmp_path, monkeypatch, capsys):
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-        first, second = start_kafka(), start_kafka()
-        try:
-            Topic(first.url).send({"id": 1})
-            main(["status"])
-            printed = capsys.readouterr().out
-        finally:
-            stopped = kafka.background.stop(remove_data=True)
-        assert (first, stopped, kafka.background.status()) == (second, True, None)
-        assert f"Kafka {first.version} at {first.url}" in printed
-        assert not answers(first.url)
-
-    def it_names_the_port_that_is_in_use(self, occupied_port):
-        with pytest.raises(PortInUseError, match=str(occupied_port)), running_kafka(port=occupied_port):
-            pass
+@tools
+def it_leaves_a_kafka_running_and_finds_it_again_until_it_is_stopped(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    first, second = start_kafka(), start_kafka()
+    try:
+        Topic(first.url).send({"id": 1})
+        main(["status"])
+        printed = capsys.readouterr().out
+    finally:
+        stopped = kafka.background.stop(remove_data=True)
+    assert (first, stopped, kafka.background.status()) == (second, True, None)
+    assert f"Kafka {first.version} at {first.url}" in printed
+    assert not answers(first.url)
 
 
 class DescribeJarsInTheCache:
@@ -211,7 +194,7 @@ class DescribeJarsInTheCache:
 
     @pytest.fixture
     def mirror(self, tmp_path, monkeypatch):
-        """A Maven repository with the right jars, and a cache that is empty."""
+        """A Maven repository; the cache is empty."""
         for jar in listed_jars("icecdc_core.session", "kafka_jars.json", self.part):
             place = tmp_path / jar.url.partition("/maven2/")[2]
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -240,21 +223,12 @@ class DescribeJarsInTheCache:
 
 
 def _use_and_kill(url, temporary_folder):
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-    with OpenSearch(url) as client:
-        node = next(iter(client.nodes.info()["nodes"].values()))
-    bound = [address for layer in ("http", "transport") for address in node[layer]["bound_address"]]
-    assert all(address.startswith("127.0.0.1:") for address in bound)
-    _answers_this_machine_and_no_web_page(url)
-    (log,) = temporary_folder.glob("*/opensearch.log")
-    os.kill(int(re.search(r"pid\[(\d+)\]", log.read_text())[1]), signal.SIGKILL)
-    assert is_true_within(10, lambda: not answers(url))
-
-
-def _answers_this_machine_and_no_web_page(url):
-    """With one document in the index `t`, which stays."""
+    """It answers this machine, and no web page; one document in the index `t` stays."""
     port = int(url.rpartition(":")[2])
     with OpenSearch(url) as client:
+        node = next(iter(client.nodes.info()["nodes"].values()))
+        bound = [address for layer in ("http", "transport") for address in node[layer]["bound_address"]]
+        assert all(address.startswith("127.0.0.1:") for address in [url.removeprefix("http://"), *bound])
         client.index(index="t", id="1", body={"a": 1}, refresh=True)
         for host in (f"127.0.0.1:{port}", f"LOCALHOST:{port}", f"[::1]:{port}", "localhost"):
             assert _asked(port, "GET", "/t/_doc/1", Host=host)[0] == 200
@@ -273,6 +247,9 @@ def _answers_this_machine_and_no_web_page(url):
                 status, text = _asked(port, method, path, body, **headers)
                 assert (status, text[:8]) == (403, "refused:"), (headers, method, path)
         assert client.count(index="t")["count"] == 1
+    (log,) = temporary_folder.glob("*/opensearch.log")
+    os.kill(int(re.search(r"pid\[(\d+)\]", log.read_text())[1]), signal.SIGKILL)
+    assert is_true_within(10, lambda: not answers(url))
 
 
 def _asked(port, method, path, body="", **headers):

@@ -166,6 +166,10 @@ class DescribeCountOutcomes:
         letter = {"action": action(1), "status": 400, "reason": "mapper_parsing: why (deeper)"}
         sample = {"id": "1", "status": 400, "reason": "mapper_parsing: why (deeper)"}
         assert (result.dead_letters, result.rejected_samples) == ([letter], [sample])
+        # Not all of one that repeats the document.
+        result = applied_to({"status": 400, "error": error("x", "y" * 200_000)})[0]
+        assert "200" in result.dead_letters[0]["reason"]
+        assert len(result.dead_letters[0]["reason"] + result.rejected_samples[0]["reason"]) < 8000
 
     @pytest.mark.parametrize(
         ("current", "counts"), [(3, Counts(already_applied=2)), (7, Counts(already_applied=2)), (8, Counts(rejected=2))]

@@ -1,0 +1,356 @@
+"""Documents that columns place in a shard or in one of several indexes: they move with their rows, none is twice."""
+
+import pytest
+from opensearchpy.helpers import scan
+
+from icecdc_core import errors, export_table, replay_dead_letters, status, sync_changes, validate_table
+from icecdc_core.changes import net_changes
+from icecdc_core.columns import PLACE
+from icecdc_core.jobs.setup import check_setup
+from icecdc_core.table.source import Selection
+from tests.histories.proof import break_off
+from tests.nested_shop import Shop
+
+PLACES = ("a", "b", "c", "d", "e")
+FOUR_SHARDS = {"routing": "place", "number_of_shards": 4}
+BY_PLACE = {"index_column": "place"}
+BOTH = {**BY_PLACE, "routing": "area", "number_of_shards": 2}
+
+
+@pytest.fixture(autouse=True)
+def lake(sql):
+    """20 rows, 4 in each place, in one file."""
+    sql(
+        "CREATE TABLE {t} (id INT, name STRING, place STRING, area STRING) USING iceberg",
+        "INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT), concat('row ', id), substr('abcde', id % 5 + 1, 1),"
+        " concat('x', id % 3) FROM range(20)",
+    )
+
+
+def placed(client, name):
+    """Id, routing, suffix of the index, and content of every document that readers see."""
+    client.indices.refresh(index=name)
+    hits = [
+        (hit["_id"], hit.get("_routing"), hit["_index"].rpartition("--")[2][7:], hit["_source"])
+        for hit in scan(client, index=name)
+    ]
+    return sorted(hits, key=lambda hit: (hit[0], hit[1] or "", hit[2]))
+
+
+@pytest.fixture
+def in_place(opensearch, sql, spark, name):
+    """Whether every row has one document, where its row says, and readers see nothing else."""
+
+    def check(config, select="*", hidden=()):
+        expected = []
+        for row in sql(f"SELECT {select} FROM {{t}}").collect():
+            routing = row[config.routing] if config.routing else None
+            suffix = row[config.index_column] if config.index_column else ""
+            document = {field: value for field, value in row.asDict().items() if field not in hidden}
+            expected.append((str(row["id"]), routing, suffix, document))
+        nulls = dict.fromkeys(expected[0][-1])  # of columns that were added after the document was written
+        found = [(*place, {**nulls, **document}) for *place, document in placed(opensearch, name)]
+        assert found == sorted(expected, key=lambda row: row[0])
+        report = validate_table(spark, config)
+        assert (report.ok, report.missing, report.extra, report.stale) == (True, 0, 0, 0)
+
+    return check
+
+
+def suffixes(opensearch, name):
+    """The suffixes of the indexes that readers see."""
+    return sorted(index.rpartition("--")[2][7:] for index in opensearch.indices.get_alias(name=name))
+
+
+def move(sql, to, where):
+    sql(f"UPDATE {{t}} SET place = '{to}' WHERE {where}")
+
+
+def shift(sql, places):
+    """Move most rows to the place that is so many after their first one."""
+    sql(f"UPDATE {{t}} SET place = substr('abcde', (id + {places}) % 5 + 1, 1) WHERE id < 15")
+
+
+class DescribeAMovedRow:
+    def it_is_one_document_at_its_new_place(self, spark, sql, new_index, in_place, monkeypatch, tmp_path):
+        """However the table is written, and though the server spreads a routing over shards."""
+        monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
+        log = tmp_path / "log"
+        config = new_index(**FOUR_SHARDS, settings={"routing_partition_size": 2}, log_path=str(log))
+        in_place(config)
+        for number, (version, mode) in enumerate(((2, "merge-on-read"), (3, "copy-on-write"))):
+            modes = f"'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}'"
+            sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version' = '{version}', {modes})")
+            shift(sql, 3 + number)
+            sql(f"DELETE FROM {{t}} WHERE id IN (1, {3 + number})")
+            move(sql, "c", "id = 2")
+            move(sql, "e", "id = 2")
+            sql(f"INSERT INTO {{t}} VALUES (1, 'again', 'e', 'x'), ({97 + number}, 'new', 'd', 'x')")
+            dry = sync_changes(spark, config.replace(dry_run=True))
+            report = sync_changes(spark, config)
+            in_place(config)
+            assert report.upserts == dry.upserts
+            assert report.deletes + report.already_applied == dry.deletes
+        log.unlink()
+        move(sql, "a", "id < 8")
+        sync_changes(spark, config)
+        assert '"change_strategy": "row-ids"' in log.read_text()  # which all rows have by now
+        in_place(config)
+
+    def it_is_one_document_in_its_new_index(self, spark, sql, new_index, in_place, opensearch, name):
+        """Here in the index that a projection says."""
+        select = ["id", "name", "area", "concat('p-', place) AS place"]
+        config = new_index(**BOTH, select=select, change_mode="snapshot")
+        sql("UPDATE {t} SET place = 'new', area = 'y' WHERE id < 7", "UPDATE {t} SET place = 'b' WHERE id = 3")
+        sql(
+            "MERGE INTO {t} t USING (SELECT explode(array(8, 9, 10, 11, 12, 99)) AS id) s ON t.id = s.id "
+            "WHEN MATCHED AND s.id = 10 THEN DELETE WHEN MATCHED AND s.id < 10 THEN UPDATE SET area = 'x0' "
+            "WHEN MATCHED THEN UPDATE SET name = 'changed' "
+            "WHEN NOT MATCHED THEN INSERT (id, name, place, area) VALUES (s.id, 'late', 'later', 'z')"
+        )
+        sync_changes(spark, config)
+        in_place(config, ", ".join(select))
+        seen = [f"p-{each}" for each in (*PLACES, "later", "new")]
+        assert suffixes(opensearch, name) == ["", *seen]
+        before = set(opensearch.indices.get(index=f"{name}--*"))
+        sql("DELETE FROM {t} WHERE place = 'later'")
+        export_table(spark, config)
+        in_place(config, ", ".join(select))
+        assert suffixes(opensearch, name) == ["", *(each for each in seen if each != "p-later")]
+        assert not before & set(opensearch.indices.get(index=f"{name}--*"))
+        assert status(spark, config).indexes[0].state == "ok"
+
+    @pytest.mark.long
+    def it_is_the_last_of_several_rows(self, spark, sql, new_index, opensearch, name):
+        config = new_index(**FOUR_SHARDS, on_duplicate_identifier="last")
+        for place in ("e", "c", "d"):  # the greatest name is that of "c", then that of "d"
+            sql(f"INSERT INTO {{t}} VALUES (1, 'row 1 {'z' if place != 'e' else ''} {place}', '{place}', 'x')")
+            sync_changes(spark, config)
+        sql("DELETE FROM {t} WHERE id = 1 AND place = 'd'")
+        sync_changes(spark, config)
+        assert [place for identity, place, *_ in placed(opensearch, name) if identity == "1"] == ["c"]
+        assert validate_table(spark, config).ok
+
+    def it_is_deleted_where_a_failed_batch_put_it(self, spark, sql, new_index, in_place):
+        # The batch wrote an intermediate place and then some documents were rejected, so it is not repeated.
+        select = ["id", "replace(name, 'row ', '') AS name"]
+        config = new_index(**FOUR_SHARDS, select=select, mapping={"name": {"type": "long"}})
+        shift(sql, 4)
+        sql("UPDATE {t} SET name = 'no number' WHERE id = 19")
+        with pytest.raises(errors.RejectedDocumentsError):
+            sync_changes(spark, config)
+        move(sql, "d", "id < 7")
+        sql("DELETE FROM {t} WHERE id IN (8, 19)")
+        sync_changes(spark, config)
+        in_place(config, ", ".join([*select, "place"]), hidden=["place"])
+        assert sync_changes(spark, config).upserts == 0
+
+    @pytest.mark.parametrize("n", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (0, 2, 3))])
+    def it_is_gone_from_where_a_batch_put_it_that_broke_off(self, spark, sql, new_index, in_place, n):
+        config = new_index(**BOTH)
+        sql("UPDATE {t} SET place = 'between', area = 'y' WHERE id < 9")
+        break_off(spark, config, n)
+        sql("UPDATE {t} SET place = 'end', area = 'z' WHERE id < 5", "DELETE FROM {t} WHERE id = 7")
+        sync_changes(spark, config)
+        in_place(config)
+
+    def it_moves_with_the_row_of_the_root_of_several_tables(self, spark, new_index, opensearch, name, request):
+        shop = Shop(spark, name, "'format-version' = '2'", "'format-version' = '3'", tables=("film", "language"))
+        request.addfinalizer(shop.drop)
+        shop.fill()
+        shop.sql("UPDATE {film} SET shelf = 'a'")
+        spec = shop.spec | {"select": ["f.film_id", "f.title", "concat('s-', f.shelf) AS shelf"]}
+        config = new_index(**spec, index_column="shelf", routing="shelf", number_of_shards=2)
+        shop.sql("UPDATE {film} SET shelf = 'b' WHERE film_id IN (1, 4)")
+        shop.sql("UPDATE {language} SET name = 'Welsh' WHERE language_id = 1")
+        # Neither this row nor its index is ever there.
+        shop.sql("INSERT INTO {film} VALUES (8, 'x', 1, 1, 'gone')")
+        break_off(spark, config, 2)
+        shop.sql("UPDATE {film} SET shelf = 'c' WHERE film_id = 1", "DELETE FROM {film} WHERE film_id IN (2, 8)")
+        shop.sql("UPDATE {language} SET name = 'Gaulish' WHERE language_id = 2")
+        sync_changes(spark, config)
+        documents = shop.documents()
+        assert placed(opensearch, name) == [
+            (str(row.film_id), row.shelf, f"s-{row.shelf}", documents[str(row.film_id)] | {"shelf": f"s-{row.shelf}"})
+            for row in shop.sql("SELECT * FROM {film} ORDER BY film_id").collect()
+        ]
+        assert validate_table(spark, config).ok
+        assert "s-gone" not in suffixes(opensearch, name)
+
+
+class DescribeTheColumn:
+    def it_is_refused_if_a_row_has_no_place(self, spark, sql, make_config, in_place, opensearch, name):
+        config = make_config(**FOUR_SHARDS)
+        sql("INSERT INTO {t} VALUES (7002, 'new', NULL, 'x')")
+        with pytest.raises(errors.ConfigError, match="'id': 7002"):
+            export_table(spark, config)
+        assert opensearch.indices.get(index=f"{name}--*", params={"expand_wildcards": "all"}) == {}
+        sql("DELETE FROM {t} WHERE id = 7002")
+        export_table(spark, config)
+        before = placed(opensearch, name)
+        sql("INSERT INTO {t} VALUES (7001, 'new', 'a', 'x'), (7002, 'new', NULL, 'x')")
+        for change in ("place = '' WHERE id = 7002", "name = 'changed' WHERE id < 10"):
+            with pytest.raises(errors.ConfigError, match=r"value of place .*'id': 7002.*row_filter") as refused:
+                sync_changes(spark, config)
+            sql(f"UPDATE {{t}} SET {change}")
+        assert refused.value.subject == "routing"
+        for given in (config, config.replace(dry_run=True)):
+            with pytest.raises(errors.ConfigError, match="'id': 7002"):
+                export_table(spark, given)
+        (problem,) = check_setup(spark, config).problems
+        assert "'id': 7002" in problem
+        assert placed(opensearch, name) == before
+        move(sql, "d", "id = 7002")
+        sync_changes(spark, config.replace(change_mode="snapshot"))
+        in_place(config)
+
+    def it_has_values_that_a_suffix_can_be(self, spark):
+        refused = [None, "", "EU", "a/b", "a--write", "-a", "a" * 101]
+        rows = spark.createDataFrame([*enumerate(refused), (7, "a" * 100), (8, "2026-01.b_c")], "id INT, at STRING")
+        found = Selection(("id", "at"), index_column="at").select(rows).collect()
+        assert [row[PLACE] for row in found] == [*([None] * 7), f"{'a' * 100}/", "2026-01.b_c/"]
+
+    def it_needs_a_text_and_an_export_for_another(self, spark, sql, make_config, in_place, opensearch, name):
+        sql("ALTER TABLE {t} ADD COLUMN amount DOUBLE")
+        for routing, error, says in (
+            ("plaec", errors.ColumnNotFoundError, "no column 'plaec'"),
+            ("amount", errors.ConfigError, "type double cannot say"),
+        ):
+            with pytest.raises(error, match=says) as refused:
+                export_table(spark, make_config(routing=routing))
+            assert refused.value.subject == "routing"
+        export_table(spark, make_config(number_of_shards=4))
+        with pytest.raises(errors.SchemaChangeError, match="another routing"):
+            sync_changes(spark, make_config(**FOUR_SHARDS))
+        config = make_config(**FOUR_SHARDS, on_schema_change="reexport")
+        sync_changes(spark, config)
+        in_place(config)
+        (mapping,) = opensearch.indices.get_mapping(index=name).values()
+        assert mapping["mappings"]["_routing"] == {"required": True}
+        sql("INSERT INTO {t} VALUES (1, 'twice', 'c', 'x', NULL)")  # in another shard
+        with pytest.raises(errors.DuplicateIdentifierError):
+            export_table(spark, config)
+
+    def it_places_rows_without_identifiers(self, spark, sql, new_index):
+        config = new_index(**FOUR_SHARDS, identifier_columns=[])
+        sql("INSERT INTO {t} VALUES (7001, 'new', 'e', 'x')")
+        sync_changes(spark, config)
+        report = validate_table(spark, config)
+        assert (report.ok, report.index_documents) == (True, 21)
+
+
+class DescribeTheValidation:
+    def it_finds_misplaced_documents_and_repairs_them(self, spark, sql, new_index, in_place, opensearch, name):
+        config = new_index(**FOUR_SHARDS)
+        move(sql, "a", "id = 1")
+        sync_changes(spark, config)
+
+        def put(identity, routing, version):
+            body = {"id": int(identity), "name": f"row {identity}", "place": "abcde"[int(identity) % 5]}
+            where = {"index": name, "id": identity, "params": {"routing": routing}}
+            opensearch.index(**where | {"body": body}, version=version, version_type="external")
+
+        put("2", "d", 99)  # beside the one in its place
+        put("3", "c", 99)  # in place of it
+        opensearch.delete(index=name, id="3", params={"routing": "d", "version": 99, "version_type": "external"})
+        put("77", "b", 99)
+        put("77", "e", 98)
+        opensearch.delete(index=name, id="4", params={"routing": "e", "version": 99, "version_type": "external"})
+        report = validate_table(spark, config)
+        assert (report.ok, report.missing, report.extra, report.stale) == (False, 1, 2, 1)
+        assert (report.missing_ids, report.extra_ids, report.stale_ids) == (["4"], ["2", "77"], ["3"])
+        repaired = validate_table(spark, config.replace(repair=True))
+        assert (repaired.ok, repaired.repaired) == (True, 7)
+        in_place(config)
+        move(sql, "e", "id IN (2, 3, 4)")
+        sync_changes(spark, config)
+        in_place(config)
+
+    def it_finds_a_wrong_routing_within_the_right_shard(self, spark, new_index, opensearch, name):
+        config = new_index(routing="place")
+        body = {"id": 1, "name": "row 1", "place": "b", "area": "x1"}
+        opensearch.index(index=name, id="1", body=body, routing='"_source":{', version=99, version_type="external")
+        assert validate_table(spark, config).stale_ids == ["1"]
+        assert validate_table(spark, config.replace(repair=True)).ok
+
+
+class DescribeTheIndexes:
+    def it_starts_without_an_export(self, spark, sql, make_config, opensearch, name):
+        config = make_config(**BY_PLACE, start_from="latest")
+        sync_changes(spark, config)
+        assert suffixes(opensearch, name) == [""]
+        sql("UPDATE {t} SET place = 'b' WHERE id = 0")
+        sync_changes(spark, config)
+        assert (suffixes(opensearch, name), opensearch.count(index=name)["count"]) == (["", "a", "b"], 1)
+        assert validate_table(spark, config.replace(repair=True)).ok
+        assert suffixes(opensearch, name) == ["", *PLACES]
+
+    def it_refuses_follows_and_repairs(self, spark, sql, make_config, in_place, opensearch, name):
+        # A bound, and a column that is not in the document.
+        with pytest.raises(errors.ConfigError, match="more than 4 indexes"):
+            export_table(spark, make_config(**BY_PLACE, max_indexes=4))
+        with pytest.raises(errors.ColumnNotFoundError, match="no column 'place'"):
+            export_table(spark, make_config(**BY_PLACE, columns=["id", "name"]))
+        config = make_config(**BY_PLACE)
+        bound = config.replace(max_indexes=5)
+        export_table(spark, bound)
+        sql("UPDATE {t} SET place = 'f' WHERE id = 1")
+        for given in (bound, bound.replace(dry_run=True)):
+            with pytest.raises(errors.ConfigError, match="more than 5 indexes"):
+                sync_changes(spark, given)
+
+        # A value that no suffix can be.
+        sql("UPDATE {t} SET place = 'EU' WHERE id = 1")
+        with pytest.raises(errors.ConfigError, match=r"value of place .*'id': 1}.*row_filter") as refused:
+            sync_changes(spark, config)
+        assert refused.value.subject == "index_column"
+        assert (suffixes(opensearch, name), opensearch.count(index=name)["count"]) == (["", *PLACES], 20)
+
+        # A new column and settings, in every index.
+        sql("ALTER TABLE {t} ADD COLUMN more INT", "UPDATE {t} SET more = 1, place = 'new' WHERE id < 7")
+        config = config.replace(settings={"refresh_interval": "7s"})
+        sync_changes(spark, config)
+        in_place(config)
+        settings = opensearch.indices.get_settings(index=name, flat_settings=True).values()
+        assert {each["settings"]["index.refresh_interval"] for each in settings} == {"7s"}
+
+        # Documents in a wrong one.
+        (physical,) = (index for index in opensearch.indices.get(index=name) if not index[-1].isalpha())
+        body = {"id": 11, "name": "row 11", "place": "b", "area": "x2", "more": None}
+        for index, identity in (("-c", "11"), ("-d", "77"), ("", "78")):
+            opensearch.index(index=f"{physical}{index}", id=identity, body=body, version=99, version_type="external")
+        opensearch.delete(index=f"{physical}-e", id="14", version=99, version_type="external")
+        report = validate_table(spark, config)
+        assert (report.missing_ids, report.extra_ids, report.stale_ids) == (["14"], ["11", "77", "78"], [])
+        assert validate_table(spark, config.replace(repair=True)).ok
+        in_place(config)
+
+        # One of them is gone.
+        opensearch.indices.delete(index=f"{physical}-b")
+        sql("DELETE FROM {t} WHERE id = 11")
+        with pytest.raises(errors.IndexNotFoundError, match=f"{physical}-b.* is gone"):
+            sync_changes(spark, config)
+        export_table(spark, config)
+        assert validate_table(spark, config).ok
+
+
+@pytest.mark.parametrize(
+    ("places", "first"), [(FOUR_SHARDS, "c"), pytest.param(BOTH, "c/x1", marks=pytest.mark.long)], ids=["shard", "both"]
+)
+def it_replays_a_dead_letter_at_its_place_while_its_row_is_there(spark, sql, new_index, in_place, places, first):
+    config = new_index(**places, mapping={"name": {"type": "keyword"}}, max_rejected_documents=9)
+    sql("UPDATE {t} SET name = concat(name, repeat('x', 40000)), place = 'c' WHERE id IN (1, 2, 4)")
+    report = sync_changes(spark, config)
+    assert (report.rejected, report.deletes) == (3, 2)
+    letters = sql(f"SELECT document_id, place FROM lake.ns.icecdc_dead_letters WHERE index = '{config.index}'")
+    assert sorted(map(tuple, letters.collect())) == [("1", first), ("2", first.replace("1", "2")), ("4", first)]
+    move(sql, "d", "id = 1")
+    again = sync_changes(spark, config)
+    assert again.rejected == 1
+    replayed = replay_dead_letters(spark, config)
+    # Row 1 is not at "c" any more; the others are rejected again.
+    assert replayed.steps == [{"letters": 4, "replayed": 0, "superseded": 1, "rejected": 3}]
+    sql("UPDATE {t} SET name = 'short' WHERE id IN (1, 2, 4)")
+    sync_changes(spark, config)
+    assert replay_dead_letters(spark, config).steps[0]["rejected"] == 0
+    in_place(config)
