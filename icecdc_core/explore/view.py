@@ -137,11 +137,11 @@ class View:
     @contextmanager
     def reading(self) -> Iterator[Source]:
         """Yield the table; failures of Spark become typed errors, and what was staged is released."""
-        with job_session(self.spark), spark_errors(self.config, self.source.table):
+        with job_session(self.spark), spark_errors(self.config, *self.source.tables):
             try:
                 yield self.source
             finally:
-                self.source.table.release()
+                self.source.release()
 
     @contextmanager
     def searching(self, doing: str) -> Iterator[OpenSearch]:

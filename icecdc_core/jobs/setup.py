@@ -139,7 +139,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
         _check_index(client, config, source, stored, found)
     errors += of_index[:1]
     if source is not None:
-        source.table.release()
+        source.release()
     return SetupReport(
         ok=not errors,
         table=config.table,

@@ -124,8 +124,8 @@ class DescribeADocument:
         shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
         view = open_view(spark, explore(config, document_id="1"))
         line, found = show_time_line(view), look_up_document(view, Differences())
-        text = line._repr_html_()
-        assert (found.agrees, "is behind the table" in found.verdict) == (False, True)
+        text, staged = line._repr_html_(), [name for table in view.source.tables for name in table._staged]
+        assert (found.agrees, "is behind the table" in found.verdict, staged) == (False, True, [])
         assert (found.indexed["language"]["name"], found.rows[0]["language"]["name"]) == ("English", "Anglais")
         assert "rows of 1 other tables, whose changes are not shown here" in found.searched
         assert changes_of(found) == ["insert"]
