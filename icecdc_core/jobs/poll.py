@@ -34,10 +34,6 @@ _NO_PAUSE = "max_polls takes effect only with poll_interval_seconds or target_la
 class PollInterval:
     """The interval between the polls of one run, from the end of one to the start of the next."""
 
-    # A commit that lands just after a poll has read the table waits for the rest of that poll, for the pause and for
-    # the whole next sync. Commits of a later poll waited since the poll before it at most, whatever the clock of the
-    # writer says.
-
     def __init__(self, target_lag: float, longest_pause: float = 0.0) -> None:
         self.target_lag = target_lag
         self.seconds_kept = self.seconds_missed = 0.0

@@ -336,7 +336,6 @@ class ManyReport(Report):
 
     @property
     def state(self) -> str:
-        """The worst of the states."""
         return min(self.states.values(), key=WORST_FIRST.index, default="ok")
 
     def to_dict(self) -> dict[str, Any]:
@@ -345,17 +344,14 @@ class ManyReport(Report):
 
     @property
     def word(self) -> str:
-        """The state in a word or two: that of the worst index."""
         return {"differs": "differs", "locked": NOTHING, "partial": BEHIND}.get(self.state, super().word)
 
     def card(self) -> Card:
-        """What a person sees first: how many indexes ended in which state."""
         counts = Counter(self.states.values())
         what = ", ".join(f"{count} {state}" for state, count in counts.items())
         return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
 
     def text(self) -> str:
-        """The report as a table of plain text, an index a row; then the problems that a check found."""
         rows, problems = [("index", "state", "what", "seconds", "error")], []
         for name, report in self.indexes.items():
             values = _values(report)

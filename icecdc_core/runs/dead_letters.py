@@ -76,8 +76,7 @@ def supersede_dead_letters(spark: SparkSession, config: SyncConfig, epoch: int) 
     """Resolve the dead letters of a failed batch after one that wrote its documents, or has dead letters of its own."""
     try:
         letters = open_dead_letters(spark, config).where(F.col("epoch") == epoch)
-        if not letters.isEmpty():
-            resolve_dead_letters(spark, config, letters.withColumn("resolution", F.lit("superseded")))
+        resolve_dead_letters(spark, config, letters.withColumn("resolution", F.lit("superseded")))
     except IcecdcError as error:  # the batch is committed; a replay resolves them, too
         event(str(error), logging.WARNING)
 
