@@ -207,8 +207,8 @@ class DescribeCreatedTables:
     def it_waits_for_the_first_record_that_can_be_a_row(self, spark, make_ingest, static):
         config = make_ingest(auto_create=True, mode="upsert", identifier_columns="id", column_case="lower")
         topic = static(config)
-        topic.send(b"no json", [1], *[None] * 3, key=[None, None, '{"id": 1}', '{"id": 1}', '{"id": 2}'])
-        topic.send({"name": "without id"}, {"id": None, "junk": 1})
+        keys = [None, None, '{"id": 1}', '{"id": 1}', '{"id": 2}', None, None]
+        topic.send(b"no json", [1], *[None] * 3, {"name": "without id"}, {"id": None, "junk": 1}, key=keys)
         assert not spark.catalog.tableExists(config.table)
         topic.send({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
         topic.send({"junk": 1}, None, key=[None, '{"id": 2}'])
