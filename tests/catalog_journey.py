@@ -40,19 +40,19 @@ def whole_way_v3(config: SyncConfig) -> dict[str, Any]:
 
 def create(config: SyncConfig, version: int = 2) -> SparkSession:
     spark = get_spark(config)
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.{config.namespace}")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.table.rpartition('.')[0]}")
     spark.sql(
-        f"CREATE TABLE {config.quoted_table} (id BIGINT, name STRING) USING iceberg "
+        f"CREATE TABLE {config.table} (id BIGINT, name STRING) USING iceberg "
         f"TBLPROPERTIES ('format-version' = '{version}', 'write.delete.mode' = 'merge-on-read')"
     )
-    spark.sql(f"INSERT INTO {config.quoted_table} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    spark.sql(f"INSERT INTO {config.table} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     return spark
 
 
 def change(spark: SparkSession, config: SyncConfig) -> None:
-    spark.sql(f"UPDATE {config.quoted_table} SET name = 'x' WHERE id = 1")
-    spark.sql(f"DELETE FROM {config.quoted_table} WHERE id = 2")
-    spark.sql(f"INSERT INTO {config.quoted_table} VALUES (4, 'd')")
+    spark.sql(f"UPDATE {config.table} SET name = 'x' WHERE id = 1")
+    spark.sql(f"DELETE FROM {config.table} WHERE id = 2")
+    spark.sql(f"INSERT INTO {config.table} VALUES (4, 'd')")
 
 
 def export_only(config: SyncConfig) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
             if not isinstance(each.dataType, _NESTED) and each.name not in source.table.unreadable
         ]  # pandas cannot have every year
         try:
-            sample = spark.table(config.quoted_table).select(*simple).limit(SAMPLE_ROWS).toPandas()
+            sample = spark.table(config.table).select(*simple).limit(SAMPLE_ROWS).toPandas()
             identifiers, reason = list(source.identifier_columns), "the table's own identifier fields"
             if not identifiers:
                 candidates = possible_identifiers(config.table_name, schema, sample)

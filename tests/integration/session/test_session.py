@@ -40,11 +40,11 @@ def parameters(catalog):
 def fill(config, value):
     spark = get_spark(config)
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.ns")
-    spark.sql(f"CREATE TABLE {config.quoted_table} USING iceberg AS SELECT '{value}' AS id")
+    spark.sql(f"CREATE TABLE {config.table} USING iceberg AS SELECT '{value}' AS id")
 
 
 def rows(config):
-    return [row.id for row in get_spark(config).table(config.quoted_table).collect()]
+    return [row.id for row in get_spark(config).table(config.table).collect()]
 
 
 class DescribeTheCatalog:

@@ -113,7 +113,7 @@ class DescribeACatalog:
 def it_needs_no_request_that_the_role_does_not_have(config_for, rest, sql):
     shown = config_for({"type": "rest", "uri": rest})
     spark = create(shown)
-    names = {"{namespace}": shown.namespace, "{table}": shown.table_name}
+    names = {"{namespace}": shown.table_parts[1], "{table}": shown.table_name}
     allowed, used, refused = allowed_requests("catalog requests", names), set(), []
 
     def gate(method, path, headers, body):

@@ -75,16 +75,15 @@ NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \
 
 class DescribeNames:
     def it_splits_the_table_name_and_has_one_spelling_of_it(self):
-        for table, spelling, parts, quoted_table in (
-            ("lake.a.b.t", "lake.a.b.t", ("lake", "a", "b", "t"), "`lake`.`a`.`b`.`t`"),
-            ("`lake`.a.`t_1`", "lake.a.t_1", ("lake", "a", "t_1"), "`lake`.`a`.`t_1`"),
-            ("lake.a-b.`1`", "lake.`a-b`.`1`", ("lake", "a-b", "1"), "`lake`.`a-b`.`1`"),
-            ("lake.`a.b`.`my ``t`", "lake.`a.b`.`my ``t`", ("lake", "a.b", "my `t"), "`lake`.`a.b`.`my ``t`"),
+        for table, spelling, parts in (
+            ("lake.a.b.t", "lake.a.b.t", ("lake", "a", "b", "t")),
+            ("`lake`.a.`t_1`", "lake.a.t_1", ("lake", "a", "t_1")),
+            ("lake.a-b.`1`", "lake.`a-b`.`1`", ("lake", "a-b", "1")),
+            ("lake.`a.b`.`my ``t`", "lake.`a.b`.`my ``t`", ("lake", "a.b", "my `t")),
         ):
             actual = config(table=table, index="t", nest={"n": {"table": table, "on": "true"}})
             assert (actual.table, actual.entries["n"].table) == (spelling, spelling)
-            assert (actual.table_parts, actual.quoted_table) == (parts, quoted_table)
-            assert (actual.catalog, actual.namespace, actual.table_name) == (parts[0], ".".join(parts[1:-1]), parts[-1])
+            assert (actual.table_parts, actual.catalog, actual.table_name) == (parts, parts[0], parts[-1])
 
     def it_names_the_index_after_the_table_and_derives_it_again(self):
         assert config(table="lake.ns.Flights").index == "flights"
@@ -112,7 +111,7 @@ class DescribeNames:
             assert (len(segments), segments[2], whole, set("*,?#") & set(segments[1])) == (3, "_bulk", True, set())
         with contextlib.suppress(ConfigError):
             actual = config(table=name, index="t")
-            assert split_table_name(actual.quoted_table) == actual.table_parts == split_table_name(name.strip())
+            assert split_table_name(actual.table) == actual.table_parts == split_table_name(name.strip())
         inside = quoted(name)[1:-1]
         assert (quoted(name)[0], quoted(name)[-1], inside.replace("``", "").count("`")) == ("`", "`", 0)
 
