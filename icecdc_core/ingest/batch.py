@@ -84,8 +84,6 @@ def cache_and_count(routed: DataFrame) -> tuple[DataFrame, dict[Any, int]]:
 
 # With fewer rows a writer makes small files, and its task takes longer than its rows.
 _ROWS_PER_WRITER = 250_000
-
-
 # Compiling code for the columns of each table takes longer than reading few records without.
 _FEW_RECORDS = 10_000
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

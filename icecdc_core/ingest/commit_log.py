@@ -26,8 +26,6 @@ PREFIX = "icecdc.ingest."
 JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
     PREFIX + name for name in ("job", "batch", "offsets", "valid-through", "attempt", "run")
 )
-
-
 WRITTEN, BEHIND = "written", "behind"
 
 

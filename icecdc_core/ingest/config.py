@@ -121,8 +121,9 @@ Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
 ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
 StartingOffsets = Annotated[str, BeforeValidator(parse_starting_offsets)]
 
-LOG_TABLE = "icecdc_ingest_log"
-DEAD_LETTER_TABLE = "icecdc_ingest_dead_letters"
+OWN_TABLES = "icecdc_"
+"""How the names of icecdc's own tables begin, those of the sync included: in any case, records cannot name one."""
+LOG_TABLE, DEAD_LETTER_TABLE = f"{OWN_TABLES}ingest_log", f"{OWN_TABLES}ingest_dead_letters"
 
 
 class IngestConfig(ParameterModel):
@@ -317,9 +318,7 @@ class IngestConfig(ParameterModel):
 
     @property
     def own_tables(self) -> set[str]:
-        """The tables of this ingest, and those that others have in the namespace by default; none takes records."""
-        defaults = (f"{self.quoted_namespace}.{quoted(name)}" for name in (LOG_TABLE, DEAD_LETTER_TABLE))
-        return {self.quoted_commit_log, self.quoted_dead_letters, *defaults}
+        return {self.quoted_commit_log, self.quoted_dead_letters}
 
     @property
     def schema_registry_auth(self) -> str:

@@ -6,8 +6,6 @@ They are written before the offsets of the table or the commit log move past the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -35,17 +33,6 @@ _ATTEMPTS = 20
 _REMEDY = "check that this user may create, read and write it, or name another; the next run reads the records again"
 
 
-@contextmanager
-def _causes_of_records() -> Iterator[None]:
-    """The rejected records are read while they are written, so not every failure is the table's."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        if (known := known_cause(error)) is not None:
-            raise known from error
-        raise
-
-
 class DeadLetters:
     """The dead letter table of one run; threads may use it at the same time."""
 
@@ -68,8 +55,15 @@ class DeadLetters:
             create_table_once(spark, name, SCHEMA, {"write.metadata.delete-after-commit.enabled": "true"})
             with persisted(rows) as rows:
                 for _ in range(_ATTEMPTS):
-                    with suppress(MovedError), _causes_of_records():
+                    try:
                         return self._write_new(spark, name, rows)
+                    except MovedError:
+                        continue
+                    except (PySparkException, Py4JError) as error:
+                        # The rejected records are read while they are written, so not every failure is the table's.
+                        if (known := known_cause(error)) is None:
+                            raise
+                        raise known from error
         raise ConcurrentIngestError(
             f"Other writers committed dead letters first, {_ATTEMPTS} times",
             subject="dead_letter_table",

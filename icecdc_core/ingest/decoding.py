@@ -7,11 +7,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.ingest.config import IngestConfig, quoted_table
+from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, quoted_table
 from icecdc_core.ingest.formats.change_events import (
     decode_debezium_envelope,
     decode_debezium_json,
     decode_dms,
+    decode_without_rows,
     delete_by_key,
     delete_by_typed_key,
     unavailable_problem,
@@ -160,7 +161,7 @@ def _decode_avro(
     elif logical_type.fields:
         result = decode_result(payload_json(row, logical_type), column_type(logical_type).json())
     if result is None:
-        result = decode_result(problem=f"schema {number} does not describe {what}")
+        result = decode_without_rows(row, logical_type, f"schema {number} does not describe {what}")
     result = F.when(tombstone, delete_by_typed_key(row, logical_type, settings)).otherwise(result)
     invalid = decode_result(problem="a text in it is not valid UTF-8")
     result = evaluate_once(result, lambda it: F.when(_gained_marks(it["payload"], data), invalid).otherwise(it))
@@ -226,6 +227,7 @@ def route_records(
         # In a catalog that ignores case, a second spelling of a name would find its batch written.
         table = F.concat(F.lit(f"{config.quoted_namespace}.`"), F.lower(name) if any_case else name, F.lit("`"))
         is_own = F.lower(table).isin([F.lower(F.lit(own)) for own in config.own_tables])
+        is_own = is_own | F.lower(name).startswith(OWN_TABLES)
         table = F.when(is_decoded & name.rlike(rf"^{_NAME}\z") & ~is_own, table)
         problem = F.concat(F.lit(f"no table: {what} has "), shown)
         problem = F.coalesce(problem, F.lit(f"no table: {what} is missing"))

@@ -37,6 +37,7 @@ from icecdc_core.ingest.inference import (
 from icecdc_core.ingest.publish import WAP_ENABLED, raise_if_moved, table_version
 from icecdc_core.ingest.readers import DEFAULT, TIMES, WRITTEN_AS, Path
 from icecdc_core.ingest.rows import IS_VALID, ROW
+from icecdc_core.session.java_causes import is_raised_as
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import catalog_error, describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
@@ -82,31 +83,30 @@ def create_table(
 ) -> None:
     parts = split_table_name(name)
     create_namespace(spark, parts[:-1])
-    schema = _iceberg_schema(spark, seen, columns, config)
     catalog = iceberg_class(spark, "spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, parts[0])
     levels = spark.sparkContext._gateway.new_array(java_class(spark, "java.lang.String"), len(parts) - 1)  # type: ignore[union-attr]
     for position, part in enumerate(parts[1:]):
         levels[position] = part
-    partitions = iceberg_class(spark, "PartitionSpec").builderFor(schema)
-    for text in config.partition_by:
-        kind, width, column = parse_transform(text)
-        add = getattr(partitions, kind or "identity")
-        add(column, width) if width else add(column)
-    order = iceberg_class(spark, "SortOrder").builderFor(schema)
-    for column in config.sort_columns:
-        order.asc(column)
-    builder = catalog.buildTable(iceberg_class(spark, "catalog.TableIdentifier").of(levels), schema)
-    builder = builder.withPartitionSpec(partitions.build()).withSortOrder(order.build())
     properties = {"format-version": "2", WAP_ENABLED: "true"}
     if config.mode == "upsert":
         # A batch changes a few rows of many files. Copy-on-write would rewrite all of these files.
         properties |= {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
-    for key, value in {**properties, **config.table_properties}.items():
-        builder = builder.withProperty(key, value)
     try:
-        builder.create()
-    except Py4JJavaError as error:
-        if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
+        schema = _iceberg_schema(spark, seen, columns, config)
+        partitions = iceberg_class(spark, "PartitionSpec").builderFor(schema)
+        for text in config.partition_by:
+            kind, width, column = parse_transform(text)
+            add = getattr(partitions, kind or "identity")
+            add(column, width) if width else add(column)
+        order = iceberg_class(spark, "SortOrder").builderFor(schema)
+        for column in config.sort_columns:
+            order.asc(column)
+        builder = catalog.buildTable(iceberg_class(spark, "catalog.TableIdentifier").of(levels), schema)
+        for key, value in {**properties, **config.table_properties}.items():
+            builder = builder.withProperty(key, value)
+        builder.withPartitionSpec(partitions.build()).withSortOrder(order.build()).create()
+    except (PySparkException, Py4JJavaError) as error:
+        if not is_raised_as(error, {"AlreadyExistsException"}):
             raise _creation_error(error, spark, "table", name) from error
 
 
@@ -132,7 +132,7 @@ def _creation_error(error: PySparkException | Py4JJavaError, spark: SparkSession
         f"The {what} could not be created: {describe_failure(error)[:500]}",
         subject="auto_create",
         value=name,
-        remedy="check permissions, partition_by and table_properties, or create it by hand",
+        remedy="check permissions and identifier_columns, partition_by, sort_columns, table_properties; or create it",
     )
 
 
@@ -143,7 +143,8 @@ def _iceberg_schema(spark: SparkSession, seen: T.StructType, columns: T.StructTy
     metadata = [
         each for each in cast(T.StructType, T.StructType.fromDDL(_METADATA)) if each.name in config.metadata_columns
     ]
-    fields += [T.StructField(f"{METADATA_PREFIX}{each.name}", each.dataType) for each in metadata]
+    named = ((f"{METADATA_PREFIX}{each.name}", each.dataType) for each in metadata)
+    fields += [T.StructField(name, kind, name not in required) for name, kind in named]
     struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(T.StructType(fields).json())
     schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
     if not required:
@@ -174,16 +175,16 @@ def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, con
                 value=name,
                 remedy="create it, or set auto_create=true; the next run reads its records again",
             ) from error
-    seen = infer_schema(records.where(~F.col("op").eqNullSafe("delete")), config)
+    seen = infer_schema(records, config)
     # Iceberg gives these names to the partition fields of a new table, but for those of plain columns.
     partitions = [parse_transform(text) for text in config.partition_by]
     others = [f"{column}_{'trunc' if kind == 'truncate' else kind}" for kind, _, column in partitions if kind]
     taken = ColumnNames(T.StructType(), [*metadata_names(config), *others], config.column_case == "lower")
     columns = taken.new_struct(seen)
     # A record without an identifier cannot be a row.
-    known = {fold_case(column) for column in columns.names}
+    known = {fold_case(column) for column in [*columns.names, *metadata_names(config)]}
     identifiers = [{fold_case(column), fold_case(column).split(".")[0]} for column in config.identifier_columns]
-    if not known or not all(known & names for names in identifiers):
+    if not columns.names or not all(known & names for names in identifiers):
         return None, False
     create_table(spark, name, seen, columns, config)
     return load_table(spark, name), True
@@ -238,20 +239,21 @@ def _with_hidden_type(kind: T.DataType, wanted: Any) -> tuple[T.DataType, Any]:
     return kind, wanted if wanted == "uuid" or str(wanted).startswith("fixed[") else ""
 
 
-def reject_long_folder_names(rows: DataFrame, table: Any, config: IngestConfig) -> DataFrame:
-    """Give rows a problem whose partition folder would have a longer name than the storage accepts."""
+def reject_unwritable_rows(rows: DataFrame, table: Any, config: IngestConfig) -> DataFrame:
+    """Give rows a problem that lack required metadata, or whose partition folder would have too long a name."""
     # A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
     spark, schema = rows.sparkSession, table.schema()
     fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
-    if not fields:
-        return rows
     location = table.properties().get("write.data.path") or f"{table.location()}/data"
     limit = _FOLDER_BYTES
     if urlsplit(location).scheme in _OBJECT_STORES:
-        limit = (_KEY_BYTES - _FILE_NAME_BYTES - len(location.encode())) // len(fields) - len("/")
+        limit = (_KEY_BYTES - _FILE_NAME_BYTES - len(location.encode())) // max(1, len(fields)) - len("/")
     metadata = {f"{METADATA_PREFIX}{name}": name for name in config.metadata_columns}
     parents = iceberg_class(spark, "types.TypeUtil").indexParents(schema.asStruct())
     problems = []
+    for column, name in metadata.items():
+        if (field := schema.findField(column)) is not None and field.isRequired():
+            problems.append(F.when(F.col(name).isNull(), F.lit(f"field {column} is missing or null, and required")))
     for field in fields:
         transform, _, width = field["transform"].partition("[")
         kind = str(schema.findType(field["source-id"]))

@@ -8,9 +8,8 @@ from typing import cast
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
-from icecdc_core.columns import OWN_PREFIX
+from icecdc_core.columns import is_reserved
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.formats.change_events import TEXT_KEY
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     SECRET,
@@ -69,7 +68,7 @@ def look_at(
     # A JSON Schema says nothing of further fields.
     if settings.format == "json_schema" and (settings.unknown_fields == "reject" or settings.evolve_schema):
         declared = {each.name for schema in written for each in schema}
-        others = _guess(decoded.where(F.col("problem").isNull()))
+        others = _guess(decoded.where("problem IS NULL AND NOT op <=> 'delete'"))
         guessed = T.StructType([each for each in others if each.name not in declared])
     return Seen(guessed, written, widened)
 
@@ -96,10 +95,11 @@ def _unquoted(name: str) -> str:
 
 def _plain_and_written(decoded: DataFrame, settings: IngestConfig) -> tuple[DataFrame, list[T.StructType]]:
     """The records in plain JSON, and the schemas of the writers of all others."""
-    decoded = decoded.where(F.col("problem").isNull())
+    # A delete needs no columns but those that the table has.
+    decoded = decoded.where(F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete"))
     if settings.format in ("json", "dms"):
-        return decoded.where(F.col("payload_type").isNull()), []
-    kinds = decoded.select("payload_type").where(F.col("payload_type") != TEXT_KEY).distinct().collect()
+        return decoded, []
+    kinds = decoded.select("payload_type").where("payload_type IS NOT NULL").distinct().collect()
     written = [T.StructType.fromJson(json.loads(kind)) for (kind,) in sorted(kinds)]
     return decoded.where(F.col("payload_type").isNull()), written
 
@@ -222,9 +222,7 @@ def _merge_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
     return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()
 
 
-_METADATA_COLUMNS = "_file _pos _deleted _spec_id _partition _row_id _last_updated_sequence_number"
-RESERVED = frozenset(f"{_METADATA_COLUMNS} _change_type _change_ordinal _commit_snapshot_id".split())
-"""The names of Iceberg's metadata columns and of the columns in its changelogs."""
+_METADATA_COLUMNS = ["_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"]
 
 
 class ColumnNames:
@@ -260,8 +258,8 @@ class ColumnNames:
     def _add(self, path: Path) -> bool:
         """Add the name of a new field; False if no field may have it: it is empty, reserved or not new."""
         dotted, name = fold_case(".".join(path)), fold_case(path[-1])
-        is_reserved = len(path) == 1 and (name in RESERVED or name.startswith(OWN_PREFIX))
-        if not name or is_reserved or dotted in self._names:
+        reserved = len(path) == 1 and (name in _METADATA_COLUMNS or is_reserved(name))
+        if not name or reserved or dotted in self._names:
             return False
         self._names.add(dotted)
         return True

@@ -83,7 +83,7 @@ class FieldReader:
     def violations(self, parent: Column, value: Column | None, record: Record) -> list[Column]:
         parsed = self.parsed(parent)
         if self.reader is None:
-            return [parsed.isNotNull()]
+            return [parsed.isNotNull() & ~record.is_delete]
         found = list(self.reader.violations(parsed, None if value is None else value.getField(self.name), record))
         if self.identifies:
             found.append(parsed.isNull())

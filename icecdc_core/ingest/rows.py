@@ -47,7 +47,8 @@ def parse_rows(
     reader = ColumnMatching(spellings, nested, settings.identifier_columns).struct_reader(schema)
     rows = decoded
     if names := sorted(path[0] for path in unknown - nested):
-        rows = rows.withColumn("problem", F.coalesce("problem", _without_column(F.col("payload"), names)))
+        reason = F.when(~F.col("op").eqNullSafe("delete"), _without_column(F.col("payload"), names))
+        rows = rows.withColumn("problem", F.coalesce("problem", reason))
     for field in reader.fields:
         if field.reader is not None and [field.name] == settings.identifier_columns:
             given = (F.col("payload"), F.col("payload_type"), field.name, field.spellings[0], field.reader.kind)

@@ -22,7 +22,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, ancestors, find_recorded, is_ancestor
-from icecdc_core.ingest.config import IngestConfig, parse_offsets, quoted_table
+from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, parse_offsets, quoted_table
 from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.table.catalogs import catalog_error, load_table
@@ -150,7 +150,8 @@ def _replaced_error(message: str, value: str, first: str = "") -> TopicReplacedE
         message,
         subject="topics",
         value=value,
-        remedy=f"{first}ingest this topic under a new job name; the rows of the old topic stay",
+        remedy=f"{first}ingest this topic under a new job name, and if it has records that were ingested before, with "
+        "starting_offsets after them; the rows of the old topic stay",
     )
 
 
@@ -161,7 +162,8 @@ def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -
         listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
     except (PySparkException, Py4JError) as error:
         raise catalog_error(error, spark, config.quoted_namespace) from error
-    existing = (f"{config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
+    names = (row["tableName"] for row in listed if not row["tableName"].lower().startswith(OWN_TABLES))
+    existing = (f"{config.quoted_namespace}.{quoted(name)}" for name in names)
     return sorted({*logged.tables, *existing} - config.own_tables)
 
 

@@ -23,7 +23,7 @@ from icecdc_core.ingest.destinations import (
     identifiers,
     open_or_create_table,
     payload_schema,
-    reject_long_folder_names,
+    reject_unwritable_rows,
 )
 from icecdc_core.ingest.formats.decode_results import wrapped_record
 from icecdc_core.ingest.inference import find_spellings
@@ -63,7 +63,6 @@ DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert 
 APPENDED = f"({IS_VALID} AND NOT {IS_DELETE})"
 _NO_COLUMNS = "the table does not exist, and the record has no value from which it could get a column"
 _NO_IDENTIFIER = "a column that identifies the row is missing or null"
-
 
 StageWrite = Callable[[Callable[[dict[str, str]], None]], StagedSnapshot]
 
@@ -165,12 +164,12 @@ class Writer:
             properties[VALID_THROUGH] = batch.valid_through.isoformat()
         stage_write = partial(stage, spark, name, table, properties)
         if records.rows is not None and unread is None and records.schema == schema:
-            rows = reject_long_folder_names(records.rows, table, self.config)
+            rows = reject_unwritable_rows(records.rows, table, self.config)
             if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
                 return self._append(rows, None, name, stage_write)
         # A field for which a new table has no column has a name that none can have.
         rows, reader = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
-        rows = reject_long_folder_names(rows, table, self.config)
+        rows = reject_unwritable_rows(rows, table, self.config)
         if is_upsert:
             return self._upsert(rows, reader, records.in_one_task, name, keys, stage_write)
         return self._append(rows, reader, name, stage_write)
@@ -225,10 +224,10 @@ class Writer:
         unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE)
         fit = F.col(IS_VALID) & ~incomplete & ~unordered
         rejected = RowCount(rows, ~fit)
-        is_debezium = self.config.format.startswith("debezium")
-        others = [*_POSITION, *self.config.metadata_columns, *(["before"] if is_debezium else [])]
+        has_before = self.config.format in ("debezium_json", "debezium_avro", "dms")
+        others = [*_POSITION, *self.config.metadata_columns, *(["before"] if has_before else [])]
         fitting = rejected.rows.where(fit).select(*own, ORDER, "op", ROW, *dict.fromkeys(others))
-        if is_debezium:
+        if has_before:
             any_case = self.config.column_case != "sensitive"
             fitting = delete_old_identifiers(fitting, identifier_columns, reader.kind, any_case)
         fitting = fitting if in_one_task else fitting.repartition(*own)  # for all windows at once

@@ -49,8 +49,8 @@ _PAYLOAD = ',"payload":'
 _SCHEMA_FIRST = '{"schema":'
 _VARIANT = T.VariantType()
 _EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after", _VARIANT)
-_DMS_METADATA = T.StructType().add("operation", "string").add("record-type", "string")
-_DMS_RECORD = T.StructType().add("data", _VARIANT).add("metadata", _DMS_METADATA).add("Op", "string")
+_DMS_RECORD = T.StructType([T.StructField(name, _VARIANT) for name in ("data", "before-image", "metadata")])
+_DMS_RECORD = _DMS_RECORD.add("Op", "string")
 _SIMPLE_TYPES: dict[str, T.DataType] = {
     "int8": T.IntegerType(),
     "int16": T.IntegerType(),
@@ -75,6 +75,12 @@ def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: Ing
         raise ValueError("after is no row")
     before, after = (payload_json(event[name], row) for name in ("before", "after"))
     return _decode_change(event["op"], before, after, settings, column_type(row).json())
+
+
+def decode_without_rows(event: Column, envelope: LogicalType, problem: Column | str) -> Column:
+    """The result of a record whose schema describes no change event: the problem, but for a message of the log."""
+    is_message = event["op"].cast("string") == "m" if "op" in envelope.fields else F.lit(False)
+    return F.when(is_message, decode_result(op=IGNORED)).otherwise(decode_result(problem=problem))
 
 
 def unavailable_problem(row: Column) -> Column:
@@ -176,7 +182,7 @@ def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, setti
             return event
         problem = F.concat(F.lit("not a change event: "), quoted_start(text))
         key = delete_by_typed_key(record["payload"], whole, settings)
-        return F.when(tombstone, key).otherwise(decode_result(problem=problem))
+        return F.when(tombstone, key).otherwise(decode_without_rows(record["payload"], whole, problem))
 
     shape = T.StructType([T.StructField("payload", whole.kind)])
     return _decode_object(text, shape, decode, "the record does not fit its own schema part: ")
@@ -208,17 +214,19 @@ def decode_dms(text: Column, tombstone: Column, settings: IngestConfig) -> Colum
 
     def decode(record: Column) -> Column:
         metadata = record["metadata"]
-        nested_op, nested_problem = parse_operation(metadata["operation"], "the operation (metadata.operation)")
+        operation, kind = (F.try_variant_get(metadata, at, "string") for at in ("$.operation", "$['record-type']"))
+        nested_op, nested_problem = parse_operation(operation, "the operation (metadata.operation)")
         flat_op, flat_problem = parse_operation(record["Op"], "the operation (Op)")
         is_missing = record["data"].isNull() | F.is_variant_null(record["data"])
         data = F.when(~is_missing, F.to_json(record["data"]))
         no_data = F.when(is_missing, F.lit("the record has no data"))
-        nested = decode_result(data, None, nested_op, F.coalesce(nested_problem, no_data))
+        before = F.when(nested_op == "upsert", F.to_json(record["before-image"]))
+        nested = decode_result(data, None, nested_op, F.coalesce(nested_problem, no_data), before)
         other = F.concat(F.lit("not a DMS record: "), quoted_start(text))
         return (
-            F.when(F.lower(metadata["record-type"]) == "control", decode_result(op=IGNORED))
+            F.when(record["Op"].isNotNull(), decode_result(text, None, flat_op, flat_problem))
+            .when(F.lower(kind) == "control", decode_result(op=IGNORED))
             .when(metadata.isNotNull(), nested)
-            .when(record["Op"].isNotNull(), decode_result(text, None, flat_op, flat_problem))
             .otherwise(decode_result(problem=other))
         )
 

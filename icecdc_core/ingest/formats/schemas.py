@@ -124,11 +124,16 @@ def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
         kinds, choices = node.get("type"), node.get("oneOf", node.get("anyOf"))
         if isinstance(kinds, list):
             choices = [{**node, "type": kind} for kind in kinds]
-        if choices is None:
-            return single(node, root, around), kinds == "null" or (kinds is None and "properties" not in node)
+        else:
+            if choices is None and len(node.get("allOf", ())) == 1:
+                choices = node["allOf"]
+            own = single(node, root, around)
+            # Beside a type, choices are conditions.
+            if choices is None or kinds not in (None, "object") or own != T.StringType():
+                return own, kinds == "null" or (kinds is None and "properties" not in node)
         others = [each for each in choices if not isinstance(each, dict) or each.get("type") != "null"]
-        kind = type_of(others[0], root, around)[0] if len(others) == 1 else T.StringType()
-        return kind, len(others) < len(choices)
+        kind, is_null = type_of(others[0], root, around) if len(others) == 1 else (T.StringType(), False)
+        return kind, is_null or len(others) < len(choices)
 
     def single(node: dict[str, Any], root: Any, around: tuple[int, ...]) -> T.DataType:
         kind = node.get("type")

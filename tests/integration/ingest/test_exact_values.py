@@ -272,9 +272,8 @@ class DescribeTables:
         sql("CREATE TABLE {t} (id INT NOT NULL, x INT NOT NULL) USING iceberg")
         sql("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
         kind = T.StructType.fromDDL("id int, x int").json()
-        source = spark.createDataFrame(
-            [('{"id":1}', kind, None)], "payload string, payload_type string, problem string"
-        )
+        columns = "payload string, payload_type string, problem string, op string"
+        source = spark.createDataFrame([('{"id":1}', kind, None, None)], columns)
         table, chosen = f"lake.ns.{name}", settings(format="avro", evolve_schema=True, metadata_columns=[])
         evolve_for_records(spark, table, load_table(spark, table), source, chosen)
         assert [field.nullable for field in spark.table(f"lake.ns.{name}").schema] == [False, True]

@@ -74,10 +74,10 @@ def it_routes_an_undecodable_record_to_no_table_although_two_expressions_match(s
 
 
 @pytest.mark.parametrize("route_by", ["field", "topic"])
-def it_routes_no_record_to_the_tables_of_an_ingest_or_to_a_name_with_a_line_break(spark, route_by):
+def it_routes_no_record_to_a_table_of_icecdc_or_to_a_name_with_a_line_break(spark, route_by):
     given = {"bootstrap_servers": "127.0.0.1:9", "topics": "t", "namespace": "lake.a", "route_field": "t"}
     config = IngestConfig(job="j", route_by=route_by, dead_letter_table="lake.a.letters", **given)
-    names = ["letters", "icecdc_ingest_log", "ICECDC_INGEST_LOG", "icecdc_ingest_dead_letters", "x\n", "letters2"]
+    names = ["letters", "icecdc_ingest_log", "ICECDC_DEAD_LETTERS", "icecdc_embeddings", "x\n", "letters2"]
     source = records(spark, [(None, {"t": name}) for name in names])
     topics = F.element_at(F.array(*map(F.lit, names)), (F.col("offset") + 1).cast("int"))
     found = (
@@ -401,7 +401,9 @@ class DescribeDebeziumJson:
              '{"id":"2022-01-08"}', "delete"),
         ]  # fmt: skip
         # A message of the log describes no row, and is left out.
-        source = [(None, envelope("m", message={"prefix": "p"})), *(case[:2] for case in cases)]
+        with_schema = {"schema": connect_struct({"field": "op", "type": "string"}), "payload": {"op": "m"}}
+        messages = (None, envelope("m", message={"prefix": "p"})), (None, with_schema)
+        source = [*messages, *(case[:2] for case in cases)]
         found = decode("debezium_json", source, identifier_columns=["id"])
         assert found == [(*case[2:], None) for case in cases]
 
@@ -551,8 +553,10 @@ class DescribeDebeziumAvro:
     def it_upserts_after_and_deletes_before(self, rows):
         row = zigzag(7) + SOME + zigzag(1_700_000_000_000_001)
         events = NULL + SOME + row + text("c"), SOME + zigzag(7) + NULL + NULL + text("d"), NULL + NULL + text("t")
-        source = [(None, framed(1, event)) for event in events]
-        actual = rows("debezium_avro", source, "id int, at string", known(AVRO_ENVELOPE), identifier_columns=["id"])
+        # A message of the log has a schema of its own, and is left out.
+        source = [*((None, framed(1, event)) for event in events), (None, framed(2, text("m")))]
+        schemas = known(AVRO_ENVELOPE, avro_record("MessageValue", op="string"))
+        actual = rows("debezium_avro", source, "id int, at string", schemas, identifier_columns=["id"])
         assert actual == [
             ("upsert", (7, "2023-11-14T22:13:20.000001"), None),
             ("delete", (7, None), None),
@@ -585,11 +589,12 @@ class DescribeDms:
 
     def it_reads_the_flat_form(self, rows):
         cases = [
-            ({"Op": "I", "id": 0}, "upsert", (0,), None),
-            ({"Op": "U", "id": 1}, "upsert", (1,), None),
-            ({"Op": "D", "id": 2}, "delete", (2,), None),
+            ({"Op": "I", "id": 0, "metadata": {"a": 1}}, "upsert", (0, '{"a":1}'), None),
+            ({"Op": "U", "id": 1, "metadata": '{"a":1}'}, "upsert", (1, '{"a":1}'), None),
+            ({"Op": "U", "id": 2, "other": 1}, "upsert", None, "field other: '1' has no column"),
+            ({"Op": "D", "id": 2, "other": 1}, "delete", (2, None), None),
             ({"id": 9}, None, None, "not a DMS record: '{\"id\": 9}'"),
             ("[]", None, None, "not one JSON object: '[]'"),
         ]
-        found = rows("dms", [(None, each) for each, *_ in cases], "id int", unknown_fields="reject")
+        found = rows("dms", [(None, each) for each, *_ in cases], "id int, metadata string", unknown_fields="reject")
         assert found == [case[1:] for case in cases]

@@ -3,8 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.sql.types import StructType
 
 from icecdc_core.errors import (
+    CatalogError,
     ColumnNotFoundError,
     IdentifierColumnsError,
     LostOffsetsError,
@@ -158,7 +160,9 @@ class DescribeCreatedTables:
             return loaded
 
         monkeypatch.setattr(destinations, "load_table", load_and_commit)
-        topic.send({"id": 2, "at": {"x": 2, "y": "new"}, "more": True})
+        # A delete, here one that does not name its row, brings no column.
+        topic.send({"id": 2, "at": {"x": 2, "y": "new"}, "more": True}, None, key='{"other": 1}')
+        assert sql("SELECT * FROM {t}").columns == ["at", "id", "more"]
         actual = sql("SELECT id, at.x, at.y, more FROM {t} ORDER BY id").collect()
         assert [tuple(row) for row in actual] == [(1, 1, None, None), (2, 2, "new", True), (100, None, None, None)]
 
@@ -214,6 +218,23 @@ class DescribeCreatedTables:
         topic.send({"junk": 1}, None, key=[None, '{"id": 2}'])
         assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, "a")]
         assert [offset for offset, _ in reasons(spark, config)] == [0, 1, 5, 6, 9]
+
+    def it_identifies_rows_by_the_key_of_their_records(self, spark, make_ingest, static):
+        given = {"mode": "upsert", "identifier_columns": "_kafka_key", "metadata_columns": "key"}
+        config = make_ingest(auto_create=True, **given)
+        topic = static(config)
+        topic.send(*({"v": number} for number in range(4)), key=["a", "a", "b", None])
+        topic.send(None, key="b")
+        assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, b"a")]
+        assert reasons(spark, config) == [(3, "field _kafka_key is missing or null, and required")]
+
+    @pytest.mark.parametrize(
+        "given", [{"partition_by": "days(v)"}, {"sort_columns": "missing"}, {"identifier_columns": "x"}], ids=str
+    )
+    def it_refuses_columns_that_do_not_fit(self, spark, make_ingest, given):
+        config, columns = make_ingest(**given), StructType.fromDDL("v STRING, x DOUBLE")
+        with pytest.raises(CatalogError, match=f"check .*{next(iter(given))}"):
+            destinations.create_table(spark, config.table, columns, columns, config)
 
     def it_rejects_records_without_columns_for_a_table_that_is_only_appended_to(self, spark, make_ingest, static):
         config = make_ingest(auto_create=True, partition_by="bucket(4, id)")

@@ -65,17 +65,21 @@ class DescribeUpserts:
         assert (sorted(rows(spark, config)), entry.tables[0].deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
 
     @pytest.mark.parametrize(
-        "given", [{}, pytest.param({"evolve_schema": True, "column_case": "lower"}, marks=pytest.mark.long)], ids=str
+        "given",
+        [{}, {"format": "dms"}, pytest.param({"evolve_schema": True, "column_case": "lower"}, marks=pytest.mark.long)],
+        ids=str,
     )
-    def it_deletes_the_row_that_a_debezium_update_renamed(self, spark, sql, make_upsert, static, given):
-        def update(before, after):
-            return {"op": "u", "before": before, "after": after}
+    def it_deletes_the_row_that_an_update_renamed(self, spark, sql, make_upsert, static, given):
+        def update(before, after, op="update"):
+            if "format" in given:
+                return {"data": after, "before-image": before, "metadata": {"operation": op}}
+            return {"op": op, "before": before, "after": after}
 
         sql("CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg PARTITIONED BY (id)")
         sql("INSERT INTO {t} VALUES (1, 0), (3, 0), (5, 0), (7, 0), (8, 0), (9, 0)")
-        config = make_upsert(format="debezium_json", op_field="", ordering_column="v", **given)
+        config = make_upsert(**{"format": "debezium_json", "op_field": "", "ordering_column": "v", **given})
         entry = static(config).send(
-            update({"id": 1}, {"id": 2, "v": 1}), {"op": "c", "after": {"id": 1, "v": 5}},
+            update({"id": 1}, {"id": 2, "v": 1}), update(None, {"id": 1, "v": 5}, "insert"),
             update({"id": 3}, {"id": 4, "v": 1}), update({"id": 5}, {"id": 5, "v": 1}),
             update(None, {"id": 6, "v": 1}), update({"v": 1}, {"id": 7, "v": 1}),
             update({"id": 8}, {"id": "one"}), update({"id": 9}, {"id": 10, "v": None}),

@@ -74,7 +74,7 @@ def write(monkeypatch):
         lake = Lake(table or Table(Snapshot(1, None)), moments, [])
 
         monkeypatch.setattr(writer, "open_or_create_table", lambda *given: (lake.table, False))
-        for step in ("identifiers", "payload_schema", "reject_long_folder_names"):
+        for step in ("identifiers", "payload_schema", "reject_unwritable_rows"):
             monkeypatch.setattr(writer, step, lambda *given: None)
         monkeypatch.setattr(writer, "parse_rows", lambda *given: (None, None))
         for step in ("_append", "_upsert"):

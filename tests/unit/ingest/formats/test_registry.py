@@ -88,6 +88,10 @@ class DescribeJsonSchemas:
             ({"a": {"type": ["null", "integer"]}}, "a:bigint"),
             ({"a": {"type": ["string", "integer"]}}, "a:string"),
             ({"a": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}, "a:string"),
+            # Beside a type, choices are conditions.
+            ({"a": {"type": "number", "oneOf": [{"minimum": 0}, {"maximum": -5}]}}, "a:double"),
+            ({"a": {"type": "object", "properties": {"x": True}, "anyOf": [{}, {}]}}, "a:struct<x:string>"),
+            ({"a": {"type": "object", "oneOf": [{"$ref": "other.json"}]}}, "a:struct<z:bigint>"),
             ({"a": {"type": "array", "items": {"type": "number"}}}, "a:array<double>"),
             ({"a": {"type": "object"}}, "a:string"),
             ({"a": {"$ref": "#/definitions/d~1x"}}, "a:struct<y:boolean>"),
@@ -105,6 +109,11 @@ class DescribeJsonSchemas:
         schema = {"properties": properties, "definitions": {"d/x": {"properties": {"y": {"type": "boolean"}}}}}
         found = spark_struct(RegisteredSchema("JSON", json.dumps(schema), {"other.json": other}))
         assert found.simpleString() == f"struct<{expected}>"
+
+    def it_describes_an_object_whatever_conditions_are_beside_it(self):
+        of_a = {"type": "object", "properties": {"a": True}}
+        roots = {**of_a, "anyOf": [{"required": ["a"]}] * 2}, {"allOf": [{"$ref": "#/d"}], "d": of_a}
+        assert [spark_struct(RegisteredSchema("JSON", json.dumps(root))).names for root in roots] == [["a"]] * 2
 
     def it_requires_required_fields_that_are_never_null(self):
         kinds = {"a": {"type": "integer"}, "b": {"type": ["null", "integer"]}, "c": {"type": "integer"}}

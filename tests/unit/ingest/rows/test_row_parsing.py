@@ -147,11 +147,13 @@ class DescribeParseRows:
             '{"id":1,"op":"c"}': missing,
             '{"id":1,"x":1,"s":{},"op":"c"}': "field s: '{}' is not of type struct<y:bigint>",
             '{"id":1,"x":1,"s":{"y":2},"op":"c"}': '{"id":1,"x":1,"s":{"y":2}}',
+            '{"id":1,"x":1,"s":{"y":2,"b":3},"op":"c"}': 'field s: \'{"y":2,"b":3}\' is not of type struct<y:bigint>',
             '{"id":1,"op":"d"}': '{"id":1}',
+            '{"id":1,"s":{"b":3},"z":4,"op":"d"}': '{"id":1,"s":{}}',
             '{"x":1,"op":"d"}': "field id is missing or null, and identifies the row",
         }
         ddl = "id bigint, x bigint not null, s struct<y: bigint not null>"
-        actual = fit(ddl, expected, op_field="op", identifier_columns=["id"])
+        actual = fit(ddl, expected, op_field="op", identifier_columns=["id"], unknown_fields="reject")
         assert actual == list(expected.values())
 
     def it_rejects_fields_without_a_column_if_configured(self, fit):
@@ -303,8 +305,8 @@ class DescribeInferSchema:
         def schema(place):
             return ", ".join(f"x{number} {kinds[place]}" for number, kinds in enumerate(columns))
 
-        rows = [("{}", T.StructType.fromDDL(f"{schema(place)}, y int").json(), None) for place in (1, 2)]
-        source = spark.createDataFrame(rows, "payload string, payload_type string, problem string")
+        rows = [("{}", T.StructType.fromDDL(f"{schema(place)}, y int").json(), None, None) for place in (1, 2)]
+        source = spark.createDataFrame(rows, "payload string, payload_type string, problem string, op string")
         current, chosen = T.StructType.fromDDL(schema(0)), settings(format="avro", evolve_schema=True)
         actual = plan_evolution(current, look_at(source, current, chosen), chosen)
         assert [str(change) for change in actual] == [

@@ -11,7 +11,7 @@ from icecdc_core.ingest.destinations import (
     evolve,
     open_or_create_table,
     plan_evolution,
-    reject_long_folder_names,
+    reject_unwritable_rows,
 )
 from icecdc_core.ingest.inference import Seen, merge_types
 from icecdc_core.table.catalogs import load_table
@@ -160,7 +160,7 @@ def it_is_the_longest_value_whose_folders_have_names_that_are_not_too_long(
         row = F.struct(*((text if each == column else F.lit("")).alias(each) for each in "ab"))
         given = [row.alias("row"), F.lit(None).cast("string").alias("op"), F.lit(None).cast("string").alias("problem")]
         rows = spark.range(1000).select("id", *given, F.lit(True).alias("is_valid"))
-        rows = reject_long_folder_names(rows, table, settings(metadata_columns=[]))
+        rows = reject_unwritable_rows(rows, table, settings(metadata_columns=[]))
         longest = rows.where("is_valid").agg(F.max("id")).first()[0]
         found |= {} if longest == 999 else {column: longest}
     assert found == expected
