@@ -12,6 +12,7 @@ import ast
 import io
 import re
 import shlex
+from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,3 +118,15 @@ def exists(test: str) -> bool:
             return False
         body = found[0].body
     return bool(names)
+
+
+def allowed_requests(section: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The rules between two marks of SECURITY.md as (method, pattern), placeholders replaced by names."""
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    table = text.split(f"<!-- {section}: begin -->")[1].split(f"<!-- {section}: end -->")[0]
+    rules = []
+    for method, path in re.findall(r"^\| `(\w+) (/\S*)` \|", table, re.MULTILINE):
+        for placeholder, value in names.items():
+            path = path.replace(placeholder, value)
+        rules.append((method, path))
+    return rules

@@ -21,9 +21,9 @@ from icecdc_core.session.jars import bundle_package
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
+from tests.doc_blocks import allowed_requests
 from tests.fast_java import SPARK_CONF
 from tests.loopback_proxy import loopback_proxy
-from tests.security_tables import allowed_requests
 
 ROOT = Path(__file__).parents[3]
 NOWHERE = "software.amazon.awssdk.auth.credentials.SystemPropertyCredentialsProvider"

@@ -105,7 +105,7 @@ class DescribeMerging:
 
 
 class DescribeRefusals:
-    """What no server would refuse; tests/integration/documents/test_mapping_check.py has the rest."""
+    """What no server would refuse; tests/integration/documents/test_types.py has the rest."""
 
     @pytest.mark.parametrize(
         ("mapping", "message"),
