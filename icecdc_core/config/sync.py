@@ -208,6 +208,8 @@ class SyncConfig(ParameterModel):
             problems.append(
                 "opensearch_aws_region: given together with opensearch_username. Remedy: leave one of them out."
             )
+        if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
+            problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
         settings = [*values.iterate_settings(given.get("settings", {}))]
         spelled = Counter(name for name, _ in settings)
         if twice := [name for name, times in spelled.items() if times > 1]:

@@ -44,6 +44,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
                 )
         elif name == "translog.durability" and text != "request":
             reason = "a crash of the server could lose documents that icecdc has committed"
+        elif name == "max_result_window" and text.isdecimal() and int(text) < 5000:
+            reason = "a validation reads 5000 documents at a time"
         elif text == "true":
             found = (why for refused, why in _REFUSED_IF_TRUE.items() if f"{name}.".startswith(f"{refused}."))
             reason = next(found, "")

@@ -339,10 +339,16 @@ def require_same_index(client: OpenSearch, config: SyncConfig, uuids: Mapping[st
 
 @contextmanager
 def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
-    """Open a point in time of all shards of an index; it stays for two hours, because the table may be read first."""
+    """Open a point in time of all shards of an index; it stays as long as the cluster allows, up to two hours."""
     # With segment replication, replicas may be behind their primary shards.
-    params = {"keep_alive": "2h", "allow_partial_pit_creation": "false", "preference": "_primary"}
-    pit = client.create_pit(index=index, params=params)["pit_id"]
+    params = {"allow_partial_pit_creation": "false", "preference": "_primary"}
+    for keep_alive in ("2h", "10m", "1m"):
+        try:
+            pit = client.create_pit(index=index, params={**params, "keep_alive": keep_alive})["pit_id"]
+            break
+        except RequestError as error:
+            if "max_keep_alive" not in str(error.info) or keep_alive == "1m":
+                raise
     try:
         yield pit
     finally:

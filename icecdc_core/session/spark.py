@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -165,21 +166,14 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    before = {child.pid for child in psutil.Process().children()}
     try:
         # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
         # Secrets reach the JVM later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
         # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
         with cache_lock("spark-packages") if settings["spark.jars.packages"] else nullcontext():
-            SparkContext._ensure_initialized(conf=conf)
+            _start_jvm(conf)
         return builder.getOrCreate()
-    except KeyboardInterrupt:
-        for child in psutil.Process().children() if SparkContext._gateway is None else ():
-            if child.pid not in before:
-                with suppress(psutil.Error):
-                    child.kill()  # it would run on and keep our output open
-        raise
     except IcecdcError:
         raise
     except Exception as error:
@@ -191,6 +185,25 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
             f"(set spark.jars.ivySettings through spark_conf); JAVA_HOME was {java}, and SPARK_HOME "
             + os.environ.get("SPARK_HOME", "not set"),
         ) from error
+
+
+def _start_jvm(conf: SparkConf) -> None:
+    before = set(psutil.Process().children())
+    # In another thread: Python loses an interrupt that it receives while it forks.
+    with ThreadPoolExecutor(1) as thread:
+        start = thread.submit(SparkContext._ensure_initialized, conf=conf)
+        try:
+            start.result()
+        except KeyboardInterrupt:
+            has_ended = False
+            while not has_ended:
+                has_ended = start.done()
+                for child in set(psutil.Process().children()) - before:
+                    with suppress(psutil.Error):
+                        child.kill()  # it would run on and keep our output open
+                time.sleep(0.01)
+            SparkContext._gateway = SparkContext._jvm = None
+            raise
 
 
 # By default Spark's fast hash map is for partial aggregates and 2^16 groups only; with 2^20 groups a task is three

@@ -10,6 +10,7 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import DocumentVersionError, OpenSearchUnreachableError, RejectedDocumentsError
 from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.checksums import index_checksums
+from icecdc_core.opensearch.indexes import point_in_time
 from tests.loopback_proxy import loopback_proxy
 
 HIGHEST = 2**63 - 2
@@ -73,14 +74,20 @@ def it_reads_every_document_in_one_part_of_the_index_and_pages_of_some_bytes(
     config, sizes = new_index(CREATE, FILL, number_of_shards=shards), []
     for name, value in (("RANGE_DOCUMENTS", 60), ("FIRST_DOCUMENTS", 7), ("PAGE_BYTES", 1500)):
         monkeypatch.setattr(checksums, name, value)
-    pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
-    parts = checksums.index_parts(opensearch, pit, shards, parallelism)
     (physical,) = opensearch.indices.get_alias(name=config.index)
-    with loopback_proxy(opensearch_url, trouble=lambda *asked: sizes.append(json.loads(asked[2])["size"])) as proxy:
-        config = config.replace(opensearch_url=proxy.url)
-        frames = [index_checksums(spark, config, parts, physical, schema=each) for each in (StructType([]), None)]
-        ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]
-    opensearch.delete_pit(body={"pit_id": [pit]})
+    limit = {"point_in_time.max_keep_alive": "5m"}  # less than it asks for at first
+    opensearch.cluster.put_settings(body={"transient": limit})
+    try:
+        with (
+            point_in_time(opensearch, config.index) as pit,
+            loopback_proxy(opensearch_url, trouble=lambda *asked: sizes.append(json.loads(asked[2])["size"])) as proxy,
+        ):
+            parts = checksums.index_parts(opensearch, pit, shards, parallelism)
+            config = config.replace(opensearch_url=proxy.url)
+            frames = [index_checksums(spark, config, parts, physical, schema=each) for each in (StructType([]), None)]
+            ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]
+    finally:
+        opensearch.cluster.put_settings(body={"transient": dict.fromkeys(limit)})
     assert (ids, len(parts) >= 8, 1 < max(sizes) < 16) == ([list(range(500))] * 2, True, True)
 
 

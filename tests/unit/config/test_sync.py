@@ -164,6 +164,7 @@ class DescribeProblems:
             ({"opensearch_aws_region": "eu-1", "opensearch_username": "a", "opensearch_password": "env:A"},
                 "opensearch_aws_region"),
             ({"opensearch_client_key": "k"}, "opensearch_client_cert"),
+            ({"opensearch_url": "http://h:1", "opensearch_client_cert": "c"}, "opensearch_client_cert"),
             ({"index": "icecdc-positions"}, "index"),
             ({"settings": {"refresh_interval": "5s", "index.refresh_interval": "5s"}}, "settings"),
             ({"number_of_shards": 3, "settings": {"index": {"number_of_shards": 2}}}, "number_of_shards"),

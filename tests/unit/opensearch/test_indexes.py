@@ -335,6 +335,7 @@ class DescribeCheckSettings:
         for settings, reason in (
             *(({"index.gc_deletes": value}, "could bring back") for value in ("59m", "3599s", "60000ms", "soon")),
             ({"translog": {"durability": "ASYNC"}}, "lose documents"),
+            ({"max_result_window": 100}, "reads 5000 documents"),
             ({"derived_source.enabled": True}, "_source"),
             ({"knn.derived_source.enabled": "true"}, "vectors in `_source`"),
         ):
