@@ -243,6 +243,8 @@ def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Se
     return newer.join(wanted, F.expr(matches), "left_semi")
 
 
+_IS_DELETE = f"NOT ({IS_INSERT})"
+
 JOINED, NARROW_ROWS, ROW_IDS, AT_ONCE = "joined", "narrow-rows", "row-ids", "at-once"
 NONE, INSERT_ONLY, LAST_ROWS = "none", "insert-only", "last-rows"
 
@@ -275,7 +277,7 @@ class NetChanges:
                 counts = count_each(
                     rows,
                     upserts=IS_INSERT,
-                    deletes=f"NOT ({IS_INSERT})",
+                    deletes=_IS_DELETE,
                     nulls=any_null(planned.identifier_columns),
                 )
             except BaseException:
@@ -319,7 +321,7 @@ def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges
         rows = fetch_current_rows(merge_updates(remaining, ids, on_duplicate="last"), ids, found)
         if planned.selection.has_places:
             # Any of the rows that remain may have been the last one before.
-            rows = look_up_old_places(rows, [_deleted(planned.changes()), remaining], found.identifiers, ids)
+            rows = look_up_old_places(rows, [planned.changes().where(_IS_DELETE), remaining], found.identifiers, ids)
         return NetChanges.from_rows(rows, planned, LAST_ROWS, found.carryovers)
     finally:
         found.close()
@@ -364,7 +366,7 @@ def find_joined_changes(
             return None
         rows = upserts.drop(WAS_THERE)
         if deletes := older_rows - met:
-            older, newer = (changes.where(side).select(*names) for side in (f"NOT ({IS_INSERT})", IS_INSERT))
+            older, newer = (changes.where(side).select(*names) for side in (_IS_DELETE, IS_INSERT))
             newer = F.broadcast(newer) if newer_rows <= 2 * older_rows else newer
             deleted = older.join(newer, list(identifier_columns), "left_anti")
             deleted = deleted.groupBy(*names).agg(F.count(F.lit(1)).alias(ROWS)).persist(level)
@@ -386,7 +388,7 @@ def _by_narrow_rows(planned: PlannedRange, row_count: int | None) -> NetChanges:
         found = find_changed_identifiers(changes, ids, planned.only_step, row_count, planned.row_hash)
     rows = fetch_changed_rows(changes, ids, found)
     if planned.selection.has_places:
-        rows = look_up_old_places(rows, [_deleted(changes)], found.identifiers, ids)
+        rows = look_up_old_places(rows, [changes.where(_IS_DELETE)], found.identifiers, ids)
     elif not found.duplicates:
         counts = (found.upserts, found.deletes, found.nulls, found.carryovers)
         return NetChanges(rows, NARROW_ROWS, *counts, (found.identifiers,))
@@ -433,7 +435,3 @@ def _merged(changes: DataFrame, ids: Sequence[str]) -> DataFrame:
     if PLACE in changes.columns:
         shuffled = shuffled.transform(with_old_places, ids)
     return shuffled.transform(merge_updates, ids)
-
-
-def _deleted(changes: DataFrame) -> DataFrame:
-    return changes.where(f"NOT ({IS_INSERT})")

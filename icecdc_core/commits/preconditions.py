@@ -1,10 +1,11 @@
 """Preconditions of a sync: whether the changes since a position can be read, checked before anything is written."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icecdc_core.commits.position import Position
+from icecdc_core.documents.nest import Node, TreeProjection
 from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
 from icecdc_core.errors import (
     HistoryGapError,
@@ -95,7 +96,8 @@ def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
         elif not value and name in _DROPPABLE:
             shown.append(f"no {name}")
         elif value and name == "select" and value[0].startswith(ALIAS):
-            shown.append(f"alias={json.dumps(value[0].removeprefix(ALIAS))}, select={json.dumps(value[1:])}")
+            select = f", select={json.dumps(value[1:])}" if value[1:] else ""
+            shown.append(f"alias={json.dumps(value[0].removeprefix(ALIAS))}{select}")
         else:
             shown.append(f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}")
     return ", ".join(shown)
@@ -175,6 +177,8 @@ def _other_selection(position: Position, source: Source) -> IcecdcError | None:
 
 def _other_spec(position: Position, source: Source) -> IcecdcError | None:
     new_fields = new_document_fields(position.schema, source.schema_json, source.projection)
+    if isinstance(source.projection, TreeProjection):
+        new_fields = frozenset(_new_fields(source.projection.tree.root, position, source))
     changes = spec_changes(
         position.selection, source.stored_selection, new_fields, source.schema, source.number_of_shards
     )
@@ -191,6 +195,16 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
             source,
         ),
     )
+
+
+def _new_fields(node: Node, position: Position, source: Source, prefix: str = "") -> Iterator[str]:
+    """The paths of the fields that documents got from new columns of any table."""
+    table, was, now = node.place.table, position.schema, source.schema_json
+    if nested := source.nested.get(table):
+        was, now = position.nested[table].schema, nested.schema_json
+    yield from (f"{prefix}{each}" for each in new_document_fields(was, now, node.projection))
+    for inner in node.inner:
+        yield from _new_fields(inner, position, source, f"{prefix}{inner.name}.")
 
 
 def _other_schema(position: Position, source: Source) -> IcecdcError | None:

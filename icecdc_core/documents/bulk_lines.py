@@ -124,14 +124,7 @@ def delete_actions(ids: DataFrame, epoch: int, physical_index: str = "") -> Data
 def document_json(schema: T.StructType) -> Column:
     """Return the row as JSON: all columns in order except the reserved ones, with nulls."""
     fields = [field for field in schema.fields if is_document_column(field.name)]
-    columns = [
-        (
-            json_ready(F.col(quoted(field.name)), field.dataType).alias(field.name)
-            if needs_rebuild(field.dataType)
-            else quoted(field.name)
-        )
-        for field in fields
-    ]
+    columns = (json_ready(F.col(quoted(field.name)), field.dataType).alias(field.name) for field in fields)
     return F.to_json(F.struct(*columns), JSON_OPTIONS)
 
 

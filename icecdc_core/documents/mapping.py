@@ -185,13 +185,10 @@ _DEFAULT_DEPTH_LIMIT = 20
 
 _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
     T.BooleanType: {"type": "boolean"},
-    T.ByteType: {"type": "integer"},
-    T.ShortType: {"type": "integer"},
-    T.IntegerType: {"type": "integer"},
     T.LongType: {"type": "long"},
+    T.IntegralType: {"type": "integer"},
     T.FloatType: {"type": "float"},
-    T.DoubleType: {"type": "double"},
-    T.DecimalType: {"type": "double"},
+    T.FractionalType: {"type": "double"},
     T.StringType: {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": _KEYWORD_LIMIT}}},
     T.DateType: {"type": "date", "format": "strict_date"},
     T.TimestampType: {"type": "date", "format": "strict_date_optional_time_nanos"},

@@ -199,7 +199,8 @@ class Source:
             "identifier_columns": self.identifier_columns,
         }
         if self.projection is not None:
-            stored["select"] = list(self.projection.stored)
+            # Texts made of `columns` are none that a user could give.
+            stored["select"] = list(self.projection.stored)[: 1 if self.chosen_columns else None]
         if self.nest:
             stored["nest"] = dict(self.nest)
         stored |= {name: column for name in ("routing", "index_column") if (column := getattr(self, name))}
@@ -210,8 +211,10 @@ class Source:
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
         """Return whether changes of the schema change a computed field, or the condition, for rows that stay."""
         computed_from = self.projection.computed_from if self.projection else frozenset()
-        computed_from |= self.embeddings.computed_from if self.embeddings else frozenset()
         texts = self.projection.stored if self.projection else ()
+        if self.embeddings:
+            computed_from |= self.embeddings.computed_from
+            texts += tuple(each.text for each in self.embeddings.fields.values())
         for paths, expressions, kinds in (
             (computed_from, texts, _RECOMPUTING),
             (self.condition.computed_from, (self.row_filter,), _RECOMPUTING - {"type_widened"}),

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, is_insert, quoted
@@ -31,9 +31,9 @@ from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
 from icecdc_core.logs import event
 from icecdc_core.session.java_causes import failure_message, root_cause
-from icecdc_core.session.jvm import persisted
+from icecdc_core.session.jvm import iceberg_class, persisted
 from icecdc_core.table.catalogs import create_table_once, usable_table
-from icecdc_core.table.select import open_projection
+from icecdc_core.table.select import Projection, open_projection
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -61,6 +61,7 @@ _storing: defaultdict[tuple[str, str], Lock] = defaultdict(Lock)
 class Embeddings:
     table: str
     fields: Mapping[str, Embedding]
+    texts: Mapping[str, Projection]
     computed_from: frozenset[str]
     """The columns that texts are computed from."""
 
@@ -76,11 +77,12 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
     if not config.embed:
         return source
     columns = source.projection.repeated if source.projection else {name: name for name in schema.names}
+    texts = {}
     for name, entry in config.embeddings.items():
         if name.lower() in (known.lower() for known in schema.names):
             raise _refused(name, "is a field of the document, too", "give it another name")
         try:
-            found = open_projection(spark, source.schema, [f"({entry.text}\n) AS {_TEXT}"], "", (), {})
+            found = texts[name] = open_projection(spark, source.schema, [f"({entry.text}\n) AS {_TEXT}"], "", (), {})
         except ConfigError as error:
             problem = error.message.removeprefix("select ").replace("the table's columns", "the document's fields")
             remedy = (
@@ -98,7 +100,8 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
                 computed_from |= {*source.columns}
         schema = StructType([*schema.fields, StructField(name, ArrayType(FloatType()))])
     table = ".".join(map(quoted, config.embed_parts))
-    return replace(source, schema=schema, nested=nested, embeddings=Embeddings(table, config.embeddings, computed_from))
+    embeddings = Embeddings(table, config.embeddings, texts, computed_from)
+    return replace(source, schema=schema, nested=nested, embeddings=embeddings)
 
 
 def _recomputing(source: Source) -> Source:
@@ -119,7 +122,7 @@ def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: b
         return rows
     for name, entry in source.embeddings.fields.items():
         columns = [F.col(quoted(column)) for column in rows.columns]
-        rows = rows.withColumn(_KEY, F.sha2(_text(entry), 256))
+        rows = _with_text(rows, source.embeddings.texts[name]).withColumn(_KEY, F.sha2(_TEXT, 256))
         vectors = stored_vectors(rows.sparkSession, source.embeddings.table, entry)
         if few:
             keys = rows.select(_KEY).where(F.col(_KEY).isNotNull()).distinct().collect()
@@ -136,15 +139,19 @@ def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: b
     return rows
 
 
-def _text(entry: Embedding) -> Column:
-    """The text of a document; null for a row that is no document, whose fields may be null."""
-    return F.when(is_insert(), F.expr(entry.text))
+def _with_text(rows: DataFrame, text: Projection) -> DataFrame:
+    """Add the text of documents; null for a row that is no document, whose fields may be null."""
+    # A `*` in it means the fields of the document.
+    rows = text.apply(rows.select(*map(quoted, text.columns), "*"))
+    return rows.withColumn(_TEXT, F.when(is_insert(), F.col(_TEXT)))
 
 
 def stored_vectors(spark: SparkSession, table: str, entry: Embedding) -> DataFrame:
     with usable_table(*_ABOUT, table):
         if spark.catalog.tableExists(table):
-            spark.sql(f"REFRESH TABLE {table}")  # another process may have stored some
+            # Another process may have stored some. REFRESH TABLE would plan again what other runs have cached.
+            found = iceberg_class(spark, "spark.Spark3Util").catalogAndIdentifier(spark._jsparkSession, table)
+            found.catalog().invalidateTable(found.identifier())
             known = spark.table(table)
         else:
             known = spark.createDataFrame([], SCHEMA)
@@ -157,7 +164,7 @@ def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float) -> No
     assert source.embeddings is not None
     spark, table = rows.sparkSession, source.embeddings.table
     for name, entry in source.embeddings.fields.items():
-        texts = rows.select(_text(entry).alias(_TEXT)).where(F.col(_TEXT).isNotNull()).distinct()
+        texts = _with_text(rows, source.embeddings.texts[name]).select(_TEXT).dropna().distinct()
         texts = texts.withColumn(_KEY, F.sha2(_TEXT, 256))
         with _storing[table, entry.model]:
             known = stored_vectors(spark, table, entry).select(_KEY)
@@ -177,10 +184,11 @@ def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: s
         .sortWithinPartitions(_KEY)
         .mapInArrow(_embedder(entry), "text_sha256 string, vector array<float>")
         .withColumns({"model": F.lit(entry.model), "dimension": F.lit(entry.dimension)})
-        .withColumn("embedded_at", F.current_timestamp())
     )
-    with _time_limit(spark, timeout_seconds) as expired:
+    with _time_limit(spark, timeout_seconds) as expired, persisted(vectors) as made:
         try:
+            made.count()  # the time is taken when all are there, or they would be older than any that others stored
+            vectors = made.withColumn("embedded_at", F.current_timestamp())
             vectors.select(*spark.table(table).columns).writeTo(table).append()
         except (PySparkException, Py4JError) as error:
             problem = f"failed: {failure_message(root_cause(error))}"

@@ -54,6 +54,10 @@ class DescribeVectorsOfTexts:
     def it_embeds_a_text_once(self, spark, sql, name, config, model, indexed, opensearch):
         with ThreadPoolExecutor() as pool:  # two indexes at once
             list(pool.map(partial(export_table, spark), (config, config.replace(index=f"{name}-2"))))
+        vectors = ".".join(config.embed_parts)
+        # Of two vectors of a text, documents have the one that was there first, however long the other took.
+        ((oldest,),) = sql(f"SELECT unix_micros(min(embedded_at)) / 1e6 FROM {vectors}").collect()
+        assert oldest > (model.folder / "calls").stat().st_mtime
         assert model.calls() == ["Abba", "Hedgehog"]
         titles = {"1": "Abba", "2": "Hedgehog", "3": None, "4": "Abba"}
         expected = {key: title and vector(f"{name} {title}") for key, title in titles.items()}
@@ -63,7 +67,6 @@ class DescribeVectorsOfTexts:
 
         assert vectors_of() == expected
 
-        vectors = ".".join(config.embed_parts)
         sql(f"INSERT INTO {vectors} SELECT * FROM {vectors}")  # each is stored twice from here on
         assert validate_table(spark, config).ok
         sql("UPDATE {t} SET price = price + 1")
@@ -153,9 +156,13 @@ def it_embeds_texts_of_several_tables(spark, name, new_index, embed, model, inde
     shop = Shop(spark, name, tables=("film", "language"))
     request.addfinalizer(shop.drop)
     shop.fill()
-    text = "concat_ws(' ', title, language.name)"
-    config = new_index(**shop.spec, **embed(text))
-    assert model.calls() == ["Alien English", "Brazil English", "Coma", "Dune French"]
+    given = embed("concat_ws(' ', title, language.name)")
+    # A `*` means the fields of the document, without vectors.
+    count = "'all ' || array_size(json_object_keys(to_json(struct(*), map('ignoreNullFields', 'false'))))"
+    fields = embed(count)["embed"]["vector"]
+    given |= {"embed": {**given["embed"], "fields": fields}, "mapping": {"vector": LUCENE, "fields": LUCENE}}
+    config = new_index(**shop.spec, **given)
+    assert model.calls() == ["Alien English", "Brazil English", "Coma", "Dune French", "all 4"]
     # "Coma" has it too, but not in the text.
     shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
     assert sync_changes(spark, config).upserts == 3
@@ -163,8 +170,9 @@ def it_embeds_texts_of_several_tables(spark, name, new_index, embed, model, inde
     assert calls == ["Alien Anglais", "Brazil Anglais"]
     found = indexed()
     assert found["1"]["vector"] == vector(f"{name} {calls[0]}")
-    assert {key: {**each, "vector": None} for key, each in found.items()} == {
-        key: {**each, "vector": None} for key, each in shop.documents().items()
+    made = {"vector": None, "fields": None}
+    assert {key: {**each, **made} for key, each in found.items()} == {
+        key: {**each, **made} for key, each in shop.documents().items()
     }
     assert validate_table(spark, config).ok
     spark.sql(f"DROP TABLE lake.ns.{name}_vectors")

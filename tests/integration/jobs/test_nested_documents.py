@@ -178,13 +178,18 @@ class DescribeDocumentsOfSeveralTables:
         sync_changes(spark, fewer.replace(on_schema_change="reexport"))
         assert "original" not in indexed()["1"]
 
-    def it_takes_up_a_new_column_and_another_name_of_a_nested_table(self, spark, pair, of_pair, indexed):
+    def it_takes_up_a_new_column_and_another_name_of_a_nested_table(self, spark, pair, of_pair, indexed, opensearch):
         everything = {**of_pair.nest["language"], "select": ["*"]}
-        config = of_pair.replace(nest={"language": everything})
+        config = of_pair.replace(select=[], columns=["film_id", "title"], nest={"language": everything})
         export_table(spark, config)
+        with pytest.raises(SchemaChangeError, match=r'is, give columns=\["film_id", "title"\]; to change it'):
+            sync_changes(spark, config.replace(columns=["film_id"]))
         pair.sql("ALTER TABLE {language} ADD COLUMN iso STRING")
         pair.sql("INSERT INTO {language} VALUES (9, 'Welsh', 'x', 'cy')")
+        config = config.replace(mapping={"language.iso": {"type": "keyword"}})
         sync_changes(spark, config)
+        (physical,) = opensearch.indices.get_mapping(index=config.index).values()
+        assert physical["mappings"]["properties"]["language"]["properties"]["iso"] == {"type": "keyword"}
         assert indexed()["3"]["language"] == {"language_id": 9, "name": "Welsh", "note": "x", "iso": "cy"}
         assert validate_table(spark, config).ok
 
@@ -192,7 +197,7 @@ class DescribeDocumentsOfSeveralTables:
         pair.sql("ALTER TABLE {language} RENAME COLUMN language_id TO number")
         renamed = {**everything, "select": ["name"], "on": everything["on"].replace("language_id =", "number =")}
         config = of_pair.replace(nest={"language": renamed})
-        export_table(spark, config)
+        export_table(spark, config.replace(replace_index=True))
         pair.sql("UPDATE {film} SET title = 'x' WHERE film_id = 1")
         break_off(spark, config, 0)
         pair.sql("UPDATE {language} SET name = 'Welsh' WHERE number = 1")

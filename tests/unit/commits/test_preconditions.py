@@ -95,6 +95,7 @@ class DescribeCheckPreconditions:
         for stored, remedy in (
             ({"select": ["AS f", "f.id"]}, 'give alias="f", select=["f.id"]'),
             ({"select": ["id"]}, 'give select=["id"]'),
+            ({"select": ["AS f"], "columns": ["id"]}, 'give columns=["id"]; give alias="f"'),
             ({"columns": ["id"], "row_filter": "id > 1"}, "give columns=[\"id\"]; give row_filter='id > 1'"),
             ({"index_column": "id", "routing": "id"}, "give routing='id'; give index_column='id'"),
             ({"embed": {"v": {"text": "name"}}}, 'give embed with {"v": {"text": "name"}} and its function'),

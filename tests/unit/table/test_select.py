@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType
 from pyspark.sql import types as T
 
-from icecdc_core.table.schema import schema_change
+from icecdc_core.table.schema import SchemaChange, schema_change
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, new_document_fields
 from icecdc_core.table.source import Selection, Source
-from icecdc_core.table.vectors import checked_vectors
+from icecdc_core.table.vectors import Embeddings, checked_vectors
 
 CITY, ZIP = NestedField(11, "city", StringType()), NestedField(12, "zip", StringType())
 NAME = NestedField(22, "name", StringType())
@@ -114,6 +115,13 @@ class DescribeRecomputes:
         else:
             source = replace(source, row_filter="x", condition=UsedColumns(computed_from=paths))
         assert source.recomputes(ADDED_INSIDE) is expected
+
+    def it_is_so_when_columns_move_that_a_star_in_a_text_takes_in(self):
+        source = Source(None, None, None, ["a", "b"], ["a"], T.StructType(), "", "main", [])
+        moved = SchemaChange("reordered", "a", "was moved", additive=True)
+        for text, expected in (("to_json(struct(*))", True), ("concat(a, b)", False)):
+            texts = Embeddings("t", {"v": SimpleNamespace(text=text)}, {}, frozenset({"a", "b"}))
+            assert replace(source, embeddings=texts).recomputes([moved]) is expected
 
     def it_is_not_so_for_a_condition_on_a_decimal_that_gets_wider(self):
         wider = of_schema(DecimalType(5, 2), DecimalType(7, 2))
