@@ -62,8 +62,8 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     compared by its bytes, maps irrespective of the order of their entries, at any depth; -0.0 and 0.0 differ, as their
     texts do. ``_commit_snapshot_id`` and ``_row_position`` are not compared. Values are not changed.
 
-    Runs as a hash aggregate unless a column is a map or variant or nests floats. After `shuffle_by_identifiers` it adds
-    no exchange, alone it adds one.
+    Runs as a hash aggregate unless a column is a map or variant or nests floats. It adds one exchange, after
+    `shuffle_by_identifiers` by other columns than floats none.
 
     Args:
         changes: Rows with ``_change_type`` and ``_change_ordinal``, as `read_changes` returns them.

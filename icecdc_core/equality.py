@@ -74,6 +74,14 @@ def canonical_value(field: StructField) -> Column | None:
     return _canonical(F.col(quoted(field.name)), field.dataType)
 
 
+def with_numbers(field: StructField) -> Column | None:
+    """Return a form of a column whose nested floats Spark sorts as numbers; None if it has none."""
+    kind = field.dataType.json()
+    if is_floating(field.dataType) or not ('"float"' in kind or '"double"' in kind):
+        return None
+    return _canonical(F.col(quoted(field.name)), field.dataType, keep_floats=True)
+
+
 def is_floating(data_type: DataType) -> bool:
     """Whether values of this type have a negative zero."""
     return isinstance(data_type, FloatType | DoubleType)
@@ -95,27 +103,22 @@ def _is_comparable(data_type: DataType) -> bool:
     return not isinstance(data_type, FloatType | DoubleType | MapType | VariantType)
 
 
-def _canonical(value: Column, data_type: DataType) -> Column:
+def _canonical(value: Column, data_type: DataType, keep_floats: bool = False) -> Column:
     """A form of a value that is the same for the same values; null stays null."""
-    if _is_comparable(data_type):
+    if _is_comparable(data_type) or (keep_floats and is_floating(data_type)):
         return value
     if isinstance(data_type, StructType):
-        return _canonical_struct(value, data_type)
+        fields = [
+            _canonical(value.getField(field.name), field.dataType, keep_floats).alias(f"f{position}")
+            for position, field in enumerate(data_type.fields)
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(data_type, ArrayType):
         element_type = data_type.elementType
-        return F.transform(value, lambda element: _canonical(element, element_type))
+        return F.transform(value, lambda element: _canonical(element, element_type, keep_floats))
     if isinstance(data_type, MapType):
         entry_type = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
-        entries = F.transform(F.map_entries(value), lambda entry: _canonical_struct(entry, entry_type))
-        return F.sort_array(entries)
+        return F.sort_array(F.transform(F.map_entries(value), lambda each: _canonical(each, entry_type, keep_floats)))
     if isinstance(data_type, VariantType):
         return F.to_json(value)
     return value.cast("binary" if isinstance(data_type, StringType) else "string")
-
-
-def _canonical_struct(value: Column, data_type: StructType) -> Column:
-    fields = [
-        _canonical(value.getField(field.name), field.dataType).alias(f"f{position}")
-        for position, field in enumerate(data_type.fields)
-    ]
-    return F.when(value.isNotNull(), F.struct(*fields))

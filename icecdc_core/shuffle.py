@@ -21,7 +21,8 @@ from icecdc_core.columns import quoted, resolve_identifiers
 def shuffle_by_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
     """Put all rows of one identifier into one partition; nulls are equal to each other.
 
-    ``remove_carryovers`` and ``merge_updates`` work within one identifier, so after this they need no further exchange.
+    ``remove_carryovers`` and ``merge_updates`` work within one identifier, so after this they need no further exchange,
+    unless an identifier is a float or double.
     Spark chooses the number of partitions (``spark.sql.shuffle.partitions``, coalesced by adaptive execution).
 
     Args:

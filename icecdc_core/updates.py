@@ -38,7 +38,7 @@ from icecdc_core.columns import (
     resolve_identifiers,
     unused_name,
 )
-from icecdc_core.equality import with_keys
+from icecdc_core.equality import with_canonical_columns, with_keys, with_numbers
 from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
 
 POLICIES = ("fail", "last")
@@ -47,14 +47,15 @@ POLICIES = ("fail", "last")
 def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate: str = "fail") -> DataFrame:
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
 
-    Nulls in identifiers are equal to each other. After ``shuffle_by_identifiers`` this adds no exchange.
+    Nulls in identifiers are equal to each other. After ``shuffle_by_identifiers`` this adds no exchange, unless an
+    identifier is a float or double.
 
     Args:
         changes: Change rows, see ``read_changes``; carryovers should be removed.
         identifier_columns: The columns that identify a row.
         on_duplicate: ``fail``: two rows of one identifier, equal or not, end the query with an error that says
             "duplicate identifier" and shows it. ``last``: the row with the greatest values, column by column, is kept,
-            which does not depend on the order of files or rows.
+            a variant by its JSON text, which does not depend on the order of files or rows.
 
     Returns:
         One row per identifier, with the columns of ``changes``.
@@ -75,7 +76,10 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     rows, keys = with_keys(changes, [changes.schema[name] for name in (*names, *others)])
     identifier = [key for name in names for key in keys[name].columns()]
     latest_first: list[Column | str] = [CHANGE_ORDINAL, is_insert()]
-    latest_first += [key for name in others for key in keys[name].columns()]
+    rows, numbers = with_canonical_columns(rows, [changes.schema[name] for name in others], with_numbers)
+    for name in others:
+        latest_first += [numbers[name]] if numbers[name] != quoted(name) else []
+        latest_first += keys[name].columns()
     # Rows with equal values may differ in these, and the choice must not depend on the order of files.
     latest_first += [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if by_values and name in changes.columns]
     window = Window.partitionBy(*identifier).orderBy(*map(F.desc, latest_first))

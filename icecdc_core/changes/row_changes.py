@@ -63,13 +63,12 @@ def read_changes(
 ) -> DataFrame:
     """Read the row changes of a table between two snapshots.
 
-    For each step the scans of both snapshots are planned and compared. A data file with the same delete files
-    on both sides cannot hold a change and is not opened. The rest is read once per side, with deletes
-    applied: rows of the older side are DELETE, rows of the newer side INSERT. This covers append,
-    copy-on-write, merge-on-read (position deletes, equality deletes, deletion vectors), rollback and
-    branches, and has the semantics that the Iceberg project settled for merge-on-read changelogs: a row
-    deleted earlier is not deleted again, and a row added and deleted within one step is not shown.
-    ``replace`` snapshots (compaction) change no row; they are not read if that saves bytes.
+    For each step the scans of both snapshots are planned and compared. A data file with the same delete files on both
+    sides cannot hold a change and is not opened. The rest is read once per side, with deletes applied: rows of the
+    older side are DELETE, rows of the newer side INSERT. This covers append, copy-on-write, merge-on-read (position
+    deletes, equality deletes, deletion vectors), rollback and branches: a row deleted earlier is not deleted again, and
+    a row added and deleted within one step is not shown. ``replace`` snapshots (compaction) change no row; they are not
+    read if that saves bytes.
 
     Args:
         spark: A session in which the table's catalog is configured.
@@ -87,6 +86,7 @@ def read_changes(
     Raises:
         ConfigError: The mode is unknown.
         TableNotFoundError: There is no such table.
+        UnsupportedTypeError: A column cannot be read, or has a name that change columns need.
         HistoryGapError: A snapshot of the range is no longer in the table's metadata.
     """
     if mode not in MODES:

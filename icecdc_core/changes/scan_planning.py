@@ -6,16 +6,13 @@ name them all, nothing else is planned.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from icecdc_core.changes.steps import Step, cut_at_replaces, plan_steps
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.iceberg_table import CommitFiles, FileTasks, IcebergTable
 from icecdc_core.table.snapshots import TableMetadata, common_ancestor, sequence_number
-
-Pairs = list[tuple[int, int]]
-"""Files that both states have: their places on both sides."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,7 @@ def compare_scans(
         step,
         table.select(older, [position for position, at in enumerate(names_older) if at not in place_newer]),
         table.select(newer, [position for position, at in enumerate(names_newer) if at not in place_older]),
-        deletes_added=_shared(table, older, newer, added),
-        deletes_removed=_shared(table, older, newer, removed),
-        deletes_changed=_shared(table, older, newer, changed),
+        *(added, removed, changed),
     )
     until = None if repeated else _unchanged_until(table, metadata, scan)
     rewritten = len(scan.only_older) > 0 and len(scan.only_newer) > 0
@@ -89,22 +84,14 @@ def compare_scans(
 
 
 def _different_deletes(
-    table: IcebergTable, older: FileTasks, newer: FileTasks, shared: Pairs
-) -> tuple[Pairs, Pairs, Pairs]:
-    """Return the shared files whose delete files were added, removed and changed."""
-    deletes_older, deletes_newer = table.delete_digests(older), table.delete_digests(newer)
-    added: Pairs = []
-    removed: Pairs = []
-    changed: Pairs = []
-    for a, b in shared:
-        if deletes_older[a] != deletes_newer[b]:
-            kind = added if not deletes_older[a] else removed if not deletes_newer[b] else changed
-            kind.append((a, b))
-    return added, removed, changed
-
-
-def _shared(table: IcebergTable, older: FileTasks, newer: FileTasks, pairs: Pairs) -> SharedFiles:
-    return SharedFiles(table.select(older, [a for a, _ in pairs]), table.select(newer, [b for _, b in pairs]))
+    table: IcebergTable, older: FileTasks, newer: FileTasks, shared: Sequence[tuple[int, int]]
+) -> Iterator[SharedFiles]:
+    """Return the shared files, by their places on both sides, whose delete files were added, removed and changed."""
+    before, after = table.delete_digests(older), table.delete_digests(newer)
+    different = [(a, b) for a, b in shared if before[a] != after[b]]
+    for kind in ((False, True), (True, False), (True, True)):
+        pairs = [(a, b) for a, b in different if (bool(before[a]), bool(after[b])) == kind]
+        yield SharedFiles(table.select(older, [a for a, _ in pairs]), table.select(newer, [b for _, b in pairs]))
 
 
 def _unchanged_until(table: IcebergTable, metadata: TableMetadata, scan: StepScan) -> int | None:
@@ -131,12 +118,13 @@ def plan_scans(
     end_snapshot_id: int,
     mode: str,
     trust_commits: bool = True,
+    cut_everywhere: bool = False,
 ) -> list[StepScan]:
     steps = plan_steps(metadata, start_snapshot_id, end_snapshot_id, mode)
     # Both ends must still be there when the rows are read, even if only commits are read to plan.
     table.read_snapshots.update(each for each in (start_snapshot_id, end_snapshot_id) if each is not None)
     if mode == "net":
-        steps = [part for step in steps for part in _cut(table, metadata, step)]
+        steps = [part for step in steps for part in _cut(table, metadata, step, cut_everywhere)]
     scans = [_scan(table, metadata, step, trust_commits) for step in steps]
     return [scan for scan in scans if any(len(tasks) for tasks in (*scan.read_older, *scan.read_newer))]
 
@@ -150,7 +138,7 @@ def is_insert_only(scans: Sequence[StepScan]) -> bool:
     return all(scan.only_inserts for scan in scans)
 
 
-def _cut(table: IcebergTable, metadata: TableMetadata, step: Step) -> list[Step]:
+def _cut(table: IcebergTable, metadata: TableMetadata, step: Step, everywhere: bool) -> list[Step]:
     if not step.path or all(metadata.by_id[snapshot_id].operation != "replace" for snapshot_id in step.path):
         return [step]
     commits = {snapshot_id: table.commit_files(snapshot_id) for snapshot_id in step.path}
@@ -158,7 +146,7 @@ def _cut(table: IcebergTable, metadata: TableMetadata, step: Step) -> list[Step]
         snapshot_id: ({**c.added, **c.added_deletes}, {**c.removed, **c.removed_deletes})
         for snapshot_id, c in commits.items()
     }
-    return cut_at_replaces(metadata, step, files)
+    return cut_at_replaces(metadata, step, files, everywhere)
 
 
 def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commits: bool) -> StepScan:

@@ -29,12 +29,10 @@ Sizes = Mapping[str, int]
 def plan_steps(
     metadata: TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int, mode: str = "net"
 ) -> list[Step]:
-    """Turn a range of snapshots into steps.
+    """Turn a range of snapshots into steps: ``net`` compares the two ends once, ``snapshot`` has one of each snapshot.
 
-    ``net`` compares the two ends once. ``snapshot`` makes one step per snapshot that is not a ``replace``,
-    because a replace (compaction, manifest rewrite) changes no row by the Iceberg specification. When the
-    start is not an ancestor of the end (a rollback, another branch) the first step goes back to their common
-    ancestor.
+    A ``replace`` (compaction, manifest rewrite) changes no row by the Iceberg specification, so it makes no step. From
+    a start that is no ancestor of the end (a rollback, another branch) a step goes back to their common ancestor first.
     """
     for snapshot_id in (start_snapshot_id, end_snapshot_id):
         if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id)) is not None:
@@ -68,12 +66,13 @@ def snapshots_between(
     return tuple(s for s in [*back, *reversed(forth)] if s is not None)
 
 
-def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, tuple[Sizes, Sizes]]) -> list[Step]:
-    """Split a net step at its ``replace`` snapshots where that reads fewer bytes.
+def cut_at_replaces(
+    metadata: TableMetadata, step: Step, files: Mapping[int, tuple[Sizes, Sizes]], everywhere: bool = False
+) -> list[Step]:
+    """Split a net step at its ``replace`` snapshots, ``everywhere`` or where that reads fewer bytes.
 
-    A range with a compaction would compare every compacted file by value. Cutting it into (from, parent of
-    the replace] and (replace, to] leaves the compaction unread. With several, the cheapest set of cuts is
-    found by dynamic programming over the stretches between them. ``files``: what each commit added and removed.
+    Cut into (from, parent of the replace] and (replace, to], a range does not read a compaction. The cheapest set of
+    cuts is found by dynamic programming over the stretches between them. ``files``: what each commit added and removed.
     """
     path = step.path or ()
     by_id = metadata.by_id
@@ -91,7 +90,7 @@ def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, tup
     best: list[tuple[int, int, list[tuple[int, int]]]] = [(0, 0, [])]
     for last in range(len(ends)):
         options = []
-        for first in range(last + 1):
+        for first in range(last if everywhere else 0, last + 1):
             before = best[first]
             stretch = (starts[first], ends[last])
             count = before[1] + (stretch[0] < stretch[1])

@@ -33,6 +33,7 @@ _NO_TABLE = frozenset(
     }
 )
 _MISSING = re.compile("ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
+_SELECTOR = re.compile("(branch|tag|snapshot_id|at_timestamp)_")
 _NESSIE = "nessie.is-nessie-catalog"
 
 
@@ -46,9 +47,14 @@ def load_table(spark: SparkSession, name: str) -> Any:
             util = iceberg_class(spark, "spark.Spark3Util")
             found = util.catalogAndIdentifier(spark._jsparkSession, name)
             found.catalog().invalidateTable(found.identifier())  # a cache may have one that was dropped since
-            return util.loadIcebergTable(spark._jsparkSession, name)
+            table, last = util.loadIcebergTable(spark._jsparkSession, name), found.identifier().name()
     except (PySparkException, Py4JError) as error:
         raise catalog_error(error, spark, name) from error
+    if _SELECTOR.match(last) and not table.name().endswith(last):  # Iceberg returns all of the table
+        whole = str(table.name())
+        remedy = f"set table={whole}, and branch for one of its branches; tags and past snapshots do not change"
+        raise ConfigError(f"'{name}' is only a part of {whole}", subject="table", value=name, remedy=remedy)
+    return table
 
 
 def create_table_once(

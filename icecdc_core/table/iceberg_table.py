@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from icecdc_core.columns import is_reserved
 from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table, require_visible_history
@@ -193,8 +194,11 @@ class IcebergTable:
         return spark_schema(self.spark, self._readable)
 
     def column_names(self) -> list[str]:
-        require_readable(self.unreadable, self.unreadable)
-        return top_level_names(self.spark, self._table)
+        """Return the names of all columns, which those of changes stand beside."""
+        names = top_level_names(self.spark, self._table)
+        taken = dict.fromkeys(filter(is_reserved, names), "has the name of a column of changes")
+        require_readable({**self.unreadable, **taken}, names)
+        return names
 
     def identifier_columns(self) -> list[str]:
         """Return the names of the table's identifier fields, in the order of their ids, which never changes."""

@@ -58,7 +58,7 @@ def world() -> Any:
     return current().scheduler.world
 
 
-def plan_scans(_: Any, metadata: Any, start: int | None, stop: int, mode: str) -> list[StepScan]:
+def plan_scans(_: Any, metadata: Any, start: int | None, stop: int, mode: str, **more: Any) -> list[StepScan]:
     """In place of `changes.scan_planning.plan_scans`: the steps, without their files."""
     files: Any = ()
     shared = SharedFiles(files, files)

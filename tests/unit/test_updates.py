@@ -129,6 +129,18 @@ class DescribeDuplicateIdentifiers:
             expected = {(case, value, 7) for case, value in greatest.items()} | {("snapshots", "1.0", 8)}
             assert sorted(map(tuple, actual.collect())) == sorted(expected)
 
+    def it_takes_the_greatest_nested_number(self, spark):
+        rows = [(kind, value, *insert(0)) for kind in "sam" for value in (9.0, 10.0, -1.0)]
+        nested = (
+            "if(kind = 's', struct(v), null) s",
+            "if(kind = 'a', array(v), null) a",
+            "if(kind = 'm', map(1, v), null) m",
+        )
+        source = spark.createDataFrame(rows, f"kind string, v double, {CHANGE_COLUMNS}")
+        source = source.selectExpr("kind", *nested, *source.columns[2:])
+        merged = merge_updates(source, ["kind"], on_duplicate="last").selectExpr("coalesce(s.v, a[0], m[1])")
+        assert [row[0] for row in merged.collect()] == [10.0] * 3
+
 
 VALUES = st.sampled_from([None, -0.0, 0.0, 1.5, NAN])
 BLOBS = st.sampled_from([None, b"", b"\xff"])

@@ -9,7 +9,7 @@ from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
+from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError, UnsupportedTypeError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
 from tests.equality_deletes import EqualityWriter
@@ -61,6 +61,9 @@ class DescribeReadChanges:
             read_changes(spark, "lake.ns.nowhere")
         with pytest.raises(HistoryGapError, match="snapshot=42"):
             read_changes(spark, table, 42, 42)
+        commit("ALTER TABLE {t} ADD COLUMN _Change_Type STRING", create=False)
+        with pytest.raises(UnsupportedTypeError, match="'_Change_Type' has the name of a column of changes"):
+            read_changes(spark, table)
 
     def it_reads_from_a_start_that_is_excluded_to_an_end_that_is_included(
         self, spark, name, commit, changes, java_table

@@ -35,6 +35,8 @@ def it_follows_rows_of_a_branch_that_come_and_go(spark, sql, new_index, indexed,
         {"2": {"v": "v2", "id": 2}, "5": {"v": "v5", "id": 5}, "6": {"v": "in", "id": 6}},
         (2, 2, True),
     )
+    with pytest.raises(ConfigError, match=rf"set table={config.table}, and branch"):
+        sync_changes(spark, config.replace(table=f"{config.table}.branch_audit"))
     # The branch is replaced by one that went another way.
     sql("UPDATE {t} SET v = 'main' WHERE id = 1", "ALTER TABLE {t} REPLACE BRANCH audit")
     report = sync_changes(spark, config)

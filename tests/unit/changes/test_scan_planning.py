@@ -54,6 +54,9 @@ RANGES = {
 }
 
 
+SMALL = History("a", "a b c d", "abcd", "abcd e", operations={3: "replace"})
+
+
 class DescribePlanScans:
     @pytest.mark.parametrize(("states", "expected", "plans"), RANGES.values(), ids=RANGES)
     def it_takes_the_files_from_the_commits_or_else_from_both_ends(self, states, expected, plans):
@@ -69,8 +72,13 @@ class DescribePlanScans:
             (History("a", "a b", "a c", parents={3: 1}), 2, 3, [("b", "c")]),
             # A compaction is not read.
             (History("a b", "a b c", "ab c", "ab c d", operations={3: "replace"}), 1, 4, [("", "c"), ("", "d")]),
+            # Across it there are fewer bytes.
+            (SMALL, 1, 4, [("a", "abcd e")]),
         ):
             assert planned(history, start, end) == expected
+
+    def it_reads_no_compaction_if_nothing_identifies_rows(self):
+        assert planned(SMALL, 1, 4, cut_everywhere=True) == [("", "b c d"), ("", "e")]
 
     def it_reads_only_inserts_from_before_the_first_snapshot(self):
         history = History("a b", "a+x c")
