@@ -102,7 +102,7 @@ class DescribeTls:
             verdict = validate_table(spark, config).ok
         assert (verdict, indexed()) == (True, rows_as_documents(spark, config.table))
 
-    def it_is_no_matter_of_trust_when_a_server_closes_the_connection(self, served, authority):
+    def it_is_no_matter_of_trust_when_a_server_closes_the_connection(self, authority):
         def serve():
             server.accept()[0].close()  # as a proxy does whose server restarts
             for answer in (b"", b"HTTP/1.1 413 \r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n"):
@@ -111,7 +111,7 @@ class DescribeTls:
                     opened.sendall(answer)
                     time.sleep(0.1)
 
-        context, options = served(), {"verify_certs": True, "ca_certs": str(authority.file)}
+        context, options = served(authority), {"verify_certs": True, "ca_certs": str(authority.file)}
         with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
             pool.submit(serve)
             url = f"https://127.0.0.1:{server.getsockname()[1]}"
