@@ -140,40 +140,14 @@ def make_ingest(kafka: str, warehouse: Path, name: str, topic: Topic) -> Callabl
 @pytest.fixture
 def name() -> str:
     """A table and index name that no other test uses."""
-    return _new_name()
+    return f"t{next(_numbers)}_{os.getpid()}"
 
 
 @pytest.fixture
 def make_config(opensearch_url: str, warehouse: Path, name: str) -> Iterator[Callable[..., SyncConfig]]:
-    """Build a SyncConfig for the table and index of this test, which goes in the end; keyword arguments override."""
-    yield lambda **overrides: _config(opensearch_url, warehouse, name, **overrides)
-    _delete_indexes(opensearch_url, name)
-
-
-@pytest.fixture(scope="class")
-def shared_config(spark: SparkSession, opensearch_url: str, warehouse: Path) -> Iterator[SyncConfig]:
-    """The parameters of a table and an index that the tests of a class share; the table is dropped at the end."""
-    config = _config(opensearch_url, warehouse, _new_name())
-    yield config
-    spark.sql(f"DROP TABLE IF EXISTS {config.table}")
-    _delete_indexes(opensearch_url, config.index)
-
-
-def _delete_indexes(opensearch_url: str, name: str) -> None:
-    """Delete a test's indexes: with each one that is there, OpenSearch takes longer to make another."""
+    """Build a SyncConfig for the table and index of this test; keyword arguments override."""
     from opensearchpy import OpenSearch
 
-    wanted = f"{name}-*,positions-{name}"
-    client = OpenSearch(opensearch_url)
-    client.indices.delete(index=wanted, params={"expand_wildcards": "all", "ignore_unavailable": "true"})
-    client.close()
-
-
-def _new_name() -> str:
-    return f"t{next(_numbers)}_{os.getpid()}"
-
-
-def _config(opensearch_url: str, warehouse: Path, name: str, /, **overrides: Any) -> SyncConfig:
     values = {
         "table": f"lake.ns.{name}",
         "index": name,
@@ -183,7 +157,12 @@ def _config(opensearch_url: str, warehouse: Path, name: str, /, **overrides: Any
         "identifier_columns": ["id"],
         "positions_index": f"positions-{name}",
     }
-    return SyncConfig(**{**values, **overrides})
+    yield lambda **overrides: SyncConfig(**{**values, **overrides})
+    # With each index that is there, OpenSearch takes longer to make another.
+    wanted = f"{name}-*,positions-{name}"
+    client = OpenSearch(opensearch_url)
+    client.indices.delete(index=wanted, params={"expand_wildcards": "all", "ignore_unavailable": "true"})
+    client.close()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from queue import SimpleQueue
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 _STEPS = 4000
@@ -236,24 +237,10 @@ class SimulatedThread:
         current().scheduler.hand_over(lambda: self._task.done)
 
 
-class SimulatedThreading:
-    Lock, Event, Thread = SimulatedLock, SimulatedEvent, SimulatedThread
-
-
-class SimulatedTime:
-    """What the code uses of `time`: the clock of the machine that the process runs on."""
-
-    @staticmethod
-    def monotonic() -> float:
-        return current().scheduler.now + current().task.process.offset
-
-    @staticmethod
-    def sleep(seconds: float) -> None:
-        scheduler = current().scheduler
-        scheduler.hand_over(deadline=scheduler.now + seconds)
-
-
-class SimulatedRandom:
-    @staticmethod
-    def uniform(least: float, most: float) -> float:
-        return current().scheduler.random.uniform(least, most)
+THREADING = SimpleNamespace(Lock=SimulatedLock, Event=SimulatedEvent, Thread=SimulatedThread)
+# What the code uses of `time`: the clock of the machine that the process runs on.
+TIME = SimpleNamespace(
+    monotonic=lambda: current().scheduler.now + current().task.process.offset,
+    sleep=lambda seconds: current().scheduler.hand_over(deadline=current().scheduler.now + seconds),
+)
+RANDOM = SimpleNamespace(uniform=lambda least, most: current().scheduler.random.uniform(least, most))

@@ -23,7 +23,7 @@ from icecdc_core.runs import batch, plan
 from icecdc_core.runs.plan import BatchPlan
 from icecdc_core.runs.run import Run
 from tests.simulation.network import SimulatedConnection
-from tests.simulation.scheduler import SimulatedRandom, SimulatedThreading, SimulatedTime, current
+from tests.simulation.scheduler import RANDOM, THREADING, TIME, current
 from tests.simulation.simulated_table import Actions, History, Rows, at_vector, open_source, to_actions, upserts
 
 INDEX, POSITIONS = "t", "positions"
@@ -152,9 +152,9 @@ def simulated_executor(*_: Any) -> Iterator[Any]:
 def simulated() -> Iterator[None]:
     """Let the code see simulated time, threads and connections, and rows in place of Spark's frames."""
     replaced: list[tuple[Any, str, Any]] = [
-        *((module, "time", SimulatedTime) for module in (lock, position, store, retry)),
-        (lock, "threading", SimulatedThreading),
-        (retry, "random", SimulatedRandom),
+        *((module, "time", TIME) for module in (lock, position, store, retry)),
+        (lock, "threading", THREADING),
+        (retry, "random", RANDOM),
         *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
         (position, "host_name", lambda: current().task.process.host),
         (position, "started_at", lambda _: ""),

@@ -51,8 +51,8 @@ def run(block: Block, names: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def addresses(opensearch_url, shared_config) -> dict[str, Any]:
-    catalog = {name: getattr(shared_config, name) for name in ("warehouse", "catalog_properties")}
+def addresses(opensearch_url, make_config) -> dict[str, Any]:
+    catalog = {name: getattr(make_config(), name) for name in ("warehouse", "catalog_properties")}
     return {"opensearch_url": opensearch_url, "positions_index": "positions-docs", **catalog}
 
 
