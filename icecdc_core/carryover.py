@@ -90,7 +90,11 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     }
     values |= {**restored, CHANGE_TYPE: _change_type(surplus, changes.schema[CHANGE_TYPE].nullable)}
     remaining_rows = groups.select("*", F.explode(remaining).alias(row))
-    return remaining_rows.select(*(_named(values[field.name], field) for field in fields))
+    named = [
+        each if isinstance(each := values[field.name], str) else each.alias(field.name, metadata=field.metadata or None)
+        for field in fields
+    ]
+    return remaining_rows.select(*named)
 
 
 def _group_keys(
@@ -145,13 +149,6 @@ def _change_type(surplus: Column, nullable: bool) -> Column:
     inserted = F.when(surplus > 0, INSERT)
     # Without `otherwise` the column stays nullable.
     return inserted.when(surplus < 0, DELETE) if nullable else inserted.otherwise(DELETE)
-
-
-def _named(value: Column | str, field: StructField) -> Column | str:
-    """Name a value as the column it belongs to; a column that is a key keeps its name and metadata."""
-    if isinstance(value, str):
-        return value
-    return value.alias(field.name, metadata=field.metadata) if field.metadata else value.alias(field.name)
 
 
 _XOR, _LEFT_BEFORE = "_icecdc_xor", "_icecdc_left_before"

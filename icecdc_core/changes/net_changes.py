@@ -244,7 +244,6 @@ def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Se
 
 
 _IS_DELETE = f"NOT ({IS_INSERT})"
-
 JOINED, NARROW_ROWS, ROW_IDS, AT_ONCE = "joined", "narrow-rows", "row-ids", "at-once"
 NONE, INSERT_ONLY, LAST_ROWS = "none", "insert-only", "last-rows"
 

@@ -67,8 +67,7 @@ def read_changes(
     sides cannot hold a change and is not opened. The rest is read once per side, with deletes applied: rows of the
     older side are DELETE, rows of the newer side INSERT. This covers append, copy-on-write, merge-on-read (position
     deletes, equality deletes, deletion vectors), rollback and branches: a row deleted earlier is not deleted again, and
-    a row added and deleted within one step is not shown. ``replace`` snapshots (compaction) change no row; they are not
-    read if that saves bytes.
+    a row added and deleted within one step is not shown. Compactions (``replace``) are not read if that saves bytes.
 
     Args:
         spark: A session in which the table's catalog is configured.

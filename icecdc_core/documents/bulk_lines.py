@@ -129,12 +129,10 @@ def document_json(schema: T.StructType) -> Column:
 
 
 def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Column:
-    r"""Return the id of a row's document.
+    """Return the id of a row's document: its identifiers as strings, joined by `|`; without any its `_row_position`.
 
-    Without identifier columns it is the position of the row (`_row_position`). With one it is the value as a string,
-    with several the strings joined by `|`, in which `\` and `|` are escaped by `\`. An id that OpenSearch refuses
-    (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256 in hexadecimal digits. So is one that
-    looks like such a digest, or it could be the id of another row.
+    One that OpenSearch refuses (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256, and so is
+    one that looks like such a digest, or it could be the id of another row.
     """
     if not identifier_columns:
         return F.col(ROW_POSITION)

@@ -97,27 +97,25 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> BatchP
 def plan_batch(source: Source, config: SyncConfig, position: Position) -> BatchPlan:
     plan = next_range(position, source, config)
     # Across a compaction, rows of its files would look deleted, and nothing identifies them.
-    cut_everywhere = not source.identifier_columns
-    found = _plan_table(source, position.snapshot_id, [*plan.cuts, plan.end], config.change_mode, cut_everywhere)
+    cut = not source.identifier_columns
+    found = _plan_table(source, position.snapshot_id, [*plan.cuts, plan.end], config.change_mode, cut)
     plan = replace(plan, scans=found.scans, snapshots=found.snapshots, steps=found.steps)
     if not is_insert_only(plan.scans):
         source.require_identifier_columns("rows were deleted or updated since the position")
     for name, each in source.nested.items():
         stops = [*(cut[name] for cut in plan.nested_cuts), plan.nested[name].snapshot_id]
-        found = _plan_table(each, position.nested_snapshots[name], stops, "net")
+        found = _plan_table(each, position.nested_snapshots[name], stops, "net", cut=False)
         steps = [*plan.steps, *({"table": name, **step} for step in found.steps)]
         scans = {**plan.nested_scans, name: found.scans}
         plan = replace(plan, nested_scans=scans, snapshots=plan.snapshots + found.snapshots, steps=steps)
     return plan
 
 
-def _plan_table(
-    source: Source, begin: int | None, stops: Sequence[int | None], mode: str, cut_everywhere: bool = False
-) -> BatchPlan:
+def _plan_table(source: Source, begin: int | None, stops: Sequence[int | None], mode: str, cut: bool) -> BatchPlan:
     scans: list[StepScan] = []
     snapshots = 0
     for stop in (stop for stop in stops if stop is not None):
-        part = plan_scans(source.table, source.metadata, begin, stop, mode, cut_everywhere=cut_everywhere)
+        part = plan_scans(source.table, source.metadata, begin, stop, mode, cut_everywhere=cut)
         scans += [replace(scan, step=replace(scan.step, ordinal=len(scans) + n)) for n, scan in enumerate(part)]
         snapshots += len(snapshots_between(source.metadata, begin, stop) or ())
         begin = stop

@@ -194,7 +194,6 @@ class IcebergTable:
         return spark_schema(self.spark, self._readable)
 
     def column_names(self) -> list[str]:
-        """Return the names of all columns, which those of changes stand beside."""
         names = top_level_names(self.spark, self._table)
         taken = dict.fromkeys(filter(is_reserved, names), "has the name of a column of changes")
         require_readable({**self.unreadable, **taken}, names)

@@ -63,7 +63,6 @@ class Embeddings:
     fields: Mapping[str, Embedding]
     texts: Mapping[str, Projection]
     computed_from: frozenset[str]
-    """The columns that texts are computed from."""
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -140,8 +139,7 @@ def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: b
 
 
 def _with_text(rows: DataFrame, text: Projection) -> DataFrame:
-    """Add the text of documents; null for a row that is no document, whose fields may be null."""
-    # A `*` in it means the fields of the document.
+    """Add the text of documents, where `*` means their fields; null for a DELETE, whose fields may be null."""
     rows = text.apply(rows.select(*map(quoted, text.columns), "*"))
     return rows.withColumn(_TEXT, F.when(is_insert(), F.col(_TEXT)))
 
