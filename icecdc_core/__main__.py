@@ -118,7 +118,6 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         check_report_path(path)
 
     def write(report: ManyReport) -> None:
-        """Write the summary of the indexes that name a path to it."""
         for path in facts["report_paths"]:
             of_path = {name: each for name, each in report.indexes.items() if configs[name].report_path == path}
             write_report(replace(report, indexes=of_path), path)

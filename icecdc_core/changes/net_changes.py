@@ -74,8 +74,6 @@ from icecdc_core.updates import (
 
 @dataclass(frozen=True)
 class PlannedRange:
-    """What is read of a table to find the changes of a range."""
-
     table: IcebergTable
     scans: Sequence[StepScan]
     identifier_columns: Sequence[str]
@@ -92,7 +90,6 @@ class PlannedRange:
 
     @property
     def only_step(self) -> int | None:
-        """The ordinal of all changes; None if there are several steps."""
         steps = {scan.step.ordinal for scan in self.scans}
         return steps.pop() if len(steps) == 1 else None
 
@@ -137,8 +134,6 @@ LOOK_UP_FROM_ROWS = 300_000
 
 @dataclass(frozen=True)
 class ChangedIdentifiers:
-    """The identifiers that changed in a range, and their counts."""
-
     identifiers: DataFrame
     upserts: int
     deletes: int
@@ -253,8 +248,6 @@ ROW_IDS_FROM_ROWS = 100_000
 
 @dataclass(frozen=True)
 class NetChanges:
-    """The net changes of a range: one change row for each identifier, and their counts."""
-
     rows: DataFrame | None = None
     strategy: str = NONE
     upserts: int = 0
@@ -303,7 +296,6 @@ def compute_net_changes(planned: PlannedRange) -> NetChanges:
 
 
 def compute_inserts(planned: PlannedRange, count: Callable[[DataFrame], int] | None) -> NetChanges:
-    """Read files that were only added: each row is an upsert."""
     rows = planned.changes()
     if planned.identifier_columns:
         require_unique(rows, planned.identifier_columns, planned.table.name, allow_duplicates=False)

@@ -80,7 +80,6 @@ class Batch:
 
     @property
     def uuids(self) -> dict[str, str]:
-        """The uuids of all physical indexes of an export, by their names."""
         return {self.physical_index: self.index_uuid, **self.indexes}
 
     @property

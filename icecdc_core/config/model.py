@@ -170,11 +170,9 @@ class ParameterModel(BaseModel):
         return warehouse if "://" in warehouse else str(Path(warehouse).absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:
-        """The catalog properties with every reference replaced by its secret."""
         return _resolved("catalog_properties", self.catalog_properties, values.check_urls)
 
     def resolved_spark_conf(self) -> dict[str, str]:
-        """The Spark settings with every reference replaced by its secret."""
         return _resolved("spark_conf", self.spark_conf, values.check_spark_conf)
 
     def replace(self, **changes: Any) -> Self:

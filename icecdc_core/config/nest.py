@@ -82,7 +82,6 @@ def iterate_entries(entries: Mapping[str, Nested], prefix: str = "") -> Iterator
 
 
 def nested_tables(entries: Mapping[str, Nested]) -> list[str]:
-    """Return the tables of entries, each once; the root may be one of them."""
     links = (link for _, entry in iterate_entries(entries) for link in (entry.through, entry) if link)
     return list(dict.fromkeys(link.table for link in links))
 

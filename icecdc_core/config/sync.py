@@ -233,7 +233,6 @@ class SyncConfig(ParameterModel):
 
     @property
     def full_mapping(self) -> dict[str, Any]:
-        """The mapping, with the types of nested entries and of vectors."""
         mapping = with_nested_types(self.mapping, self.entries) if self.nest else self.mapping
         return with_vector_fields(mapping, self.embeddings) if self.embed else mapping
 
@@ -316,7 +315,6 @@ class InitConfig(ParameterModel):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Catalog, namespace levels and, if there is one, the table's name, without quotes."""
         return values.split_table_name(f"{self.table}.any")[:-1]
 
     @property

@@ -30,7 +30,6 @@ def parse_json(text: str, kind: str, remedy: str, *, show: bool = True) -> Any:
 
 
 def parse_json_object(value: object) -> object:
-    """A mapping with strings as keys, from a mapping or a JSON object."""
     remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
     value = parse_json(value, "valid JSON", remedy) if isinstance(value, str) else value
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):

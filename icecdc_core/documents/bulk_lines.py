@@ -164,7 +164,6 @@ def index_with_suffix(physical: str, suffix: str) -> str:
 
 
 def suffix_of(name: str) -> str:
-    """Return the suffix of such a name; empty without one."""
     return name.rpartition("--")[2].partition("-")[2]
 
 
@@ -197,6 +196,5 @@ def _upsert(text: Column, version: Column, document: Column) -> Column:
 
 
 def _head(operation: str, text: Column, version: Column) -> Column:
-    """The first line of an operation; a delete has no other."""
     begin, end = F.lit(f'{{"{operation}":{{"_id":'), F.lit(',"version_type":"external"}}\n')
     return F.concat(begin, text, F.lit(',"version":'), version, end)

@@ -223,7 +223,6 @@ METADATA_FIELDS = frozenset(
 
 
 def generated_properties(schema: T.StructType) -> dict[str, dict[str, Any]]:
-    """Return the fields that a document's columns have without a mapping of the user."""
     return {field.name: _field_mapping(field.dataType) for field in schema.fields}
 
 

@@ -55,7 +55,6 @@ class Place:
     keys_above: tuple[str, ...] = ()
 
     def matching(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that the place shows, by its alias."""
         rows = rows.alias(self.alias)
         return rows.where(F.expr(self.row_filter)) if self.row_filter else rows
 
@@ -89,8 +88,6 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """The analysed spec of documents of several tables."""
-
     root: Node
     schema: StructType
     identifier_columns: tuple[str, ...]
@@ -164,7 +161,6 @@ def open_tree(
 
 
 def _schema(node: Node) -> StructType:
-    """The schema of what `_documents` makes of rows of a node."""
     fields = [*node.projection.schema.fields]
     for inner in node.inner:
         kind = _schema(inner)
@@ -266,7 +262,6 @@ class _Opening:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Say which entry has the wrong expression."""
     try:
         yield
     except ConfigError as error:

@@ -95,7 +95,6 @@ def _change(path: str, *sides: Any) -> str:
 
 
 def _all_fields(generated: Properties, mapping: Mapping[str, Any]) -> Properties:
-    """The fields of an index, whoever makes them."""
     merged = deepcopy(generated)
     for path, field in flatten_mapping(mapping):
         holder, name = locate_field(merged, path)

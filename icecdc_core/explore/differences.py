@@ -61,7 +61,6 @@ class RowChange:
 
 
 def value_text(value: Any) -> str:
-    """A value of a document on one line, as JSON unless it is a string."""
     if value is None:
         return "null"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

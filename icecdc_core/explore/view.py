@@ -120,7 +120,6 @@ class View:
 
     @property
     def masks_columns(self) -> bool:
-        """Whether the parameters hide columns of the table or their values."""
         return bool(self.source.projection or self.source.chosen_columns)
 
     @property
@@ -151,7 +150,6 @@ class View:
             yield client
 
     def visible_fields(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a document that the parameters let through."""
         if self.hides_documents:
             return {}
         if not self.masks_columns:

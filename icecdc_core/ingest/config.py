@@ -297,7 +297,6 @@ class IngestConfig(ParameterModel):
 
     @property
     def namespace_parts(self) -> tuple[str, ...]:
-        """Catalog and namespace levels of tables that records name, and of the ingest's own tables."""
         return split_table_name(f"{self.namespace}.t")[:-1]
 
     @property

@@ -159,7 +159,6 @@ def _compiled_plugin(java: JavaHome, jars: list[Path], folder: Path) -> Path:
 
 
 def _spark_jar(name: str) -> Path:
-    """Return a jar of the Spark installation, by its name without the version."""
     spec = importlib.util.find_spec("pyspark")
     for jar in Path(spec.origin).parent.glob(f"jars/{name}-[0-9]*.jar") if spec and spec.origin else ():
         return jar

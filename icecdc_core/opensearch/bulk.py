@@ -358,7 +358,6 @@ class BulkWriter:
         return result
 
     def _failure(self, cause: Any) -> IcecdcError:
-        """Return the error for a request that failed as a whole, or for operations that were refused to the end."""
         if isinstance(cause, NotFoundError):
             return _alias_missing(self.alias)
         if isinstance(cause, OpenSearchException):

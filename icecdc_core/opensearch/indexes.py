@@ -155,7 +155,6 @@ def create_suffixed(
     loading: bool = True,
     identity: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Create the indexes that are missing of those with suffixes; return their uuids."""
     return {
         name: index_uuid(client, name) or create_physical(client, config, name, schema, run_id, loading, identity)
         for name in indexes

@@ -278,7 +278,6 @@ class ValidationReport(Report):
 
 
 def report_json(report: Report | Mapping[str, Any]) -> str:
-    """A report, or the plain values of one, as one JSON object on one line."""
     return json.dumps(dict(report), default=str) if isinstance(report, Mapping) else report.to_json()
 
 

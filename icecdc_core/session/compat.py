@@ -59,7 +59,6 @@ def require_supported(spark: SparkSession) -> None:
 
 
 def unsupported_versions(spark: str, iceberg: str) -> str:
-    """Say which version is not supported; empty if both are."""
     line = _line(spark)
     if line not in ICEBERG_RUNTIMES:
         return f"Spark {spark}"

@@ -56,7 +56,6 @@ class Jar:
 
 
 def kafka_jars(part: str) -> list[Path]:
-    """The jars of one part of Kafka in the cache folder; they are downloaded if they are missing."""
     return jars_in_cache(listed_jars("icecdc_core.session", "kafka_jars.json", part), f"kafka-{part}")
 
 
@@ -66,7 +65,6 @@ def listed_jars(package: str, manifest: str, part: str) -> list[Jar]:
 
 
 def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
-    """Return jars in the cache folder; download them if they are missing."""
     cache = _cache()
     folder = cache / name
     try:
@@ -157,7 +155,6 @@ def needed_bundles(settings: Mapping[str, str]) -> list[str]:
 
 
 def bundle_package(bundle: str, pyspark_version: str) -> str:
-    """Return the Maven coordinate of one of the `BUNDLES`: the version of the Iceberg runtime."""
     return f"org.apache.iceberg:{bundle}:{ICEBERG_RUNTIMES[spark_line(pyspark_version)]}"
 
 

@@ -47,7 +47,6 @@ def find_spark_java() -> JavaHome:
 
 
 def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), purpose: str = "") -> JavaHome:
-    """Find the first Java home whose version is in the range and that has the modules."""
     found = []
     for java in filter(None, map(read_java_home, candidate_homes())):
         lacking = sorted({*modules} - java.modules) if java.modules else []  # not all list their modules
@@ -64,7 +63,6 @@ def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), p
 
 
 def candidate_homes() -> list[Path]:
-    """Return the folders that may be Java homes: JAVA_HOME, that of `java` on the PATH, the platform's usual ones."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     if on_path := shutil.which("java"):
         homes.append(Path(on_path).resolve().parent.parent)

@@ -57,18 +57,15 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def unpersist(frame: DataFrame) -> None:
-    """Drop a frame from the cache, if Spark still runs."""
     with suppress(*SPARK_HAS_ENDED):
         frame.unpersist()
 
 
 def iceberg_class(spark: SparkSession, name: str) -> Any:
-    """Return a class of Iceberg's Java library, by its name below ``org.apache.iceberg``."""
     return java_class(spark, f"org.apache.iceberg.{name}")
 
 
 def file_lists(spark: SparkSession) -> Any:
-    """Return the JVM's ``FileLists``, of ``FileLists.java`` beside this module."""
     return create_java_helper(spark, "FileLists")
 
 

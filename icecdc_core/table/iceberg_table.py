@@ -73,8 +73,6 @@ class FileTasks:
 
 
 class IcebergTable:
-    """One Iceberg table as its catalog shows it at the moment of loading."""
-
     def __init__(self, spark: SparkSession, name: str) -> None:
         require_supported(spark)
         self.spark = spark
@@ -220,7 +218,6 @@ class IcebergTable:
         return self._numbers(tasks.java_list, "recordCount")
 
     def sequence_numbers(self, tasks: FileTasks) -> list[int]:
-        """Return the sequence number of the commit that each task's data file came with."""
         return self._numbers(tasks.java_list, "dataSequenceNumber")
 
     def sizes(self, tasks: FileTasks) -> list[int]:

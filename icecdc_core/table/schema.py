@@ -225,7 +225,6 @@ def require_distinct(spark: SparkSession, schema: StructType, columns: Collectio
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Whether Spark distinguishes names that differ only in upper and lower case."""
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 

@@ -35,8 +35,6 @@ Path = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Projection:
-    """The fields of a document as functions of a row."""
-
     function: Callable[[DataFrame], DataFrame]
     schema: StructType
     columns: tuple[str, ...]

@@ -45,8 +45,6 @@ _SUFFIX, _SUFFIX_BYTES = "[a-z0-9]+([._-][a-z0-9]+)*", 100
 
 @dataclass(frozen=True)
 class Selection:
-    """The part of a table's rows that is read."""
-
     columns: tuple[str, ...]
     row_filter: str = ""
     with_row_position: bool = False
@@ -250,7 +248,6 @@ class Source:
         return self.rows_as_inserts(self.files(snapshot_id), on_duplicate)
 
     def files(self, snapshot_id: int | None) -> FileTasks:
-        """Plan the scan of a snapshot; None is the empty table."""
         return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
 
     @property
