@@ -143,7 +143,7 @@ class DescribePlanningByCommits:
     @pytest.mark.parametrize(("version", "mode"), [pytest.param(1, "copy-on-write", marks=pytest.mark.long), (2, MOR)])
     def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, version, mode):
         snapshots = commit(*PLANNED_HISTORY, version=version, mode=mode)
-        for start, end in [*itertools.combinations([None, *snapshots], 2)][::6]:
+        for start, end in [*itertools.combinations([None, *snapshots], 2)][2::6]:
             plans.clear()
             found = self.planned(spark, name, start, end)
             assert start not in plans

@@ -66,7 +66,7 @@ class DescribeUpserts:
 
     @pytest.mark.parametrize(
         "given",
-        [{}, {"format": "dms"}, pytest.param({"evolve_schema": True, "column_case": "lower"}, marks=pytest.mark.long)],
+        [{}, {"format": "dms", "evolve_schema": True, "column_case": "lower"}],
         ids=str,
     )
     def it_deletes_the_row_that_an_update_renamed(self, spark, sql, make_upsert, static, given):
@@ -136,7 +136,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize(
     ("mode", "foreign"),
-    [("copy-on-write", "append"), pytest.param("merge-on-read", "compaction", marks=pytest.mark.long)],
+    [pytest.param("copy-on-write", "append", marks=pytest.mark.long), ("merge-on-read", "compaction")],
 )
 def it_merges_again_over_the_commits_of_others(spark, sql, make_upsert, static, meanwhile, mode, foreign):
     config = make_upsert()

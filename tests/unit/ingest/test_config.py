@@ -56,6 +56,7 @@ def it_shows_no_secret(monkeypatch):
         ({"table": 5}, "table: input should be a valid string"),
         ({"format": "AVRO"}, "schema_registry_url: missing for format='avro'"),
         ({"partition_by": "bucket(0, id)"}, "partition_by: string should match pattern"),
+        ({"job": "a'b"}, "job: string should match pattern"),
         ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: is not JSON of offsets"),
     ],
 )

@@ -4,6 +4,8 @@ import io
 import json
 import os
 import signal
+import threading
+import time
 from functools import reduce
 from unittest.mock import Mock
 
@@ -197,6 +199,7 @@ class DescribeSigterm:
         def sync(spark, config):
             if len(done) == 1:
                 _signalled()
+                _signalled()  # has its usual effect
             done.append(made(spark, config))
             return done[-1]
 
@@ -205,6 +208,14 @@ class DescribeSigterm:
         written = json.loads((tmp_path / "report.json").read_text())
         assert (actual.stopped, actual.state, actual.upserts, len(done)) == (True, "ok", 20, 2)
         assert (written["stopped"], written["upserts"], written["to_snapshot_id"]) == (True, 20, 2)
+        _signalled()
+        assert len(earlier) == 3
+
+    def it_ends_a_wait_for_the_next_poll_at_once(self, earlier):
+        begin, config = time.monotonic(), _config(poll_interval_seconds=3600, max_polls=0)
+        soon = threading.Timer(0.3, _signalled)
+        actual = follow_changes(None, config, sync=_reports(), on_poll=lambda _: soon.start())
+        assert (actual.stopped, actual.upserts, time.monotonic() - begin < 60) == (True, 10, True)
 
 
 def interval_after(*polls, target=10.0, longest=0.0):

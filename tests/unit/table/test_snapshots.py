@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError
 from icecdc_core.errors import HiddenHistoryError, HistoryGapError
 from icecdc_core.table.catalogs import require_visible_history
 from icecdc_core.table.snapshots import (
+    TableMetadata,
     head_snapshot_id,
     history_gap_error,
     lag,
@@ -17,7 +18,7 @@ from icecdc_core.table.snapshots import (
     sequence_number,
     snapshot_as_of,
 )
-from tests.table_metadata import metadata, metadata_of
+from tests.table_metadata import SCHEMA, UUID, metadata, metadata_of
 
 LINE = ((1, None, "append"), (2, 1, "overwrite"), (3, 2, "replace"), (4, 3, "append"))
 
@@ -123,3 +124,11 @@ def it_names_a_history_that_is_hidden(known, table, reason):
     words = rf"'lake\.ns\.t' hides its history: .*{reason}.*Remedy: "
     with pytest.raises(HiddenHistoryError, match=words) if reason else nullcontext():
         require_visible_history(table.spark, "lake.ns.t", table, known)
+
+
+def it_reads_the_facts_of_metadata():
+    content = {"table-uuid": UUID, "location": "file:/t", "schemas": [SCHEMA], "current-schema-id": 0}
+    more = {"metadata-log": [{}], "properties": {"schema.name-mapping.default": "[]"}}
+    found = [TableMetadata.from_json(each | {"current-snapshot-id": -1}) for each in (content, content | more)]
+    facts = [(each.current_snapshot_id, each.has_metadata_log, each.has_name_mapping) for each in found]
+    assert facts == [(None, False, False), (None, True, True)]
