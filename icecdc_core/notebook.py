@@ -206,7 +206,7 @@ def finish(
             f"{report.extra} extra, {report.stale} stale documents",
             subject="fail_on_difference",
             value=True,
-            remedy="run the validation with repair=true; find out who else writes into the index",
+            remedy="replay its dead letters or validate with repair=true; find out who else writes the index",
         )
     dbutils = namespace.get("dbutils")
     if dbutils is not None:

@@ -15,7 +15,7 @@ from icecdc_core.config.values import MAX_LEASE_SECONDS
 from icecdc_core.errors import PositionError
 from icecdc_core.session.processes import host_name, started_at
 
-FORMAT = 2
+FORMAT = 3
 """The format of a stored position. It grows when an older release could misread it."""
 
 _DOCUMENT_FIELDS = frozenset({"type", "format", "owner", "updated_at"})

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import PydanticCustomError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType, VariantType
@@ -32,6 +33,7 @@ from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.nest import nested_tables
+from icecdc_core.config.values import check_table_name
 from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
 from icecdc_core.session.java_causes import failure_message
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, example_rows, open_projection
@@ -494,6 +496,7 @@ def affected_roots(
         ConfigError: The spec is wrong: a parameter, an expression, or a link that is no equality of two tables.
         IdentifierColumnsError: The spec has no identifier columns.
     """
+    changes, states_from, states_to = map(_by_table, (changes, states_from, states_to))
     tree, before, after = _open(spec, [states_to, states_from, changes], states_from, states_to)
     images = {table: used_changes(tree, table, frame) for table, frame in changes.items() if table in tree.used}
     found = [before.frames[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))]
@@ -528,6 +531,7 @@ def assemble(
         IdentifierColumnsError: The spec has no identifier columns.
         pyspark.errors.PySparkException: Lazily, when several rows match where the document has one object.
     """
+    states = _by_table(states)
     tree, known, _ = _open(spec, [states], states, states)
     projection = TreeProjection.of(tree, States(known.frames, whole=roots is None))
     rows = known.rows(tree.root.place)
@@ -535,6 +539,16 @@ def assemble(
         ids = [*tree.identifier_columns]
         rows = rows.join(roots.select(*map(quoted, ids)).distinct(), ids, "left_semi")
     return projection.apply(rows.select(*map(quoted, projection.columns)))
+
+
+def _by_table(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """The frames by the names of their tables as parameters have them, whatever parts are back-quoted."""
+    known = {}
+    for name, frame in frames.items():
+        with suppress(PydanticCustomError):
+            name = check_table_name(name)
+        known[name] = frame
+    return known
 
 
 def _open(

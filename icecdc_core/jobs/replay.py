@@ -94,12 +94,12 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
 
 def _with_resolution(source: Source, position: Position, dead_letters: DataFrame) -> DataFrame:
     """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
-    # The index may have forgotten the deletion of a document whose row is gone.
     # Epochs begin again when a position was deleted, so versions of another index say nothing about this one.
     of_one_document = Window.partitionBy("document_id", "place", "physical_index")
     is_newest = F.row_number().over(of_one_document.orderBy(F.desc("version"))) == 1
     dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
     if source.identifier_columns and position.snapshot_id is not None:
+        # The index may have forgotten the deletion of a document whose row is gone.
         rows = source.current_rows(position.snapshot_id, "fail")
         place = F.col(PLACE) if source.selection.has_places else F.lit("")
         present = document_id(rows.schema, source.key_columns).alias("present"), place.alias("present_at")

@@ -164,6 +164,9 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
         begin_batch(lock, source, plan, epoch, run.config.on_duplicate_identifier)
+        failed = position.batch.epoch if position.batch and position.batch.failure else None
+        if failed not in (None, epoch):
+            supersede_dead_letters(run.spark, run.config, failed)  # this batch has its changes, too
         with run.stage("write"), prepared_index(run, lock, source, plan, changes) as bar:
             written = write_batch(run, lock, documents)
             bar.complete(written.counts.operations)
@@ -171,8 +174,8 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     report = replace(_batch_report(run, position, plan, changes, **report_fields(written)), epoch=epoch)
     with run.stage("commit"):
         commit_batch(run, lock, source, report)
-        if (begun := position.batch) and begun.failure and (begun.epoch != epoch or not report.rejected):
-            supersede_dead_letters(run.spark, run.config, begun.epoch)  # this batch has written their documents
+        if failed == epoch and not report.rejected:
+            supersede_dead_letters(run.spark, run.config, failed)
     return report
 
 

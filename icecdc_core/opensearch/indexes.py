@@ -338,10 +338,10 @@ def require_same_index(client: OpenSearch, config: SyncConfig, uuids: Mapping[st
 
 @contextmanager
 def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
-    """Open a point in time of all shards of an index; it stays as long as the cluster allows, up to two hours."""
+    """Open a point in time of all shards of an index, for the longest of these times that the cluster allows."""
     # With segment replication, replicas may be behind their primary shards.
     params = {"allow_partial_pit_creation": "false", "preference": "_primary"}
-    for keep_alive in ("2h", "10m", "1m"):
+    for keep_alive in ("2h", "1h", "30m", "10m", "1m"):
         try:
             pit = client.create_pit(index=index, params={**params, "keep_alive": keep_alive})["pit_id"]
             break

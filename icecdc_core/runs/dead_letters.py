@@ -73,11 +73,11 @@ def count_open_dead_letters(spark: SparkSession, config: SyncConfig, indexes: Se
 
 
 def supersede_dead_letters(spark: SparkSession, config: SyncConfig, epoch: int) -> None:
-    """Resolve the dead letters of a failed batch after one that wrote its documents, or has dead letters of its own."""
+    """Resolve the dead letters of a failed batch: another one writes its documents, or has dead letters of its own."""
     try:
         letters = open_dead_letters(spark, config).where(F.col("epoch") == epoch)
         resolve_dead_letters(spark, config, letters.withColumn("resolution", F.lit("superseded")))
-    except IcecdcError as error:  # the batch is committed; a replay resolves them, too
+    except IcecdcError as error:  # a replay resolves them, too
         event(str(error), logging.WARNING)
 
 

@@ -88,12 +88,12 @@ def has_too_big_number(text: Column, kind: T.DataType) -> Column:
 
 
 def unreadable_reason(text: Column, problem: Column) -> Column:
-    """Return why a JSON text could not be read: its length, that it is not one object, or the given problem."""
-    is_too_long = F.length(text) > _LONGEST_STRING
-    what = F.when(is_too_long, f"longer than {_LONGEST_STRING:,} characters, the limit of a string: ")
-    other = F.concat(what.otherwise("not one JSON object: "), quoted_start(text))
+    """Return why a JSON text could not be read: that it is not one object, or the given problem."""
+    not_one_object = F.concat(F.lit("not one JSON object: "), quoted_start(text))
     is_one_object = is_whole_object(parse_object(text, T.StructType()))
-    return F.when(is_one_object & ~is_too_long, problem).otherwise(other)
+    reason = F.when(is_one_object, problem).otherwise(not_one_object)
+    limit = F.lit(f"; perhaps a string in it has more than {_LONGEST_STRING:,} characters, which is the limit")
+    return F.when(F.length(text) > _LONGEST_STRING, F.concat(reason, limit)).otherwise(reason)
 
 
 def quoted_start(text: Column) -> Column:

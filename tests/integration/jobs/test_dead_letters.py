@@ -92,6 +92,10 @@ def it_keeps_the_position_and_the_dead_letters_if_they_are_too_many(spark, sql, 
         sync_changes(spark, exported)
     after = PositionStore(opensearch, exported).read()
     assert (after.snapshot_id, bool(after.batch.failure), len(dead_letters())) == (before.snapshot_id, True, 3)
+    sql("INSERT INTO {t} VALUES (901, 0.5)")  # the next batch takes the place of the failed one, and fails, too
+    with pytest.raises(RejectedDocumentsError, match="2 are allowed"):
+        sync_changes(spark, exported)
+    assert (len(dead_letters()), open_dead_letters(spark, exported).count()) == (6, 3)
     sql("UPDATE {t} SET value = 0.5 WHERE id < 3")
     sync_changes(spark, exported)
     assert (validate_table(spark, exported).ok, open_dead_letters(spark, exported).count()) == (True, 0)

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from icecdc_core.documents import affected_roots, assemble
 from icecdc_core.errors import ConfigError, IdentifierColumnsError
 
-FILM, LANGUAGE, CAST, ACTOR = (f"lake.shop.{name}" for name in ("film", "language", "film_actor", "actor"))
+FILM, LANGUAGE, CAST, ACTOR = (f"lake.shop.{name}" for name in ("`film`", "language", "film_actor", "actor"))
 SCHEMAS = {
     FILM: "film_id INT, title STRING, language_id INT",
     LANGUAGE: "language_id BIGINT, name STRING",

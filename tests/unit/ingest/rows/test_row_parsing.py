@@ -136,7 +136,7 @@ class DescribeParseRows:
 
     def it_names_the_limit_of_a_string(self, fit):
         [actual] = fit("x string", ['{"x":"' + "a" * 20_000_001 + '"}'])
-        assert actual.startswith("longer than 20,000,000 characters, the limit of a string: '{")
+        assert actual.endswith("; perhaps a string in it has more than 20,000,000 characters, which is the limit")
 
     def it_rejects_records_of_more_levels_than_spark_can_infer_the_type_of(self, fit):
         nested = ['{"x":' * levels + "1" + "}" * levels for levels in (100, 103, 300)]
