@@ -28,6 +28,7 @@ from icecdc_core.config.model import (
     Text,
 )
 from icecdc_core.config.nest import Nested, check_nest, parse_nest, with_nested_types
+from icecdc_core.quoting import quoted
 
 StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
 Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -254,8 +255,17 @@ class SyncConfig(ParameterModel):
         return self.table_parts[0]
 
     @property
+    def namespace(self) -> str:
+        return ".".join(self.table_parts[1:-1])
+
+    @property
     def table_name(self) -> str:
         return self.table_parts[-1]
+
+    @property
+    def quoted_table(self) -> str:
+        """The full table name with every part in back-quotes, for Spark SQL and `spark.table`."""
+        return ".".join(quoted(part) for part in self.table_parts)
 
     @property
     def dead_letter_parts(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Jobs that are asked to end, and jobs whose Java process is killed: what they report, and what the next run does."""
 
 import signal
+import time
 
 import pytest
 
@@ -44,6 +45,16 @@ def it_ends_an_ingest_between_two_batches_when_it_is_asked_to(spark, sql, make_i
     rest = ingest(spark, config.replace(trigger="available_now", max_records_per_batch=0))
     assert rest.records == 400 - len(ids)
     assert sorted(row.id for row in spark.table(config.table).collect()) == list(range(400))
+
+
+def it_ends_a_sync_that_waits_for_its_next_poll_when_it_is_asked_to(exported, equal, start):
+    job = start("sync", exported, poll_interval_seconds=3600, max_polls=0)
+    job.await_log('"run ended"')
+    begin = time.monotonic()
+    job.process.send_signal(signal.SIGTERM)
+    code, report = job.ended()
+    assert (code, report["state"], report["stopped"], report["upserts"] > 0) == (0, "ok", True, True)
+    assert (time.monotonic() - begin < 20, equal(exported)) == (True, True)
 
 
 def it_is_to_be_run_again_when_java_is_killed_in_mid_batch(spark, exported, equal, opensearch_url, start):

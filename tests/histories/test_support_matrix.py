@@ -10,6 +10,8 @@ from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, fol
 
 # What may be refused by default, and why; everywhere else the sync must follow.
 REFUSED = {"position expired": {"HistoryGapError"}, "DROP and re-create": {"TableReplacedError"}}
+# In one range, these undo what others did.
+HIDES_OTHERS = {*REFUSED, "DELETE of a partition", "TRUNCATE", "rollback", "set_current_snapshot", "CREATE OR REPLACE"}
 
 
 # SUITE=histories sets the number of random histories and with it goes through everything on all kinds. Otherwise each
@@ -72,6 +74,6 @@ def _share(changes, kind):
 
 def _ranges(numbered):
     """What is in the range of one sync: one change, or three where a run goes through a share of them."""
-    alone = [[each] for each in numbered if EVERY or "expired" in each[1] or each[1] in REFUSED]
+    alone = [[each] for each in numbered if EVERY or "expired" in each[1] or each[1] in HIDES_OTHERS]
     others = [each for each in numbered if [each] not in alone]
     return [*(others[first : first + 3] for first in range(0, len(others), 3)), *alone]

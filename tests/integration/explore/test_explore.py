@@ -165,6 +165,7 @@ def it_does_not_show_what_parameters_hide(spark, sql, make_config, opensearch, n
     given = (
         {"columns": ["id", "name"]},
         {"select": ["* EXCEPT (email)", "sha2(email, 256) AS email"]},
+        {"select": ["* EXCEPT (email)", "sha2(email, 256) AS owner"]},
     )
     configs = [make_config(index=f"{name}-{number}", **each) for number, each in enumerate(given)]
     for config in configs:

@@ -26,6 +26,8 @@ CHANGES = (
         "a row between that comes (pgsync 613)": "INSERT INTO {film_actor} VALUES (1, 11)",
         "a filter of a nested table": "UPDATE {actor} SET name = 'hidden' WHERE actor_id = 12",
         "a filter of the root": "UPDATE {film} SET shelf = 'gone' WHERE film_id = 2",
+    },
+    {
         "a link in the middle (pgsync 115)": "UPDATE {actor} SET country_id = 101 WHERE actor_id = 10",
         "a nested row that comes later (pgsync 493, 569)": "INSERT INTO {language} VALUES (9, 'Welsh', 'x')",
         "a root that goes": "DELETE FROM {film} WHERE film_id = 4",

@@ -204,6 +204,8 @@ class DescribeABatch:
         batch = stored(server)["batch"]
         names = ("index_uuid", "index_digest", "groups_done", "rejected", "failure")
         assert [batch[name] for name in names] == ["the-uuid", "the-digest", 2, 1, "why"]
+        # An earlier attempt ended between its entry in the log and the position.
+        store().append_log(4, {"index": "t", "epoch": 4, "upserts": 3, "snapshot_id": 8})
         lock.commit(replace(lock.position, snapshot_id=8), {"upserts": 3})
         (entry,) = store().log()
         position = store().read()

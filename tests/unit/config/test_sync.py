@@ -84,6 +84,7 @@ class DescribeNames:
             actual = config(table=table, index="t", nest={"n": {"table": table, "on": "true"}})
             assert (actual.table, actual.entries["n"].table) == (spelling, spelling)
             assert (actual.table_parts, actual.catalog, actual.table_name) == (parts, parts[0], parts[-1])
+            assert (actual.namespace, split_table_name(actual.quoted_table)) == (".".join(parts[1:-1]), parts)
 
     def it_names_the_index_after_the_table_and_derives_it_again(self):
         assert config(table="lake.ns.Flights").index == "flights"

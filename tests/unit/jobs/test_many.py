@@ -59,7 +59,7 @@ class DescribePolling:
         """Poll two indexes; the first one's syncs end with these errors (None: well)."""
 
         def ended(*outcomes, on_wait=lambda stop: None, **watch):
-            left, summaries = list(outcomes), []
+            left, summaries, registered = list(outcomes), [], []
 
             def sync(spark, config):
                 error = left.pop(0) if config.index == "a" and left else None
@@ -68,14 +68,15 @@ class DescribePolling:
                 return RunReport("sync", config.table, config.index, snapshots=1)
 
             monkeypatch.setattr(many, "sync_changes", sync)
-            monkeypatch.setattr(many, "register_catalog", lambda spark, config: None)
+            monkeypatch.setattr(many, "register_catalog", lambda spark, config: registered.append(config.catalog))
             monkeypatch.setattr(many, "new_job_session", lambda spark: spark)
             monkeypatch.setattr(threads, "InheritableThread", threading.Thread)
             monkeypatch.setattr(many, "active_session", lambda spark: nullcontext())
             monkeypatch.setattr(StopRequest, "wait", lambda self, seconds: on_wait(self))
-            given = {"table": "lake.ns.t", "poll_interval_seconds": 1, "max_polls": 4}
-            configs = {name: SyncConfig(index=name, **given) for name in "ab"}
+            given, tables = {"poll_interval_seconds": 1, "max_polls": 4}, {"a": "lake.ns.t", "b": "pond.ns.t"}
+            configs = {name: SyncConfig(index=name, table=table, **given) for name, table in tables.items()}
             found = run_many(SPARK, follow_changes, configs, command="sync", on_poll=summaries.append, **watch)
+            assert registered == ["lake", "pond"]
             return found, summaries
 
         return ended

@@ -38,7 +38,7 @@ class DescribeAShownBar:
             counter[0] += 40
             await_true(lambda: bar.n >= 40, seconds=10)
         assert (bar.n, "40 of 100" in _lines(capsys)[-1]) == (40, True)
-        assert {*threading.enumerate()} <= before
+        await_true(lambda: {*threading.enumerate()} <= before, seconds=10)
 
     def it_waits_for_no_counter_that_fails_or_hangs(self):
         hangs = threading.Event()
