@@ -93,7 +93,7 @@ def _closed_as_without_tls() -> Iterator[None]:
 
 
 class _TlsConnection(HTTPSConnection):
-    """Tells a server that closes the connection from one that is not trusted; its answer is read, as without TLS."""
+    """Takes a closed connection as it is without TLS, not for a server that is not trusted, and reads its answer."""
 
     def connect(self) -> None:
         with _closed_as_without_tls():
