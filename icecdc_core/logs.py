@@ -72,7 +72,7 @@ def logging_to(path: str) -> Iterator[None]:
         if path == "-":
             handler: logging.Handler = logging.StreamHandler(sys.stderr)
         else:
-            target = Path(path).expanduser()
+            target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             handler = logging.FileHandler(target, encoding="utf-8")
     except OSError as error:

@@ -176,9 +176,10 @@ def _other_selection(position: Position, source: Source) -> IcecdcError | None:
 
 
 def _other_spec(position: Position, source: Source) -> IcecdcError | None:
-    new_fields = new_document_fields(position.schema, source.schema_json, source.projection)
     if isinstance(source.projection, TreeProjection):
         new_fields = frozenset(_new_fields(source.projection.tree.root, position, source))
+    else:
+        new_fields = new_document_fields(position.schema, source.schema_json, source.projection)
     changes = spec_changes(
         position.selection, source.stored_selection, new_fields, source.schema, source.number_of_shards
     )

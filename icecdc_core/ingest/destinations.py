@@ -244,6 +244,8 @@ def reject_unwritable_rows(rows: DataFrame, table: Any, config: IngestConfig) ->
     # A file system allows 255 bytes for each name, an object store 1,024 bytes for a key, which all folders share.
     spark, schema = rows.sparkSession, table.schema()
     fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
+    if not fields and not config.metadata_columns:
+        return rows
     location = table.properties().get("write.data.path") or f"{table.location()}/data"
     limit = _FOLDER_BYTES
     if urlsplit(location).scheme in _OBJECT_STORES:

@@ -119,7 +119,7 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
     lines = [*_head(config), *(line for name, entry in entries.items() for line in ["", f"  {_yaml(name)}:", *entry])]
     content = "\n".join(lines)
     try:
-        with Path(config.output).expanduser().open("x", encoding="utf-8") as file:
+        with Path(config.output).open("x", encoding="utf-8") as file:
             file.write(f"{content}\n")
     except OSError as error:
         raise unwritable_error("output", config.output, error, "name a new file in a folder that exists") from error
@@ -144,7 +144,7 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
 
 def _head(config: InitConfig) -> Iterator[str]:
     """The lines above the indexes: schema for editors, and what all indexes share."""
-    folder = Path(config.output).expanduser().absolute().parent
+    folder = Path(config.output).absolute().parent
     yield f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, folder)}"
     yield f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:"
     yield f"#   icecdc setup --file {shlex.quote(config.output)}"

@@ -12,6 +12,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import iterate_settings, parse_duration
 from icecdc_core.documents.mapping import VECTOR, flatten_mapping
 from icecdc_core.errors import ConfigError, SchemaChangeError
+from icecdc_core.opensearch.checksums import PAGE_DOCUMENTS
 from icecdc_core.opensearch.client import exception_reason
 
 # An index template could have set the durability to async. OpenSearch remembers the version of a deleted document for
@@ -44,8 +45,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
                 )
         elif name == "translog.durability" and text != "request":
             reason = "a crash of the server could lose documents that icecdc has committed"
-        elif name == "max_result_window" and text.isdecimal() and int(text) < 5000:
-            reason = "a validation reads 5000 documents at a time"
+        elif name == "max_result_window" and text.isdecimal() and int(text) < PAGE_DOCUMENTS:
+            reason = f"a validation reads {PAGE_DOCUMENTS} documents at a time"
         elif text == "true":
             found = (why for refused, why in _REFUSED_IF_TRUE.items() if f"{name}.".startswith(f"{refused}."))
             reason = next(found, "")

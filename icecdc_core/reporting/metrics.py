@@ -101,8 +101,8 @@ def _samples(facts: Mapping[str, Any], now: float) -> Samples:
 
 def write_metrics(metrics: RunMetrics, folder: str) -> None:
     """Replace the file of this job and index in one step; metrics that this run lacks keep their last value."""
-    Path(folder).expanduser().mkdir(parents=True, exist_ok=True)
-    target = Path(folder).expanduser() / f"icecdc-{metrics.labels['index']}-{metrics.labels['job']}.prom"
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    target = Path(folder) / f"icecdc-{metrics.labels['index']}-{metrics.labels['job']}.prom"
     families = list(metrics.collect())
     names = {family.name for family in families}
     before = target.read_text(encoding="utf-8") if target.exists() else ""

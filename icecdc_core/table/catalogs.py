@@ -44,10 +44,8 @@ def load_table(spark: SparkSession, name: str) -> Any:
             # The catalog first: in a lookup with the table, a catalog that fails counts as a namespace.
             state = spark._jsparkSession.sessionState()
             state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())
-            util = iceberg_class(spark, "spark.Spark3Util")
-            found = util.catalogAndIdentifier(spark._jsparkSession, name)
-            found.catalog().invalidateTable(found.identifier())  # a cache may have one that was dropped since
-            table, last = util.loadIcebergTable(spark._jsparkSession, name), found.identifier().name()
+            last = forget_cached(spark, name)  # it may have been dropped since
+            table = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
     except (PySparkException, Py4JError) as error:
         raise catalog_error(error, spark, name) from error
     if _SELECTOR.match(last) and not table.name().endswith(last):  # Iceberg returns all of the table
@@ -55,6 +53,14 @@ def load_table(spark: SparkSession, name: str) -> Any:
         remedy = f"set table={whole}, and branch for one of its branches; tags and past snapshots do not change"
         raise ConfigError(f"'{name}' is only a part of {whole}", subject="table", value=name, remedy=remedy)
     return table
+
+
+def forget_cached(spark: SparkSession, name: str) -> str:
+    """Make the catalog look a table up again; returns the last part of its name."""
+    # REFRESH TABLE would plan again what other runs have cached of it.
+    found = iceberg_class(spark, "spark.Spark3Util").catalogAndIdentifier(spark._jsparkSession, name)
+    found.catalog().invalidateTable(found.identifier())
+    return str(found.identifier().name())
 
 
 def create_table_once(

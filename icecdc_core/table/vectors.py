@@ -31,8 +31,8 @@ from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
 from icecdc_core.logs import event
 from icecdc_core.session.java_causes import failure_message, root_cause
-from icecdc_core.session.jvm import iceberg_class, persisted
-from icecdc_core.table.catalogs import create_table_once, usable_table
+from icecdc_core.session.jvm import persisted
+from icecdc_core.table.catalogs import create_table_once, forget_cached, usable_table
 from icecdc_core.table.select import Projection, open_projection
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ def _with_text(rows: DataFrame, text: Projection) -> DataFrame:
 def stored_vectors(spark: SparkSession, table: str, entry: Embedding) -> DataFrame:
     with usable_table(*_ABOUT, table):
         if spark.catalog.tableExists(table):
-            # Another process may have stored some. REFRESH TABLE would plan again what other runs have cached.
-            found = iceberg_class(spark, "spark.Spark3Util").catalogAndIdentifier(spark._jsparkSession, table)
-            found.catalog().invalidateTable(found.identifier())
+            forget_cached(spark, table)  # another process may have stored some
             known = spark.table(table)
         else:
             known = spark.createDataFrame([], SCHEMA)
