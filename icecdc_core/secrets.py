@@ -39,13 +39,11 @@ def looks_secret(name: str) -> bool:
 
 def redact(name: str, value: object) -> object:
     """Return a value as it may be shown: references stay, anything that may be a secret is replaced."""
-    if isinstance(value, Mapping):
-        return {key: redact(str(key), item) for key, item in value.items()}
     if isinstance(value, str) and (not value or is_reference(value)):
         return value
     if looks_secret(name) or (isinstance(value, str) and mask_secrets(value) != value):
         return REDACTED
-    return value
+    return {key: redact(str(key), item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def mask_secrets(text: str) -> str:

@@ -24,7 +24,7 @@ _SECTIONS = ("defaults", "indexes")
 # Positions, errors and reports show these texts, and no reference in them is resolved.
 _EXPRESSIONS = ("select", "row_filter", "nest", "embed")
 _SUBSTITUTION = re.compile(
-    r"(?P<literal>\$\$\{)|\$\{env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^}]*))?\}|\$\{"
+    r"(?P<literal>\$\$\{)|\$\{env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
 )
 
 
@@ -48,8 +48,8 @@ def load_configurations(
             )
     chosen = [name or next(iter(indexes)) for name in only] or list(indexes)
     defaults = _section(content.get("defaults"), "defaults", kind, problems)
-    for name in (name for name in ONLY_IN_AN_INDEX if defaults.get(name) is not None):
-        problems.append(f"defaults.{name}: describes one index. Remedy: move it to the index.")
+    of_one = [name for name in ONLY_IN_AN_INDEX if defaults.get(name) is not None]
+    problems += [f"defaults.{name}: describes one index. Remedy: move it to the index." for name in of_one]
     entries = {
         name: _section(entry, f"indexes.{name}", kind, problems if name in chosen else [])
         for name, entry in indexes.items()
@@ -82,7 +82,6 @@ def _problems_error(path: str | Path, problems: Sequence[str]) -> ConfigError:
 
 
 def _section(given: Any, place: str, kind: type[ParameterModel], problems: list[str]) -> dict[str, Any]:
-    """The parameters of `defaults` or of an index, with variables; what is wrong is added to the problems."""
     if given is not None and not isinstance(given, dict):
         problems.append(f"{place}: is not a mapping. Remedy: write the parameters below it, name: value.")
         return {}
@@ -107,9 +106,13 @@ def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[st
             return [substitute(item, place) for item in value]
         if not isinstance(value, str) or "${" not in value:
             return value
-        variables = [match["name"] for match in _SUBSTITUTION.finditer(value) if match["name"]]
-        found: list[str] = []
-        text = _SUBSTITUTION.sub(lambda match: _text_of(match, place, found), value)
+        matches = [match for match in _SUBSTITUTION.finditer(value) if not match["literal"]]
+        variables = [match["name"] for match in matches if match["name"]]
+        # As in a shell, the default also stands for an empty variable.
+        text = _SUBSTITUTION.sub(
+            lambda match: "${" if match["literal"] else os.environ.get(match["name"] or "") or match["default"] or "",
+            value,
+        )
         if name in _EXPRESSIONS:
             is_secret = any(map(looks_secret, variables))
         elif kind is Properties:
@@ -122,32 +125,22 @@ def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[st
             if name in _EXPRESSIONS:
                 remedy = f"leave {variables[0]} out: positions, errors and logs show expressions"
             hidden = "may hold a secret, so it must not be written into it from a variable (value not shown)"
-            found = [f"{place}: {hidden}. Remedy: {remedy}."]
-        problems.extend(found)
+            problems.append(f"{place}: {hidden}. Remedy: {remedy}.")
+            return text
+        for match in matches:
+            variable = match["name"]
+            if not variable:
+                remedy = "write ${env:NAME}, or $${ for a ${"
+                problems.append(f"{place}: has ${{ that begins no reference. Remedy: {remedy}.")
+            elif match["default"] is None and variable not in os.environ:
+                remedy = f"export it, or write ${{env:{variable}:-default}}"
+                problems.append(f"{place}: the environment variable {variable} is not set. Remedy: {remedy}.")
         return text
 
     return substitute(value, where)
 
 
-def _text_of(match: re.Match[str], place: str, problems: list[str]) -> str:
-    if match["literal"]:
-        return "${"
-    if not match["name"]:
-        problems.append(f"{place}: has ${{ that begins no reference. Remedy: write ${{env:NAME}}, or $${{ for a ${{.")
-        return ""
-    text = os.environ.get(match["name"])
-    # As in a shell, the default also stands for an empty variable.
-    text = match["default"] if match["has_default"] and not text else text
-    if text is None:
-        problems.append(
-            f"{place}: the environment variable {match['name']} is not set. "
-            f"Remedy: export it, or write ${{env:{match['name']}:-default}}."
-        )
-    return text or ""
-
-
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an index over the defaults: nested mappings are merged, too."""
     merged = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):

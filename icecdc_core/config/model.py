@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from icecdc_core.config import values
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import Properties, looks_secret, redact, shorten
+from icecdc_core.secrets import Properties, redact, shorten
 
 
 def is_given(value: object) -> bool:
@@ -38,7 +38,6 @@ def problems_error(problems: Sequence[str]) -> ConfigError:
 
 
 def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
-    """One of pydantic's errors as a sentence: parameter, value and remedy."""
     name = str(details["loc"][0]) if details["loc"] else "parameters"
     if name not in help_texts:
         near = next(iter(difflib.get_close_matches(name, help_texts, n=1)), "")
@@ -48,15 +47,11 @@ def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
     help_text = help_texts[name].rstrip(".")
     if details["type"] == "missing":
         return f"{name}: missing. Remedy: set it ({help_text})."
-    context = details.get("ctx") or {}
-    message = details["msg"]
-    value = ""
-    if context.get("show", True):
-        given = "***" if looks_secret(name) and is_given(details["input"]) else redact(name, details["input"])
-        value = f" [{name}={shorten(repr(given), 200)}]"
+    context, message = details.get("ctx") or {}, details["msg"]
+    shown = f" [{name}={shorten(repr(redact(name, details['input'])), 200)}]" if context.get("show", True) else ""
     described = "as a string (papermill: with -r)" if details["type"] == "string_type" else "as described"
     remedy = context.get("remedy") or f"set it {described}: {help_text}"
-    return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
+    return f"{name}: {message[:1].lower()}{message[1:]}{shown}. Remedy: {remedy}."
 
 
 OptionalTableName = Annotated[str, AfterValidator(values.check_table_name)]
@@ -148,7 +143,6 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        """Problems of parameters that do not fit together; reported beside those of single parameters."""
         return []
 
     @property
@@ -163,7 +157,6 @@ class ParameterModel(BaseModel):
 
     @property
     def warehouse_location(self) -> str:
-        """The warehouse folder of the default catalog: `warehouse`, or a folder in the user's data folder."""
         if not self.warehouse:
             return str(user_folder("XDG_DATA_HOME", ".local/share") / "warehouse")
         warehouse = re.sub("^file:/+", "/", self.warehouse)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values
-from icecdc_core.config.embed import Embedding, check_embed, parse_embed, with_vector_fields
+from icecdc_core.config.entries import EMBED, NEST, Embedding, Nested, check_embed, check_nest, with_entries
 from icecdc_core.config.index_file import load_configurations
 from icecdc_core.config.model import (
     Count,
@@ -27,7 +27,6 @@ from icecdc_core.config.model import (
     SecretReference,
     Text,
 )
-from icecdc_core.config.nest import Nested, check_nest, parse_nest, with_nested_types
 from icecdc_core.quoting import quoted
 
 StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
@@ -35,8 +34,6 @@ Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 Select = Annotated[list[str], BeforeValidator(values.parse_expressions)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(values.parse_json_object)]
-
-_DEAD_LETTERS, _EMBEDDINGS = "icecdc_dead_letters", "icecdc_embeddings"
 
 
 class SyncConfig(ParameterModel):
@@ -190,14 +187,14 @@ class SyncConfig(ParameterModel):
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
         problems = []
         columns = given.get("columns", [])
-        outside = [name for name in given.get("identifier_columns", []) if columns and name not in columns]
-        if outside:
+        if outside := [name for name in given.get("identifier_columns", []) if columns and name not in columns]:
             problems.append(
                 f"identifier_columns: {', '.join(outside)} not in columns={columns!r}. "
                 "Remedy: add them to columns, or leave columns empty to take all."
             )
-        if columns and given.get("select"):
-            problems.append("select: given together with columns. Remedy: name the columns in select.")
+        for name, other in (("select", "columns"), ("opensearch_aws_region", "opensearch_username")):
+            if given.get(name) and given.get(other):
+                problems.append(f"{name}: given together with {other}. Remedy: leave one of them out.")
         for name, needed in (
             ("opensearch_username", "opensearch_password"),
             ("opensearch_password", "opensearch_username"),
@@ -205,10 +202,6 @@ class SyncConfig(ParameterModel):
         ):
             if given.get(name) and not given.get(needed):
                 problems.append(f"{needed}: missing, though {name} is set. Remedy: set both.")
-        if given.get("opensearch_aws_region") and given.get("opensearch_username"):
-            problems.append(
-                "opensearch_aws_region: given together with opensearch_username. Remedy: leave one of them out."
-            )
         if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
             problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
         settings = [*values.iterate_settings(given.get("settings", {}))]
@@ -218,24 +211,21 @@ class SyncConfig(ParameterModel):
         set_there = {"number_of_shards", "number_of_replicas"} & {name for name, value in settings if value is not None}
         for name in sorted(set_there & given.keys()):
             problems.append(f"{name}: given in settings, too. Remedy: keep one of them.")
-        if given.get("index") and given["index"] == given.get("positions_index", "icecdc-positions"):
-            problems.append(
-                f"index: {given['index']!r} is also the positions_index. Remedy: give the index another name."
-            )
+        if given.get("index") == given.get("positions_index", "icecdc-positions"):
+            problems.append("index: is also the positions_index. Remedy: give the index another name.")
         return problems
 
     @property
     def entries(self) -> dict[str, Nested]:
-        return parse_nest(self.nest)
+        return NEST.validate_python(self.nest)
 
     @property
     def embeddings(self) -> dict[str, Embedding]:
-        return parse_embed(self.embed)
+        return EMBED.validate_python(self.embed)
 
     @property
     def full_mapping(self) -> dict[str, Any]:
-        mapping = with_nested_types(self.mapping, self.entries) if self.nest else self.mapping
-        return with_vector_fields(mapping, self.embeddings) if self.embed else mapping
+        return with_entries(self.mapping, self.entries, self.embeddings)
 
     @property
     def subject(self) -> dict[str, str]:
@@ -269,13 +259,11 @@ class SyncConfig(ParameterModel):
 
     @property
     def dead_letter_parts(self) -> tuple[str, ...]:
-        """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
-        return self._own_table(self.dead_letter_table, _DEAD_LETTERS)
+        return self._own_table(self.dead_letter_table, "icecdc_dead_letters")
 
     @property
     def embed_parts(self) -> tuple[str, ...]:
-        """The parts of `embed_table`; by default `icecdc_embeddings` beside the table."""
-        return self._own_table(self.embed_table, _EMBEDDINGS)
+        return self._own_table(self.embed_table, "icecdc_embeddings")
 
     def _own_table(self, given: str, beside: str) -> tuple[str, ...]:
         return values.split_table_name(given) if given else (*self.table_parts[:-1], beside)
@@ -297,7 +285,6 @@ class StatusConfig(SyncConfig):
 
     @property
     def subject(self) -> dict[str, str]:
-        """The labels of a run in its log and metrics; without a table there are none."""
         return super().subject if "table" in self.model_fields_set else {"table": "", "index": ""}
 
 

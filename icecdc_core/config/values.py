@@ -10,7 +10,6 @@ from numbers import Integral
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.quoting import quoted
@@ -38,15 +37,6 @@ def parse_json_object(value: object) -> object:
         return json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise parameter_problem("has a value that JSON cannot represent", remedy) from None
-
-
-def check_entries(adapter: TypeAdapter[Any], entries: object, remedy: str) -> Any:
-    """The entries of a parameter with entries of its own, such as `nest`."""
-    try:
-        return adapter.validate_python(entries)
-    except ValidationError as error:
-        found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
-        raise parameter_problem(f"is wrong at {'; '.join(found)}", remedy) from None
 
 
 def parse_properties(value: object) -> Properties:
@@ -87,7 +77,6 @@ def check_no_reference(text: str) -> str:
 
 
 def expand_path(text: str) -> str:
-    """A path, with its home folder in place of ~."""
     path = os.path.expanduser(text)
     if path.startswith("~"):
         raise parameter_problem("is in the home folder of a user who is not known", "write the whole path")
@@ -103,7 +92,6 @@ def _list_of(kind: str, value: object, remedy: str, split: Callable[[str], list[
 
 
 def parse_column_names(value: object) -> list[str]:
-    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
     remedy = 'give a list, a JSON array such as ["a","b"], or a,b, each column once'
     names = _list_of("column names", value, remedy, lambda text: [name.strip() for name in text.split(",")])
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -117,7 +105,6 @@ def parse_expressions(value: object) -> list[str]:
 
 
 def parse_start_point(text: str) -> str | int | datetime | None:
-    """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC."""
     if text.lower() in ("", "latest", "earliest"):
         return text.lower() or None
     try:
@@ -136,7 +123,6 @@ def parse_start_point(text: str) -> str | int | datetime | None:
 
 
 def parse_start_from(value: object) -> object:
-    """`start_from` as a checked string; a number is a snapshot id, a date or datetime a time."""
     if isinstance(value, date):
         value = value.isoformat()
     text = value if isinstance(value, bool) or not isinstance(value, Integral) else str(value)
@@ -152,7 +138,6 @@ MAX_LEASE_SECONDS = 3600.0
 
 
 def parse_duration(value: object) -> object:
-    """The seconds of a text such as 500ms, 10s, 5m, 1h or 1d, in any case; any other value as it is."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value.lower()) if isinstance(value, str) else None
     return float(match[1]) * _UNIT_SECONDS[match[2]] if match else value
 
@@ -207,7 +192,6 @@ def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
 
 
 def check_url(text: str) -> str:
-    """An http(s) URL of a node or load balancer, without credentials; or an empty string."""
     try:
         parts = urlsplit(text)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -224,7 +208,6 @@ def check_url(text: str) -> str:
 
 
 def check_urls(given: Properties, prefix: str = "") -> Properties:
-    """Properties, refused when an http(s) URL in them has a user or a password."""
     # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
     credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
     if found := [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]:

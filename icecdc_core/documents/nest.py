@@ -32,14 +32,14 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.nest import nested_tables
+from icecdc_core.config.entries import nested_tables
 from icecdc_core.config.values import check_table_name
 from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
 from icecdc_core.session.java_causes import failure_message
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, example_rows, open_projection
 
 if TYPE_CHECKING:
-    from icecdc_core.config.nest import Link, Nested
+    from icecdc_core.config.entries import Link, Nested
 
 KEY = f"{OWN_PREFIX}key_"
 _LINK, _ENTRY, _ORDER, _TIES = (f"{OWN_PREFIX}{name}" for name in ("link_", "entry", "order_", "ties"))

@@ -26,7 +26,7 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.commits.position import NestedPosition, Position
-from icecdc_core.config.nest import iterate_entries, nested_tables
+from icecdc_core.config.entries import iterate_entries, nested_tables
 from icecdc_core.documents.nest import (
     Place,
     States,

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, is_insert, quoted
-from icecdc_core.config.nest import nested_tables
+from icecdc_core.config.entries import nested_tables
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
 from icecdc_core.logs import event
@@ -37,7 +37,7 @@ from icecdc_core.table.select import Projection, open_projection
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
-    from icecdc_core.config.embed import Embedding
+    from icecdc_core.config.entries import Embedding
     from icecdc_core.table.source import Source
 
 SCHEMA = "model string, text_sha256 string, dimension int, vector array<float>, embedded_at timestamp"

@@ -175,13 +175,13 @@ class DescribeSpecs:
     def it_refuses_a_field_twice_a_name_that_no_field_can_have_and_a_fourth_level(self, frames):
         with pytest.raises(ConfigError, match=r"nest.title is a field of select, too"):
             assemble({**SPEC, "select": ["*"], "nest": {"title": LANGUAGES}}, frames())
-        for names in ("aA", ["a.b"]):
-            with pytest.raises(ConfigError, match="has the field"):
+        for names, words in (("aA", "has the field 'a', which is there twice"), (["a.b"], "is wrong at a.b")):
+            with pytest.raises(ConfigError, match=words):
                 assemble({**SPEC, "nest": dict.fromkeys(names, LANGUAGES)}, frames())
         deep = LANGUAGES
         for level in range(3):
             deep = {**LANGUAGES, "alias": f"l{level}", "nest": {"more": deep}}
-        with pytest.raises(ConfigError, match=r"'language.more.more.more', which is below the level 3"):
+        with pytest.raises(ConfigError, match=r"'language.more.more.more', which is .* below the level 3"):
             assemble({**SPEC, "nest": {"language": deep}}, frames())
 
     def it_needs_identifier_columns_and_every_table(self, frames):
