@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from icecdc_core.session.jars import Jar, jars_in_cache
-from icecdc_core.session.java import JavaHome, find_java, find_spark_java
+from icecdc_core.session.java import find_java, find_spark_java
 
 HERE = Path(__file__).parent
 BUCKET = "lake"
@@ -104,11 +104,11 @@ def aws_services() -> Iterator[Aws]:
 
 
 @contextmanager
-def running_java(java: JavaHome, arguments: Sequence[object], folder: Path) -> Iterator[str]:
+def running_java(java: Path, arguments: Sequence[object], folder: Path) -> Iterator[str]:
     """Run a server until the end of the block; yields the port that it prints."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
-    command = [str(java.executable), "-Xmx700m", *map(str, arguments)]
+    command = [str(java / "bin" / "java"), "-Xmx700m", *map(str, arguments)]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     try:

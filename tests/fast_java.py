@@ -85,7 +85,7 @@ def use_memory_for_files() -> None:
 
 def use_quick_local_files() -> None:
     """Have Spark set the permissions of local files itself: Hadoop's ``chmod`` is a third of a small ``INSERT``."""
-    javac = find_spark_java().path / "bin" / "javac"
+    javac = find_spark_java() / "bin" / "javac"
     if "SPARK_CONF_DIR" in os.environ or not javac.exists():
         return
     folder = tempfile.mkdtemp(prefix="icecdc-spark-conf-")

@@ -21,7 +21,7 @@ from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import register_catalog
 from icecdc_core.session.job_session import new_job_session
 from icecdc_core.session.processes import Stopped, StopRequest, stop_on_sigterm
-from icecdc_core.session.threads import Slots, active_session, run_in_threads
+from icecdc_core.session.threads import active_session, run_in_threads, slot
 from icecdc_core.table.failures import spark_errors
 
 
@@ -64,7 +64,7 @@ def run_many(
     reports: dict[str, Report | dict[str, Any]] = {
         name: RunReport(command, config.table, config.index, strategy="none") for name, config in configs.items()
     }
-    one_at_a_time = threading.Lock()
+    one_at_a_time, free = threading.Lock(), threading.Semaphore(parallel)
 
     def ended(name: str, report: Report | dict[str, Any]) -> None:
         with one_at_a_time:
@@ -72,7 +72,7 @@ def run_many(
             if polls and on_poll is not None:
                 on_poll(ManyReport(dict(reports), round(time.monotonic() - began, 3)))
 
-    def run_one(name: str, config: SyncConfig, own: SparkSession, slots: Slots) -> None:
+    def run_one(name: str, config: SyncConfig, own: SparkSession, stop: StopRequest) -> None:
         started, reported = time.monotonic(), list[BaseException]()
 
         def failed(error: BaseException) -> None:
@@ -85,7 +85,7 @@ def run_many(
             ended(name, failure)
 
         def sync(session: SparkSession, given: SyncConfig) -> RunReport:
-            with slots.slot():
+            with slot(free, stop):
                 return sync_changes(session, given)
 
         try:
@@ -97,7 +97,7 @@ def run_many(
                     polled = partial(ended, name)
                     reports[name] = follow_changes(own, config, sync=sync, on_poll=polled, on_failure=failed)
                 else:
-                    with slots.slot():
+                    with slot(free, stop):
                         reports[name] = job(own, config)
         except Stopped:
             if isinstance(report := reports[name], RunReport):
@@ -105,7 +105,7 @@ def run_many(
         except BaseException as error:
             failed(error)
 
-    runs = {name: partial(run_one, name, config, new_job_session(spark)) for name, config in configs.items()}
     with stop_on_sigterm(or_interrupt=polls) if job is follow_changes else nullcontext(StopRequest()) as stop:
-        run_in_threads(spark, runs, Slots(parallel, stop))
+        runs = {name: partial(run_one, name, config, new_job_session(spark), stop) for name, config in configs.items()}
+        run_in_threads(spark, runs, stop)
     return ManyReport(reports, round(time.monotonic() - began, 3))

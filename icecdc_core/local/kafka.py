@@ -70,7 +70,7 @@ def running_kafka(
 
 
 def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Service:
-    java = find_spark_java()
+    java = find_spark_java() / "bin" / "java"
     classpath = os.pathsep.join(map(str, kafka_jars(f"broker-{KAFKA_VERSION}")))
 
     def prepare(folder: Path, data: Path, port: int) -> list[str]:
@@ -87,7 +87,7 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
         text = "".join(f"{key}={json.dumps(str(value))[1:-1]}\n" for key, value in merged.items())
         properties.write_text(text, encoding="utf-8")
         logging.write_text(LOGGING, encoding="utf-8")
-        command = [str(java.executable), f"-Xmx{heap}", f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
+        command = [str(java), f"-Xmx{heap}", f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
         if not (data / "meta.properties").is_file():
             # The cluster id is no secret. A fixed one lets a later broker use the same data.
             given = ["--standalone", "--cluster-id", "aWNlY2RjLWthZmthLTAwMQ", "--config", str(properties)]

@@ -18,7 +18,7 @@ from icecdc_core.errors import ConfigError, DependencyError, ServiceStartError
 from icecdc_core.local.server import LOGGING, Background, ServerState, Service, running
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import jars_in_cache, listed_jars
-from icecdc_core.session.java import JavaHome, find_java, find_spark_java
+from icecdc_core.session.java import find_java, find_spark_java
 
 VERSIONS = {"2.19.1.0": 17, "3.8.0.0": 21}
 """The versions of the embedded server, with the oldest Java of each."""
@@ -69,7 +69,7 @@ def running_opensearch(
         yield url
 
 
-def _choose_runtime(version: str | None) -> tuple[JavaHome, str]:
+def _choose_runtime(version: str | None) -> tuple[Path, str]:
     """Choose a Java for the version; without one, the Java of Spark and the version that has the k-NN plugin."""
     wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION", "")
     if not wanted:
@@ -100,7 +100,8 @@ def candidate_ports(port: int = 0) -> list[int]:
 
 
 def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
-    java, number = _choose_runtime(version)
+    home, number = _choose_runtime(version)
+    java = home / "bin" / "java"
     jars = jars_in_cache(listed_jars("icecdc_core.local", "opensearch_jars.json", number), f"opensearch-{number}")
     cluster_name = f"icecdc-{secrets.token_hex(4)}"
 
@@ -113,7 +114,7 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
         classes = _compiled_plugin(java, libraries, folder)
         # fmt: off
         return [
-            str(java.executable), f"-Xmx{heap}", f"-Djava.io.tmpdir={folder}",
+            str(java), f"-Xmx{heap}", f"-Djava.io.tmpdir={folder}",
             "-cp", os.pathsep.join(map(str, [*libraries, classes])), _PLUGIN.stem, "-pluginTypes", ",".join(plugins),
             "-basePath", str(folder), "-confPath", str(config), "-dataPath", str(data),
             "-clusterName", cluster_name, "-numOfNode", "1", "-baseHttpPort", str(port - 1),
@@ -140,19 +141,19 @@ def _unpacked(jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
     return libraries, plugins
 
 
-def _compiled_plugin(java: JavaHome, jars: list[Path], folder: Path) -> Path:
+def _compiled_plugin(java: Path, jars: list[Path], folder: Path) -> Path:
     """Compile the server's plugin with the compiler that is part of Spark; returns the folder of its classes."""
     classes = folder / "classes"
     compiler = os.pathsep.join(str(_spark_jar(name)) for name in ("janino", "commons-compiler"))
     given = ["-d", str(classes), "-classpath", os.pathsep.join(map(str, jars)), str(_PLUGIN)]
-    command = [str(java.executable), "-cp", compiler, _COMPILER_CLASS, *given]
+    command = [str(java), "-cp", compiler, _COMPILER_CLASS, *given]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ended.returncode or not (classes / f"{_PLUGIN.stem}.class").is_file():
         raise ServiceStartError(
             "The plugin of the embedded OpenSearch was not compiled: "
             + mask_secrets(ended.stderr or ended.stdout)[-1000:],
             subject="java",
-            value=str(java.executable),
+            value=str(java),
             remedy="check that this Java runs, and that the folder for temporary files has room",
         )
     return classes

@@ -7,9 +7,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import sys
-import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +33,9 @@ class Jar:
     sha256: str
     size: int
     extension: str = "jar"
+
+    def is_listed(self, content: bytes) -> bool:
+        return hashlib.sha256(content).hexdigest() == self.sha256
 
     @property
     def file_name(self) -> str:
@@ -65,13 +66,19 @@ def listed_jars(package: str, manifest: str, part: str) -> list[Jar]:
 
 
 def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
+    """Return the files of these jars; those that are missing or damaged are fetched."""
     cache = _cache()
-    folder = cache / name
+    files = {jar: cache / name / jar.file_name for jar in jars}
     try:
         with cache_lock(name):
-            if not all((folder / jar.file_name).is_file() for jar in jars):
-                _fetch(jars, folder)
-            _check(jars, folder)
+            wanted = [jar for jar, file in files.items() if not (file.is_file() and jar.is_listed(file.read_bytes()))]
+            if wanted:
+                size = sum(jar.size for jar in wanted) // 1_000_000
+                print(f"icecdc downloads {len(wanted)} jars ({size} MB) to {cache / name}", file=sys.stderr)  # noqa: T201
+                (cache / name).mkdir(exist_ok=True)
+            with ThreadPoolExecutor(8) as pool:
+                for jar, content in zip(wanted, pool.map(_download, wanted), strict=True):
+                    files[jar].write_bytes(content)
     except OSError as error:
         raise DownloadError(
             f"The cache folder cannot be used: {error}",
@@ -79,7 +86,7 @@ def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
             value=str(cache),
             remedy="free some space and make it writable, or set XDG_CACHE_HOME to another folder",
         ) from error
-    return [folder / jar.file_name for jar in jars]
+    return list(files.values())
 
 
 def cache_lock(name: str) -> AbstractContextManager[None]:
@@ -90,39 +97,10 @@ def _cache() -> Path:
     return user_folder("XDG_CACHE_HOME", ".cache")
 
 
-def _check(jars: list[Jar], folder: Path) -> None:
-    for jar in jars:
-        path = folder / jar.file_name
-        if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise DownloadError(
-                "A jar of the embedded service is not the one that is listed (its SHA-256 differs); it was deleted",
-                subject="jar",
-                value=str(path),
-                remedy="run again; if that fails too, a mirror or proxy changes the file",
-            )
-
-
-def _fetch(jars: list[Jar], folder: Path) -> None:
-    """Download into a temporary folder beside the final one, check, then rename: the folder is complete or missing."""
-    size = sum(jar.size for jar in jars) // 1_000_000
-    print(f"icecdc downloads {len(jars)} jars ({size} MB) to {folder}", file=sys.stderr)  # noqa: T201
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            for jar, content in zip(jars, pool.map(_download, jars), strict=True):
-                (temporary / jar.file_name).write_bytes(content)
-        _check(jars, temporary)
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _download(jar: Jar) -> bytes:
     try:
         with urllib.request.urlopen(jar.url, timeout=60) as answer:  # noqa: S310 (a mirror may be a folder)
-            return bytes(answer.read())
+            content = bytes(answer.read())
     except (OSError, HTTPException, ValueError) as error:
         raise DownloadError(
             f"A jar of the embedded service could not be fetched: {error}",
@@ -130,6 +108,14 @@ def _download(jar: Jar) -> bytes:
             value=jar.url,
             remedy=f"check the network and HTTPS_PROXY, or set {MAVEN_VARIABLE} to the address of your Maven mirror",
         ) from error
+    if not jar.is_listed(content):
+        raise DownloadError(
+            "A jar of the embedded service is not the one that is listed (its SHA-256 differs)",
+            subject="url",
+            value=jar.url,
+            remedy="run again; if that fails too, a mirror or proxy changes the file",
+        )
+    return content
 
 
 # The Iceberg runtime for each Spark line, as tested together.

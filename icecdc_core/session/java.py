@@ -9,18 +9,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from icecdc_core.errors import JavaNotFoundError
 from icecdc_core.secrets import mask_secrets
-
-# Spark 4 supports 17 and 21. Its Hadoop calls `Subject.getSubject`, which fails from Java 23 on.
-SPARK_MINIMUM, SPARK_MAXIMUM = 17, 22
-
-# Reduced runtimes, as some pip packages have them, start but fail much later with a misleading message.
-SPARK_MODULES = frozenset({"jdk.incubator.vector"})
 
 # On Linux; on macOS those of installers, and of Homebrew on either kind of Mac.
 _USUAL_HOMES = (
@@ -31,28 +24,28 @@ _USUAL_HOMES = (
 )
 
 
-@dataclass(frozen=True)
-class JavaHome:
-    path: Path
-    version: int
-    modules: frozenset[str] = field(default=frozenset(), repr=False)
-
-    @property
-    def executable(self) -> Path:
-        return self.path / "bin" / "java"
+def find_spark_java() -> Path:
+    # Spark 4 supports 17 and 21. Its Hadoop calls `Subject.getSubject`, which fails from Java 23 on. Reduced runtimes,
+    # as some pip packages have them, start but fail much later with a misleading message.
+    return find_java(17, 22, modules=["jdk.incubator.vector"], purpose="Spark")
 
 
-def find_spark_java() -> JavaHome:
-    return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, modules=SPARK_MODULES, purpose="Spark")
-
-
-def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), purpose: str = "") -> JavaHome:
+def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), purpose: str = "") -> Path:
+    """Return the folder of the first installation that fits: that of JAVA_HOME, of the PATH, then the usual ones."""
+    on_path = shutil.which("java")
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    homes += [Path(on_path).resolve().parent.parent] if on_path else []
+    usual = (Path(name) for name in chain.from_iterable(map(glob.glob, _USUAL_HOMES)))
+    # Oldest first: the long-term versions that Spark is tested with come before the newest.
+    homes += sorted(usual, key=lambda home: (read_release(home)[0], home))
     found = []
-    for java in filter(None, map(read_java_home, candidate_homes())):
-        lacking = sorted({*modules} - java.modules) if java.modules else []  # not all list their modules
-        if minimum <= java.version <= maximum and not lacking:
-            return java
-        found.append(f"Java {java.version} in {java.path}" + (f" (without {', '.join(lacking)})" if lacking else ""))
+    for home in dict.fromkeys(home.resolve() for home in homes):
+        version, listed = read_release(home)
+        lacking = sorted({*modules} - listed) if listed else []  # not all list their modules
+        if minimum <= version <= maximum and not lacking:
+            return home
+        if version:
+            found.append(f"Java {version} in {home}" + (f" (without {', '.join(lacking)})" if lacking else ""))
     up_to = f" to {maximum}" if maximum < 99 else " or newer"
     raise JavaNotFoundError(
         f"No suitable Java for {purpose}: need Java {minimum}{up_to}, found {', '.join(found) or 'none'}",
@@ -62,29 +55,17 @@ def find_java(minimum: int, maximum: int = 99, *, modules: Iterable[str] = (), p
     )
 
 
-def candidate_homes() -> list[Path]:
-    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
-    if on_path := shutil.which("java"):
-        homes.append(Path(on_path).resolve().parent.parent)
-    names = chain.from_iterable(map(glob.glob, _USUAL_HOMES))
-    usual = [home for name in names if (home := read_java_home(Path(name)))]
-    # Oldest first: the long-term versions that Spark is tested with come before the newest.
-    homes += [java.path for java in sorted(usual, key=lambda java: (java.version, java.path))]
-    return list(dict.fromkeys(home.resolve() for home in homes))
-
-
-def read_java_home(home: Path) -> JavaHome | None:
-    """Read version and modules of an installation from its `release` file; None if there is none."""
+def read_release(home: Path) -> tuple[int, frozenset[str]]:
+    """Read version and modules of an installation from its `release` file; version 0 if there is none."""
     try:
         release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        release = ""
     # The feature version: 17 of 17.0.15, 8 of 1.8.0_402.
     version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-    if version is None or not os.access(home / "bin" / "java", os.X_OK):
-        return None
     listed = re.search(r'^MODULES="(.*)"', release, re.MULTILINE)
-    return JavaHome(home.resolve(), int(version[1]), frozenset(listed[1].split() if listed else ()))
+    is_there = version and os.access(home / "bin" / "java", os.X_OK)
+    return int(version[1]) if version and is_there else 0, frozenset(listed[1].split() if listed else ())
 
 
 _STDERR = 2

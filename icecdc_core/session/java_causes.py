@@ -48,18 +48,15 @@ def is_raised_as(error: BaseException, kinds: Collection[str]) -> bool:
 def root_cause(error: PySparkException | Py4JError) -> str:
     """Return the whole text with the innermost Java cause first: Spark's outer message rarely names the cause."""
     text = str(error) or type(error).__name__
-    if isinstance(error, Py4JJavaError):
-        cause = error.java_exception
-        while cause.getCause() is not None:
-            cause = cause.getCause()
-        return f"{cause.toString()}\n{text}"
-    found = re.findall(r"Caused by: ([^\n]+)", text)
+    found = re.findall(r"^(?:Caused by)?: ([^\n]+)", text, re.MULTILINE)
     return f"{found[-1]}\n{text}" if found else text
 
 
 def causes(error: PySparkException | Py4JError) -> list[Cause]:
     """Return the exceptions behind a failure, outermost first; some are known only from the text of another one."""
-    each = _java_exception(error)
+    # For a failed Python worker, PySpark has it only in the context.
+    each = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    each = each or getattr(error.__context__, "java_exception", None)
     if each is None:
         return _in_text(str(error))
     chain: list[Cause] = []
@@ -80,14 +77,6 @@ def _condition(exception: Any) -> tuple[str, str]:
         raise
     except Py4JError:  # it is none of Spark's
         return "", ""
-
-
-def _java_exception(error: BaseException) -> Any:
-    """The Java exception behind a Python one; for a Python worker PySpark has it only in the context."""
-    if isinstance(error, Py4JJavaError):
-        return error.java_exception
-    origin = getattr(error, "_origin", None)
-    return getattr(error.__context__, "java_exception", None) if origin is None else origin
 
 
 def _in_text(text: str) -> list[Cause]:

@@ -151,7 +151,7 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
 
 def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) -> SparkSession:
     catalogs = {each.catalog: catalog_settings(each) for each in reversed(configs)}
-    java = os.environ["JAVA_HOME"] = str(find_spark_java().path)
+    java = os.environ["JAVA_HOME"] = str(find_spark_java())
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

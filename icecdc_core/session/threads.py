@@ -31,36 +31,30 @@ def active_session(spark: SparkSession) -> Iterator[None]:
                 sessions.clearActiveSession()
 
 
-class Slots:
-    def __init__(self, number: int, stop: StopRequest) -> None:
-        self.stop = stop
-        self._free = threading.Semaphore(number)
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        while not self._free.acquire(timeout=_LOOK_SECONDS):
-            if self.stop.requested:
-                raise Stopped
-        try:
-            if self.stop.requested:
-                raise Stopped
-            yield
-        finally:
-            self._free.release()
+@contextmanager
+def slot(free: threading.Semaphore, stop: StopRequest) -> Iterator[None]:
+    """Run the block when a slot is free; raises ``Stopped`` if the run is asked to stop before."""
+    while not free.acquire(timeout=_LOOK_SECONDS):
+        if stop.requested:
+            raise Stopped
+    try:
+        if stop.requested:
+            raise Stopped
+        yield
+    finally:
+        free.release()
 
 
-def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[Slots], None]], slots: Slots) -> None:
+def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[], None]], stop: StopRequest) -> None:
     """Run each in a thread, and wait for all; an interrupt cancels Spark's jobs and asks the runs to stop."""
-    threads = [
-        InheritableThread(target=run, args=(slots,), name=f"icecdc-{name}", daemon=True) for name, run in runs.items()
-    ]
+    threads = [InheritableThread(target=run, name=f"icecdc-{name}", daemon=True) for name, run in runs.items()]
     try:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     except KeyboardInterrupt:
-        slots.stop.requested = True
+        stop.requested = True
         spark.sparkContext.cancelAllJobs()
         deadline = time.monotonic() + _CANCEL_SECONDS  # until then the runs release their locks
         for thread in threads:

@@ -66,7 +66,7 @@ def run_module(module: str, configuration: str, is_short: bool = False, **others
             Path(folder, name).write_text(text, encoding="utf-8")
         # fmt: off
         command = [
-            str(java.executable), f"-XX:TieredStopAtLevel={1 if is_short else 4}", "-XX:+UseSerialGC", "-Xmx3g",
+            str(java / "bin" / "java"), f"-XX:TieredStopAtLevel={1 if is_short else 4}", "-XX:+UseSerialGC", "-Xmx3g",
             f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock",
             "-metadir", f"{folder}/states", "-config", f"{module}.cfg", module,
         ]

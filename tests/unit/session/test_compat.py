@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from functools import partial
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -12,7 +13,7 @@ from icecdc_core.errors import DependencyError
 from icecdc_core.session.compat import require_supported, unsupported_versions
 from icecdc_core.session.jars import ICEBERG_RUNTIMES
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
-from icecdc_core.session.threads import Slots, run_in_threads
+from icecdc_core.session.threads import run_in_threads
 
 BLOCKED = "py4j.security.Py4JSecurityException: Method java.lang.Thread.currentThread() is not whitelisted"
 
@@ -105,6 +106,5 @@ class EndedSpark:
 
 def it_does_not_hide_the_reports_of_the_runs_when_spark_has_ended():
     ran = []
-    slots = Slots(1, StopRequest())
-    run_in_threads(EndedSpark(), {"a": ran.append}, slots)
-    assert ran == [slots]
+    run_in_threads(EndedSpark(), {"a": partial(ran.append, "a")}, StopRequest())
+    assert ran == ["a"]

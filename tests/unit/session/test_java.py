@@ -1,6 +1,7 @@
 """The choice of a Java installation, and the exceptions behind a failure, with who threw each."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from icecdc_core.errors import JavaNotFoundError
 from icecdc_core.session import java
-from icecdc_core.session.java import JavaHome, candidate_homes, find_java, read_java_home
+from icecdc_core.session.java import find_java, read_release
 from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
 
 
@@ -34,33 +35,35 @@ def homes(tmp_path, monkeypatch):
     return given
 
 
-class DescribeReadJavaHome:
+class DescribeReadRelease:
     def it_reads_version_and_modules_from_the_release_file_and_passes_over_a_folder_without_java(self, tmp_path):
         for release, version, modules in (
             ('JAVA_VERSION="17.0.15"', 17, []),
             ('IMPLEMENTOR="Eclipse"\nJAVA_VERSION="21"\nMODULES="java.base java.sql"\n', 21, ["java.base", "java.sql"]),
             ('JAVA_VERSION="1.8.0_402"', 8, []),
         ):
-            home, link = install(tmp_path / str(version), release), tmp_path / f"link{version}"
-            link.symlink_to(home)
-            assert read_java_home(link) == JavaHome(home, version, frozenset(modules))
+            assert read_release(install(tmp_path / str(version), release)) == (version, frozenset(modules))
         (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"')
-        assert (read_java_home(tmp_path), read_java_home(tmp_path / "none")) == (None, None)
+        assert (read_release(tmp_path)[0], read_release(tmp_path / "none")[0]) == (0, 0)
 
 
 class DescribeFindJava:
     def it_prefers_java_home_and_the_path_to_the_usual_folder_and_there_the_oldest(self, homes, tmp_path, monkeypatch):
         newer, older = homes(a='JAVA_VERSION="21"', b='JAVA_VERSION="17"')
-        on_path = install(tmp_path / "on-path", 'JAVA_VERSION="17"')
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "chosen"))
+        chosen, on_path = (install(tmp_path / name, 'JAVA_VERSION="17"') for name in ("chosen", "on-path"))
+        link = tmp_path / "link"
+        link.symlink_to(chosen)
+        monkeypatch.setenv("JAVA_HOME", str(link))
         monkeypatch.setenv("PATH", str(on_path / "bin"))
-        assert candidate_homes() == [tmp_path / "chosen", on_path, older, newer]
+        with pytest.raises(JavaNotFoundError) as caught:
+            find_java(99)
+        assert re.findall(r"Java \d+ in ([^,]+)", caught.value.message) == [*map(str, (chosen, on_path, older, newer))]
 
     def it_chooses_the_first_in_range_that_has_the_modules(self, homes):
-        homes(a='JAVA_VERSION="11"', b='JAVA_VERSION="17"\nMODULES="java.base"\n', c='JAVA_VERSION="25"')
+        *_, newest = homes(a='JAVA_VERSION="11"', b='JAVA_VERSION="17"\nMODULES="java.base"\n', c='JAVA_VERSION="25"')
         (fits,) = homes(d='JAVA_VERSION="21"\nMODULES="java.base jdk.localedata"\n')
-        assert find_java(17, 22, modules=["jdk.localedata"]).path == fits
-        assert find_java(22).version == 25
+        assert find_java(17, 22, modules=["jdk.localedata"]) == fits
+        assert find_java(22) == newest
 
     def it_says_what_was_found_and_what_is_needed(self, homes):
         old, trimmed = homes(a='JAVA_VERSION="1.8.0_402"', b='JAVA_VERSION="17.0.1"\nMODULES="java.base"\n')
