@@ -193,8 +193,8 @@ def finish(
     if config.report_path:
         write_report(report, config.report_path)
     print(text, flush=True)  # noqa: T201
-    if isinstance(report, SetupReport):
-        report.require_ready()
+    if isinstance(report, SetupReport) and report.errors:
+        raise report.errors[0]
     if isinstance(report, IngestReport) and report.behind:
         reasons = [f"{name} ({report.tables.get(name, {}).get('error')})" for name in report.behind]
         remedy = "remove the causes; the next run reads the records again"

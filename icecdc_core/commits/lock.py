@@ -34,17 +34,12 @@ def is_gone(holder: LeaseHolder, here: LeaseHolder) -> bool | None:
     """Return whether a holder lost its lock; None if this machine cannot know."""
     if holder.host != here.host:
         return None
-    if (holder.pid, holder.started) == (here.pid, here.started):
-        if holder.run_id not in active_runs:
-            return True
-    elif not is_running(holder.pid, holder.started):
-        return True
-    return not 0 <= time.monotonic() - holder.renewed < holder.lease_seconds
+    is_here = (holder.pid, holder.started) == (here.pid, here.started)
+    is_alive = holder.run_id in active_runs if is_here else is_running(holder.pid, holder.started)
+    return not (is_alive and 0 <= time.monotonic() - holder.renewed < holder.lease_seconds)
 
 
 class IndexLock:
-    """The lock of an index; a thread renews its lease until it is released."""
-
     def __init__(self, store: PositionStore, position: Position, holder: LeaseHolder, version: tuple[int, int]) -> None:
         self.position = position
         self._store = store
@@ -58,8 +53,9 @@ class IndexLock:
         self._interval = holder.lease_seconds / 4
         # A renewal is not retried: the run would wait for it, and the next renewal follows soon.
         self._renewals = store.without_retries(max(1.0, min(self._interval, _RELEASE_SECONDS)))
-        context = copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._renew,), name="icecdc-lease", daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._renew,), name="icecdc-lease", daemon=True
+        )
         try:
             self._thread.start()
         except BaseException:
@@ -75,10 +71,8 @@ class IndexLock:
         return max(epoch + 1, sequence_number)
 
     def begin(self, batch: Batch) -> None:
-        """Record a batch before its first write."""
         # Readers see the indexes of a batch that broke off, too.
-        self.position = replace(self.position, indexes=self.position.every_index)
-        self.write(replace(self.position, batch=batch, epoch=batch.epoch))
+        self.write(replace(self.position, indexes=self.position.every_index, batch=batch, epoch=batch.epoch))
         set_fields(batch=batch.epoch)
         start, end = batch.from_snapshot_id, batch.to_snapshot_id
         event("batch begun", kind=batch.kind, from_snapshot_id=start, to_snapshot_id=end)
@@ -90,8 +84,7 @@ class IndexLock:
 
     def commit(self, position: Position, entry: dict[str, Any]) -> None:
         """Write the entry of the commit log, then move the position; in this order no entry is ever missing."""
-        batch = self.position.batch
-        if batch:
+        if batch := self.position.batch:
             log = {"index": position.index, "table": position.table, **asdict(batch), **entry}
             log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(UTC).isoformat()}
             self._store.append_log(batch.epoch, log)

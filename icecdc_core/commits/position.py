@@ -36,8 +36,7 @@ class LeaseHolder:
 
     @classmethod
     def this_process(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        pid = os.getpid()
+        pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
         return cls(run_id, host_name(), pid, started_at(pid), now, lease_seconds, time.monotonic())
 
 
@@ -84,7 +83,6 @@ class Batch:
 
     @property
     def nested_snapshots(self) -> dict[str, int | None]:
-        """The snapshots of nested tables at its end."""
         return {table: at.snapshot_id for table, at in self.nested.items()}
 
 
@@ -117,7 +115,6 @@ class Position:
 
     @property
     def nested_snapshots(self) -> dict[str, int | None]:
-        """The snapshots of nested tables that the index is in sync with."""
         return {table: at.snapshot_id for table, at in self.nested.items()}
 
     def of_nested(self, table: str) -> Position:
@@ -166,12 +163,10 @@ def parse_position(source: Mapping[str, Any]) -> tuple[Position, LeaseHolder | N
         fields = {name: source[name] for name in source.keys() - _DOCUMENT_FIELDS}
         return _POSITION.validate_python(fields), _HOLDER.validate_python(source.get("owner"))
     except ValueError as error:
-        problem = str(error)
-        if isinstance(error, ValidationError):
-            found = error.errors(include_url=False)
-            problem = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
+        found = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
         raise PositionError(
-            f"The position of '{source.get('index')}' cannot be read: {problem}",
+            f"The position of '{source.get('index')}' cannot be read: {problems or error}",
             subject="index",
             value=source.get("index"),
             remedy="use the release of icecdc that wrote it, undo an edit, or delete the position and run the export",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from icecdc_core.commits.position import Position
@@ -27,8 +28,15 @@ _DROPPABLE = ("columns", "row_filter", "select", "nest", "embed", "routing", "in
 
 def check_preconditions(position: Position, source: Source) -> IcecdcError | None:
     """Return why the changes since a position cannot be read; None if they can."""
-    failures = (check(position, source) for check in _CHECKS)
-    return next((error for error in failures if error is not None), None)
+    of_rows = (_table_replaced, _snapshot_expired, _no_current_snapshot)
+    for check in (*of_rows, _other_selection, _other_spec, _other_schema):
+        if (error := check(position, source)) is not None:
+            return error
+    for (table, nested), check in product(source.nested.items(), (*of_rows, _other_schema)):
+        if (error := check(position.of_nested(table), nested)) is not None:
+            error.message = f"Of the nested table '{table}': {error.message}"
+            return error
+    return None
 
 
 def policy_of(error: IcecdcError) -> str:
@@ -41,18 +49,17 @@ def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
     return {_IDENTIFIERS: selection[_IDENTIFIERS], **{name: True for name in _DROPPABLE if selection.get(name)}}
 
 
-def check_identity(position: Position, stored: Mapping[str, Any], source: Source) -> IndexConflictError | None:
+def check_identity(position: Position, stored: Mapping[str, Any], source: Source) -> None:
     stored = _with_current_names(position, stored, source)
     given = {"table": source.table.name, **source.stored_selection}
-    if not (names := _other_identity(stored, given)):
-        return None
-    return IndexConflictError(
-        f"The index '{position.index}' was built with {_shown(names, stored)}; this run has {_shown(names, given)}, "
-        "and an export gives an index another identity only with replace_index=true",
-        subject=names[0],
-        value=given.get(names[0]),
-        remedy=_keep(names, stored, source),
-    )
+    if names := _other_identity(stored, given):
+        raise IndexConflictError(
+            f"The index '{position.index}' was built with {_shown(names, stored)}; this run has "
+            f"{_shown(names, given)}, and an export gives an index another identity only with replace_index=true",
+            subject=names[0],
+            value=given.get(names[0]),
+            remedy=_keep(names, stored, source),
+        )
 
 
 def _with_current_names(position: Position, stored: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
@@ -145,10 +152,8 @@ def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
 
 def _snapshot_expired(position: Position, source: Source) -> IcecdcError | None:
     begun = (*position.batch.cuts, position.batch.to_snapshot_id) if position.batch else ()
-    for snapshot_id in (position.snapshot_id, *begun):
-        if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)) is not None:
-            return gap
-    return None
+    gaps = (history_gap_error(source.metadata, each) for each in (position.snapshot_id, *begun) if each is not None)
+    return next(filter(None, gaps), None)
 
 
 def _no_current_snapshot(position: Position, source: Source) -> IcecdcError | None:
@@ -221,18 +226,3 @@ def _other_schema(position: Position, source: Source) -> IcecdcError | None:
         value="fail",
         remedy=_REEXPORT.format(_SCHEMA_POLICY),
     )
-
-
-def _nested(position: Position, source: Source) -> IcecdcError | None:
-    for table, nested in source.nested.items():
-        for check in (_table_replaced, _snapshot_expired, _no_current_snapshot, _other_schema):
-            if (error := check(position.of_nested(table), nested)) is not None:
-                error.message = f"Of the nested table '{table}': {error.message}"
-                return error
-    return None
-
-
-_CHECKS = (
-    *(_table_replaced, _snapshot_expired, _no_current_snapshot, _other_selection, _other_spec, _other_schema),
-    _nested,
-)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,6 @@ MAPPING: dict[str, Any] = {
         "updated_at": {"type": "date"},
     },
 }
-"""The mapping of a positions index; OpenSearch guesses no field."""
 
 
 def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
@@ -102,21 +102,29 @@ class PositionStore:
             if not self.client.indices.exists(index=self._positions_index):
                 return []
             self.client.indices.refresh(index=self._positions_index)
-            found = self.client.search(index=self._positions_index, body=body)
-            return [hit["_source"] for hit in found["hits"]["hits"]]
+            return [
+                hit["_source"] for hit in self.client.search(index=self._positions_index, body=body)["hits"]["hits"]
+            ]
 
     def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
         """Acquire the lock of the index; a holder that ended or whose own lease expired loses it."""
         this_run = LeaseHolder.this_process(run_id, self._config.lease_seconds)
-        with self._typed_errors("acquiring the lock"):
-            ensure_positions_index(self.client, self._positions_index)
-            while True:
-                document = self.require_unlocked()
-                position, version = Position(self._index, table, table_uuid), None
-                if document is not None:
-                    (position, _), version = parse_position(document["_source"]), _version_of(document)
-                if (lock := self._locked_by(this_run, position, version)) is not None:
-                    return lock
+        # Another run of this process must not take it for one that has ended, from the moment it can read the write.
+        active_runs.add(run_id)
+        try:
+            with self._typed_errors("acquiring the lock"):
+                ensure_positions_index(self.client, self._positions_index)
+                while True:
+                    document = self.require_unlocked()
+                    position, version = Position(self._index, table, table_uuid), None
+                    if document is not None:
+                        (position, _), version = parse_position(document["_source"]), _version_of(document)
+                    # None: another run wrote it in the meantime.
+                    if (written := self.write(position, this_run, version, run_id)) is not None:
+                        return IndexLock(self, position, this_run, written)
+        except BaseException:
+            active_runs.discard(run_id)
+            raise
 
     def require_unlocked(self) -> Any:
         """Return the document of the position, once it is known that no run has the lock."""
@@ -142,38 +150,20 @@ class PositionStore:
             time.sleep(min(1.0, holder.lease_seconds / 4))
         return document
 
-    def _locked_by(self, run: LeaseHolder, position: Position, version: tuple[int, int] | None) -> IndexLock | None:
-        """Write the position with this run as the holder; None when another run wrote it in the meantime."""
-        lock = None
-        # Another run of this process must not take it for one that has ended, from the moment it can read the write.
-        active_runs.add(run.run_id)
-        try:
-            if (written := self.write(position, run, version, run.run_id)) is not None:
-                lock = IndexLock(self, position, run, written)
-            return lock
-        finally:
-            if lock is None:
-                active_runs.discard(run.run_id)
-
     def without_retries(self, timeout_seconds: float) -> PositionStore:
         """Return a store with a client of its own, which waits this long for an answer and never retries."""
         config = self._config.replace(request_timeout_seconds=timeout_seconds)
         return PositionStore(Connection.of(config).client(1), self._config)
 
     def write(
-        self,
-        position: Position,
-        holder: LeaseHolder | None,
-        version: tuple[int, int] | None,
-        run_id: str,
+        self, position: Position, holder: LeaseHolder | None, version: tuple[int, int] | None, run_id: str
     ) -> tuple[int, int] | None:
         condition: dict[str, Any] = {"op_type": "create"}
         if version is not None:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
         with self._typed_errors("writing the position"):
             try:
-                answer = self._put(f"position:{self._index}", position_document(position, holder), condition)
-                return _version_of(answer)
+                return _version_of(self._put(f"position:{self._index}", position_document(position, holder), condition))
             except ConflictError:
                 document = self._get()
         if document is None:
@@ -189,12 +179,9 @@ class PositionStore:
         return self.write(position, holder, found, run_id)
 
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:
-        """Add an entry to the commit log; an entry of the same epoch stays as it is."""
-        with self._typed_errors("writing the commit log"):
-            try:
-                self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
-            except ConflictError:
-                return  # an earlier attempt committed the same batch and died before it moved the position
+        # A conflict: an earlier attempt committed the same batch and died before it moved the position.
+        with self._typed_errors("writing the commit log"), suppress(ConflictError):
+            self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
 
     def _get(self) -> Any:
         with self._typed_errors("reading the position"):

@@ -11,7 +11,7 @@ from opensearchpy.exceptions import RequestError
 from pyspark.sql import SparkSession
 
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position import Batch, NestedPosition
+from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity, parameter_changes
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions
@@ -54,7 +54,7 @@ from icecdc_core.runs.batch import (
     written_to,
 )
 from icecdc_core.runs.nested import at_vector, heads, nested_positions
-from icecdc_core.runs.run import Look, Run, require_identity
+from icecdc_core.runs.run import Run, require_identity
 from icecdc_core.table.iceberg_table import FileTasks
 from icecdc_core.table.snapshots import history_gap_error, sequence_number
 from icecdc_core.table.source import Source, require_row_positions
@@ -84,13 +84,13 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
     """
     with Run("export", spark, config) as run:
         with run.stage("check"):
-            look = run.look()
+            position, source = run.look()
             require_own_alias(run.client, config)
             require_pipelines(run.client, config)
-            require_identity(run.client, config, look)
+            require_identity(run.client, config, position, source)
         if config.dry_run:
-            return run.finish(dry_run_export(run, look))
-        with run.lock(look) as (lock, source):
+            return run.finish(dry_run_export(run, position, source))
+        with run.lock(position, source) as (lock, source):
             return run.finish(export_locked(run, source, lock))
 
 
@@ -103,7 +103,7 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
             if run.config.on_history_gap != "reexport":
                 raise
             event(f"the exported snapshot is gone: {error.message}", logging.WARNING)
-            source = run.look_again(lock).source
+            source = run.look_again(lock)
     return _export(run, source, lock)
 
 
@@ -113,9 +113,8 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     groups, notes = _resume(run, source, lock.position.batch)
     resumed = groups is not None
     if groups is None:
-        changes = parameter_changes(lock.position, source)
+        notes += noted_changes(parameter_changes(lock.position, source))
         groups = _begin(run, source, lock)
-        notes += noted_changes(changes)
     batch, total = begun_batch(lock), BulkResult()
     source = written_to(at_vector(source, batch.to_snapshot_id, batch.nested_snapshots), batch.physical_index)
     if resumed:
@@ -167,7 +166,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     )
     with run.stage("commit"):
         commit_batch(run, lock, source, report)
-    return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
+    return report
 
 
 def _require_a_document_of_each_row(run: Run, source: Source, batch: Batch) -> None:
@@ -201,7 +200,7 @@ def _resume(run: Run, source: Source, begun: Batch | None) -> tuple[list[FileTas
 def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
     """Begin an export of the table's current snapshot: batch and physical index are recorded before any document."""
     config, snapshot_id, earlier = run.config, source.head, lock.position.batch
-    require_identity(run.client, config, Look(lock.position, source))
+    require_identity(run.client, config, lock.position, source)
     with run.stage("plan"):
         groups, digest = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
     # The first export sees them in the end, unless rows of one identifier may be documents in several shards.
@@ -262,9 +261,9 @@ def _store_vectors(run: Run, source: Source, groups: Sequence[FileTasks]) -> Non
             source.release()
 
 
-def dry_run_export(run: Run, look: Look) -> RunReport:
+def dry_run_export(run: Run, position: Position, source: Source) -> RunReport:
     """Check and count what an export would write, and write nothing; a begun export continues if it can."""
-    position, source = look
+    require_identity(run.client, run.config, position, source)
     config, snapshot_id, nested, begun = run.config, source.head, heads(source), position.batch
     groups, notes = _resume(run, source, begun)
     if begun is not None and groups is not None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, combinations, count, islice
 from pathlib import Path
@@ -143,7 +144,6 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
 
 
 def _head(config: InitConfig) -> Iterator[str]:
-    """The lines above the indexes: schema for editors, and what all indexes share."""
     folder = Path(config.output).absolute().parent
     yield f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, folder)}"
     yield f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:"
@@ -194,15 +194,11 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
 
 
 def _first_unique(source: Source, candidates: Iterable[tuple[str, ...]]) -> list[str]:
-    if source.head is None:
-        return []
-    rows = source.rows(source.table.plan(source.head))
+    rows = source.rows(source.files(source.head))
     for columns in islice(candidates, _MOST_CHECKED):
-        try:
+        with suppress(DuplicateIdentifierError, IdentifierColumnsError):
             require_unique(rows, columns, str(source.table.name), allow_duplicates=False)
             return list(columns)
-        except (DuplicateIdentifierError, IdentifierColumnsError):
-            continue
     return []
 
 
@@ -233,12 +229,10 @@ def _rank(name: str, table: str) -> int:
 
 
 def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[str], reason: str) -> list[str]:
-    lines = []
-    if identifiers:
-        lines.append(f"    identifier_columns: {_yaml(list(identifiers))}  # {reason}")
-    else:
-        lines.append("    # No columns were found that identify a row: only appended rows can be synced without them.")
-        lines.append("    # identifier_columns: []")
+    lines = [f"    identifier_columns: {_yaml(list(identifiers))}  # {reason}"]
+    if not identifiers:
+        nothing = "    # No columns were found that identify a row: only appended rows can be synced without them."
+        lines = [nothing, "    # identifier_columns: []"]
     columns = {name: sample[name].dropna() for name in sample.columns if sample[name].notna().any()}
     if personal := [name for name in columns if name not in identifiers and _PERSONAL.search(name)]:
         lines.append(f"    # This looks personal: {', '.join(personal)}. To leave it out:")

@@ -95,6 +95,8 @@ def follow_changes(
     SIGTERM ends the run after the current poll, or at once while it waits for the next one.
     """
     limit = config.max_polls if config.polls else 1
+    hints = [_SINGLE_SYNC] if config.target_lag and "max_polls" not in config.model_fields_set else []
+    hints += [_NO_PAUSE] if not config.target_lag and config.max_polls != limit else []
     interval = PollInterval(config.target_lag, config.poll_interval_seconds)
     total: RunReport | None = None
     failure: IcecdcError | None = None
@@ -129,12 +131,7 @@ def follow_changes(
             failure, failures = None, 0
             if limit != 1:
                 report = _judged(config, report, interval, began, clock())
-            if config.target_lag:
-                report = replace(report, target_lag_seconds=config.target_lag)
-                if "max_polls" not in config.model_fields_set:
-                    report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
-            elif config.max_polls != limit:
-                report = replace(report, notes=[*report.notes, _NO_PAUSE])
+            report = replace(report, target_lag_seconds=config.target_lag or None, notes=[*report.notes, *hints])
             # One report stands for all earlier polls, so that a run without a limit needs no more memory.
             total = report if total is None else combine(total, report)
             leave_report(total, config)
@@ -185,9 +182,8 @@ def _judged(config: SyncConfig, report: RunReport, interval: PollInterval, began
         # The poll has closed its log.
         with logging_to(config.log_path), log_fields(**labels, run_id=report.run_id):
             if is_new:
-                message, level = "the target lag is kept again", logging.INFO
-                if not kept:
-                    message, level = "the target lag is not kept", logging.WARNING
+                message = "the target lag is kept again" if kept else "the target lag is not kept"
+                level = logging.INFO if kept else logging.WARNING
                 event(message, level, target_lag_seconds=config.target_lag, lag_seconds=lag, seconds=report.seconds)
             lags = {"target_lag": config.target_lag, "lag_achieved": lag}
             lags |= {"target_lag_kept": interval.seconds_kept, "target_lag_missed": interval.seconds_missed}

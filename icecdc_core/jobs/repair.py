@@ -1,6 +1,5 @@
 """The repair: write the documents that a validation found missing or stale, and delete the extra ones."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, functions as F
@@ -11,7 +10,6 @@ from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
-from icecdc_core.opensearch.bulk import BulkResult
 from icecdc_core.opensearch.checksums import FOREIGN_ROUTING
 from icecdc_core.opensearch.indexes import evolve_mapping, with_suffixes
 from icecdc_core.runs.batch import (
@@ -25,7 +23,7 @@ from icecdc_core.runs.batch import (
     written_to,
 )
 from icecdc_core.runs.nested import at_vector
-from icecdc_core.runs.run import Look, Run
+from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
 
@@ -38,7 +36,6 @@ def wrong_documents(differences: DataFrame) -> tuple[DataFrame, str, int | None]
 
 
 def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
-    """Return the bulk lines that bring the documents that differ to the position's snapshot."""
     source = at_vector(source, position.snapshot_id, position.nested_snapshots)
     ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
     key = unused_name("_document_id", rows.columns)
@@ -73,29 +70,43 @@ def require_repairable(position: Position, compared: Position | None = None) -> 
         raise TableLockedError(problem, subject="repair", value=True, remedy=remedy)
 
 
-def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
+def repair_differences(run: Run, position: Position, source: Source, differences: DataFrame) -> int:
     """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch."""
     # It must exceed the versions of a foreign writer. The validation knows those of documents; those of deleted
     # documents show only in conflicts, after which the batch is written again.
-    look.source.require_identifier_columns("a repair writes single documents")
-    rows = look.source.placed_rows(look.position.snapshot_id)
-    suffixes = find_suffixes(run.config, rows, look.position.every_index)
+    source.require_identifier_columns("a repair writes single documents")
+    suffixes = find_suffixes(run.config, source.placed_rows(position.snapshot_id), position.every_index)
     wrong, newest_id, newest = wrong_documents(differences)
-    with run.lock(look) as (lock, source):
-        require_repairable(lock.position, look.position)
+    with run.lock(position, source) as (lock, source):
+        require_repairable(lock.position, position)
+        position, physical, deletes = lock.position, position.physical_index, 0
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
-        deletes = 0
         for _ in range(_ATTEMPTS):
-            result = _write(run, source, lock, wrong, epoch, suffixes)
+            batch = Batch(
+                kind="repair",
+                epoch=epoch,
+                from_snapshot_id=position.snapshot_id,
+                to_snapshot_id=position.snapshot_id,
+                physical_index=physical,
+                table_uuid=source.metadata.table_uuid,
+                selection=source.stored_selection,
+                indexes=with_indexes(lock.position, suffixes),
+            )
+            lock.begin(batch)
+            if has_other_schema(position, source):  # the rows have columns that no sync has mapped yet
+                evolve_mapping(run.client, run.config, physical, source.schema)
+            create_missing_indexes(run, lock, source)
+            placed = written_to(source, physical)
+            actions = repair_actions(placed, position, wrong, epoch, run.config.on_duplicate_identifier)
+            result = write_batch(run, lock, actions)
             deletes += result.counts.deletes  # a later attempt finds nothing to delete, and writes all others again
             if result.newest_version <= upsert_version(epoch):
                 break
             epoch = _epoch_above(result.newest_version, result.newest_id, lock, run.config.index)
-        position = lock.position
-        run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
+        run.client.indices.refresh(index=with_suffixes(run.config, physical))
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
         report = replace(report, deletes=deletes)
-        lock.commit(replace(position, indexes=position.every_index), log_entry(report))
+        lock.commit(replace(lock.position, indexes=lock.position.every_index), log_entry(report))
         return report.upserts + report.deletes
 
 
@@ -110,26 +121,3 @@ def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> in
             remedy="run the export (it builds a new index), and find out who else writes to the index",
         )
     return max(epoch, above)
-
-
-def _write(
-    run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: int, suffixes: Sequence[str]
-) -> BulkResult:
-    position = lock.position
-    physical = position.physical_index
-    batch = Batch(
-        kind="repair",
-        epoch=epoch,
-        from_snapshot_id=position.snapshot_id,
-        to_snapshot_id=position.snapshot_id,
-        physical_index=physical,
-        table_uuid=source.metadata.table_uuid,
-        selection=source.stored_selection,
-        indexes=with_indexes(position, suffixes),
-    )
-    lock.begin(batch)
-    if has_other_schema(position, source):  # the rows have columns that no sync has mapped yet
-        evolve_mapping(run.client, run.config, physical, source.schema)
-    create_missing_indexes(run, lock, source)
-    source = written_to(source, physical)
-    return write_batch(run, lock, repair_actions(source, position, wrong, epoch, run.config.on_duplicate_identifier))

@@ -16,7 +16,7 @@ from icecdc_core.opensearch.indexes import with_suffixes, write_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields, written_to
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters
-from icecdc_core.runs.run import Look, Run, refuse_dry_run
+from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.table.source import Source
 
@@ -47,12 +47,12 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     refuse_dry_run(config, "A replay writes documents", "the status, which counts the open dead letters")
     with Run("replay", spark, config) as run:
         with run.stage("check"):
-            look = run.look(needs_history=False)
+            position, source = run.look(needs_history=False)
             require_pipelines(run.client, config)
-            run.require_position(look)
-        with run.lock(look) as (lock, source):
+            run.require_position(position, source)
+        with run.lock(position, source) as (lock, source):
             with run.stage("check"):
-                run.require_position(Look(lock.position, source))
+                run.require_position(lock.position, source)
             return run.finish(_replay(run, source, lock.position))
 
 
@@ -78,7 +78,13 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
             refused = _refused_again(run.client, position.physical_index, result.dead_letters)
             outdated = sum(is_outdated for *_, is_outdated in refused)
             if counts:
-                resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, refused))
+                # All are resolved now but those that were rejected again.
+                schema = "document_id string, place string, version long, outdated boolean"
+                again = run.spark.createDataFrame(refused, schema)
+                found = dead_letters.join(again, ["document_id", "place", "version"], "left")
+                resolution = F.when(F.col("outdated"), "superseded").otherwise(F.col("resolution"))
+                resolved = found.withColumn("resolution", resolution).where(F.coalesce("outdated", F.lit(True)))
+                resolve_dead_letters(run.spark, run.config, resolved)
     finally:
         unpersist(dead_letters)
     step = {
@@ -97,7 +103,7 @@ def _with_resolution(source: Source, position: Position, dead_letters: DataFrame
     # Epochs begin again when a position was deleted, so versions of another index say nothing about this one.
     of_one_document = Window.partitionBy("document_id", "place", "physical_index")
     is_newest = F.row_number().over(of_one_document.orderBy(F.desc("version"))) == 1
-    dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
+    fits = is_newest & (F.col("physical_index") == position.physical_index)
     if source.identifier_columns and position.snapshot_id is not None:
         # The index may have forgotten the deletion of a document whose row is gone.
         rows = source.current_rows(position.snapshot_id, "fail")
@@ -105,19 +111,9 @@ def _with_resolution(source: Source, position: Position, dead_letters: DataFrame
         present = document_id(rows.schema, source.key_columns).alias("present"), place.alias("present_at")
         same = (F.col("document_id") == F.col("present")) & (F.col("place") == F.col("present_at"))
         dead_letters = dead_letters.join(rows.select(*present).distinct(), same, "left")
-        is_wanted = F.col("present").isNotNull() == (F.col("operation") == "index")
-        dead_letters = dead_letters.withColumn("fits", F.col("fits") & is_wanted).drop("present", "present_at")
-    resolution = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
-    return dead_letters.withColumn("resolution", resolution).drop("fits")
-
-
-def _resolved(dead_letters: DataFrame, refused: list[tuple[str, str, int, bool]]) -> DataFrame:
-    """Return the dead letters that are resolved now: all but those that were rejected again."""
-    key = ["document_id", "place", "version"]
-    schema = "document_id string, place string, version long, outdated boolean"
-    found = dead_letters.join(dead_letters.sparkSession.createDataFrame(refused, schema), key, "left")
-    resolution = F.when(F.col("outdated"), F.lit("superseded")).otherwise(F.col("resolution"))
-    return found.withColumn("resolution", resolution).where(F.coalesce("outdated", F.lit(True))).drop("outdated")
+        fits &= F.col("present").isNotNull() == (F.col("operation") == "index")
+    resolution = F.when(fits, "replayed").otherwise("superseded")
+    return dead_letters.withColumn("resolution", resolution).drop("present", "present_at")
 
 
 def _refused_again(client: OpenSearch, index: str, letters: list[dict[str, Any]]) -> list[tuple[str, str, int, bool]]:

@@ -12,7 +12,6 @@ from opensearchpy import OpenSearch
 from pyspark.sql import SparkSession
 
 from icecdc_core.commits.position import Position
-from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
@@ -24,9 +23,8 @@ from icecdc_core.reporting.card import Card
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path
 from icecdc_core.runs.batch import find_suffixes
-from icecdc_core.runs.plan import start_position
+from icecdc_core.runs.plan import needs_reexport, start_position
 from icecdc_core.runs.run import (
-    Look,
     connect,
     open_indexable_source,
     require_identity,
@@ -79,10 +77,6 @@ class SetupReport(Report):
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     errors: list[IcecdcError] = field(default_factory=list, repr=False, compare=False)
-
-    def require_ready(self) -> None:
-        if self.errors:
-            raise self.errors[0]
 
     @property
     def state(self) -> str:
@@ -162,18 +156,17 @@ def _collecting(errors: list[IcecdcError]) -> Iterator[None]:
 def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
     fields = index_mapping(source.schema, config.full_mapping, config.pipeline_fields)["properties"]
     identifiers = source.identifier_columns
-    columns = []
-    for name in dict.fromkeys((*source.schema.names, *fields)):
-        column = source.schema[name] if name in source.schema.names else None
-        columns.append(
-            {
-                "column": name,
-                "type": "" if column is None else column.dataType.simpleString(),
-                "required": column is not None and not column.nullable,
-                "identifier": column is not None and name in identifiers,
-                "OpenSearch field": fields.get(name, {}).get("type", "object"),
-            }
-        )
+    own = {each.name: each for each in source.schema}
+    columns = [
+        {
+            "column": name,
+            "type": own[name].dataType.simpleString() if name in own else "",
+            "required": name in own and not own[name].nullable,
+            "identifier": name in own and name in identifiers,
+            "OpenSearch field": fields.get(name, {}).get("type", "object"),
+        }
+        for name in {**own, **fields}
+    ]
     shown = source.columns if source.projection is None else source.projection.repeated.values()
     hidden = [name for name in identifiers if name not in shown]
     notes = [f"document ids contain the values of '{name}', although no field has them" for name in hidden]
@@ -193,7 +186,7 @@ def _check_index(
             check_mapping(client, config, source.schema)
     position = stored or Position(config.index, config.table, source.metadata.table_uuid if source else "")
     if source is not None:
-        require_identity(client, config, Look(position, source))
+        require_identity(client, config, position, source)
     require_no_documents(client, config, position)
     if not position.exists:
         if source is not None:
@@ -206,7 +199,5 @@ def _check_index(
     notes = found.setdefault("notes", [])
     if position.batch is not None:
         notes.append(f"the next run finishes a begun {position.batch.kind}")
-    if source is not None and (error := check_preconditions(position, source)) is not None:
-        if getattr(config, policy_of(error)) != "reexport":
-            raise error
+    if source is not None and (error := needs_reexport(position, source, config)) is not None:
         notes.append(f"the next sync exports again: {error.message}")

@@ -16,7 +16,6 @@ __all__ = ["IndexStatus", "StatusReport", "status", "status_of_index"]
 
 @with_job_session
 def status_of_index(spark: SparkSession, config: SyncConfig) -> StatusReport:
-    """Return the status of the index of these parameters alone; see ``status``."""
     return cluster_status(config, config.index, _steps(spark))
 
 
@@ -35,11 +34,5 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
 
 
 def _steps(spark: SparkSession) -> Any:
-    return partial(lag_of, lambda table: IcebergTable(spark, table).metadata()), partial(_dead_letters, spark)
-
-
-def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    # In the table of these parameters; a job with another dead_letter_table shows in its own status.
-    own = config.replace(table=source["table"], index=source["index"], columns=[], identifier_columns=[])
-    indexes = [source["physical_index"], (source["batch"] or {}).get("physical_index", "")]
-    return {"dead_letters": count_open_dead_letters(spark, own, indexes)}
+    read = partial(lag_of, lambda table: IcebergTable(spark, table).metadata())
+    return read, partial(count_open_dead_letters, spark)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.changes.net_changes import INSERT_ONLY, NONE, NetChanges
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position import Position
+from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
@@ -24,7 +24,6 @@ from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
-    begin_batch,
     commit_batch,
     compute_changes,
     count_rows,
@@ -37,13 +36,14 @@ from icecdc_core.runs.batch import (
     prepared_index,
     report_fields,
     to_documents,
+    with_indexes,
     write_batch,
     written_to,
 )
 from icecdc_core.runs.dead_letters import supersede_dead_letters
 from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
-from icecdc_core.runs.run import Look, Run, require_identity, require_no_documents, require_readable_index
+from icecdc_core.runs.run import Run, require_identity, require_no_documents, require_readable_index
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import store_vectors
@@ -72,20 +72,24 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     """
     with Run("sync", spark, config) as run:
         with run.stage("check"):
-            look = _checked_look(run)
+            position, source = _checked_look(run)
             require_pipelines(run.client, config)
-            position, source = look
         if config.dry_run:
-            return run.finish(_dry_run(run, look))
+            return run.finish(_dry_run(run, position, source))
         if _is_up_to_date(position, source):
             return run.finish(_nothing(run, source))
-        with run.lock(look) as (lock, source):
+        with run.lock(position, source) as (lock, source):
             if _is_up_to_date(lock.position, source):
                 return run.finish(_nothing(run, source))
             start = start_position(lock.position, source, config)
             if start is None:
-                export = export_locked(run, source, lock)
-                return run.finish(_catch_up_after_export(run, source, lock, export))
+                report = export_locked(run, source, lock)
+                # A resumed export is of the snapshot it began with; what was committed since follows at once.
+                if not is_at_head(lock.position, source):
+                    source = run.look_again(lock)
+                if not is_at_head(lock.position, source):
+                    report = replace(report.then(_catch_up(run, source, lock)), kind="export", strategy="export")
+                return run.finish(report)
             if not start.exists:
                 with run.stage("create index"):
                     create_empty_index(run, source, lock, start)
@@ -94,12 +98,11 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             return run.finish(_catch_up(run, source, lock))
 
 
-def _checked_look(run: Run) -> Look:
+def _checked_look(run: Run) -> tuple[Position, Source]:
     """Look at position and table, and check the index; again if another run moves the position meanwhile."""
-    look = run.look()
+    position, source = run.look()
     while True:
-        position = look.position
-        snapshots, seconds = lag_of_tables(position, look.source)  # an index that does not exist lacks every snapshot
+        snapshots, seconds = lag_of_tables(position, source)  # an index that does not exist lacks every snapshot
         run.note(lag_snapshots=snapshots, lag_seconds=seconds)
         if position.exists:
             run.note(lag_read_at=run.seconds)
@@ -107,15 +110,16 @@ def _checked_look(run: Run) -> Look:
             if not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
                 require_own_alias(run.client, run.config)
-                require_identity(run.client, run.config, look)
-                start_position(position, look.source, run.config)  # a wrong start_from needs no lock
+                require_identity(run.client, run.config, position, source)
+                start_position(position, source, run.config)  # a wrong start_from needs no lock
                 require_no_documents(run.client, run.config, position)
             else:
                 require_readable_index(run.client, position)
-            return look
+            return position, source
         except (IndexConflictError, IndexNotFoundError):
-            look = run.look()
-            if look.position == position:
+            before = position
+            position, source = run.look()
+            if position == before:
                 raise
 
 
@@ -140,7 +144,7 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 raise
             return _reexport(run, source, lock, report)
         except (HistoryGapError, TableReplacedError):
-            known, source = source.snapshot_ids, run.look_again(lock).source
+            known, source = source.snapshot_ids, run.look_again(lock)
             if needs_reexport(lock.position, source, config):
                 return _reexport(run, source, lock, report)
             if source.snapshot_ids >= known:
@@ -149,11 +153,10 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 return _reexport(run, source, lock, report)
             continue  # The position reaches the new current snapshot without the snapshots that expired.
         report = replace(part, notes=notes) if report is None else report.then(part)
-    return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
+    return report
 
 
 def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
-    """Sync one batch: the begun one if it can be replayed, else everything that is new."""
     position = lock.position
     source = written_to(source, position.physical_index)
     with _next_batch(run, source, position) as (plan, changes):
@@ -163,7 +166,23 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 store_vectors(source, changes.rows, run.config.embed_timeout_seconds)
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
-        begin_batch(lock, source, plan, epoch, run.config.on_duplicate_identifier)
+        if not plan.replayed:
+            batch = Batch(
+                kind="sync",
+                epoch=epoch,
+                from_snapshot_id=position.snapshot_id,
+                to_snapshot_id=plan.end,
+                physical_index=position.physical_index,
+                table_uuid=source.metadata.table_uuid,
+                selection=source.stored_selection,
+                schema=source.schema_json,
+                on_duplicate_identifier=run.config.on_duplicate_identifier,
+                cuts=list(plan.cuts),
+                nested=dict(plan.nested),
+                nested_cuts=list(plan.nested_cuts),
+                indexes=with_indexes(position, plan.suffixes),
+            )
+            lock.begin(batch)
         failed = position.batch.epoch if position.batch and position.batch.failure else None
         if failed not in (None, epoch):
             supersede_dead_letters(run.spark, run.config, failed)  # this batch has its changes, too
@@ -198,17 +217,6 @@ def _batch_report(run: Run, position: Position, plan: BatchPlan, changes: NetCha
     return run.report("sync", position.snapshot_id, plan.end, strategy, **found)
 
 
-def _catch_up_after_export(run: Run, source: Source, lock: IndexLock, export: RunReport) -> RunReport:
-    if is_at_head(lock.position, source):
-        return export
-    # A resumed export is of the snapshot it began with; what was committed since follows at once.
-    source = run.look_again(lock).source
-    if is_at_head(lock.position, source):
-        return export
-    both = export.then(_catch_up(run, source, lock))
-    return replace(both, kind="export", strategy="export", seconds=run.seconds, stage_seconds=run.stage_seconds)
-
-
 def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | None = None) -> RunReport:
     # A begun batch is forgotten only when the export begins: what it wrote is in the index until then.
     report = replace(export_locked(run, source, lock), strategy="reexport")
@@ -230,25 +238,20 @@ def _is_up_to_date(position: Position, source: Source) -> bool:
     )
 
 
-def _dry_run_reexport(run: Run, look: Look) -> RunReport:
-    require_identity(run.client, run.config, look)
-    return replace(dry_run_export(run, look), strategy="reexport")
-
-
-def _dry_run(run: Run, look: Look) -> RunReport:
+def _dry_run(run: Run, stored: Position, source: Source) -> RunReport:
     """Count what a sync from the stored position would do, by the decisions of the sync itself; nothing is written."""
-    source, export, report = look.source, None, None
-    position = start_position(look.position, source, run.config)
+    export, report = None, None
+    position = start_position(stored, source, run.config)
     if position is None:
-        export = dry_run_export(run, look)
+        export = dry_run_export(run, stored, source)
         nested = nested_positions(source, export.nested_snapshots)
-        position = replace(position_at(look.position, source, export.to_snapshot_id, nested), batch=None)
+        position = replace(position_at(stored, source, export.to_snapshot_id, nested), batch=None)
         if is_at_head(position, source):
             return export
     elif not position.exists:
         position = position_at(position, source, position.snapshot_id, position.nested)
     if needs_reexport(position, source, run.config):
-        return _dry_run_reexport(run, Look(position, source))
+        return replace(dry_run_export(run, position, source), strategy="reexport")
     notes = noted_changes(parameter_changes(position, source))
     position = replace(position, selection=source.stored_selection)  # a sync follows a changed spec first
     while report is None or not is_at_head(position, source):
@@ -258,7 +261,7 @@ def _dry_run(run: Run, look: Look) -> RunReport:
         except HistoryGapError:
             if run.config.on_history_gap != "reexport":
                 raise
-            return _dry_run_reexport(run, Look(position, source))
+            return replace(dry_run_export(run, position, source), strategy="reexport")
         finally:
             source.release()
         part = _batch_report(run, position, plan, changes, **found)
@@ -266,4 +269,4 @@ def _dry_run(run: Run, look: Look) -> RunReport:
         position = replace(position, snapshot_id=plan.end, nested=dict(plan.nested), batch=None)
     if export is not None:
         report = replace(export.then(report), kind="export", strategy="export", from_snapshot_id=None)
-    return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
+    return report

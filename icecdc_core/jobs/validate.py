@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -22,32 +21,15 @@ from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.nested import at_vector, heads
-from icecdc_core.runs.run import Look, Run, refuse_dry_run
+from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
 
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
-_VERDICTS = (MISSING, EXTRA, STALE)
 SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    source_rows: int
-    index_documents: int
-    differences: DataFrame
-    counts: dict[str, int]
-    samples: dict[str, list[str]]
-
-    @property
-    def all_equal(self) -> bool:
-        return not any(self.counts.values()) and self.source_rows == self.index_documents
-
-    def close(self) -> None:
-        unpersist(self.differences)
 
 
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
@@ -79,24 +61,20 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     with Run("validate", spark, config) as run:
         repairs, repaired = config.repair, 0
         while True:
-            look, opened = _open_indexes(run, at_position, repairs)
-            position, source = look
+            position, source, opened = _open_indexes(run, at_position, repairs)
             snapshot_id = position.snapshot_id if at_position else source.head
             nested = position.nested_snapshots if at_position else heads(source)
-            source = at_vector(source, snapshot_id, nested)
-            with closing(_compare(run, source, position, snapshot_id, opened)) as comparison:
-                if not repairs or not any(comparison.counts.values()):
+            report, differences = _compare(run, at_vector(source, snapshot_id, nested), position, snapshot_id, opened)
+            try:
+                if report.ok or not repairs:
                     break
                 with run.stage("repair"):
-                    repaired = repair_differences(run, look, comparison.differences)
+                    repaired = repair_differences(run, position, source, differences)
+            finally:
+                unpersist(differences)
             repairs = False
-        found: dict[str, Any] = {f"{verdict}_ids": ids for verdict, ids in comparison.samples.items()}
-        found |= comparison.counts
-        report = ValidationReport(
-            ok=comparison.all_equal,
-            source_rows=comparison.source_rows,
-            index_documents=comparison.index_documents,
-            **found,
+        report = replace(
+            report,
             table=config.table,
             index=config.index,
             snapshot_id=snapshot_id,
@@ -111,16 +89,15 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         return run.finish(report)
 
 
-def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Look, dict[str, str]]:
+def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position, Source, dict[str, str]]:
     """Look at position and table, and open a point in time of each index while no other run writes to it."""
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
         with run.stage("check"):
-            look = run.look(needs_history=False)
-            position = look.position
+            position, source = run.look(needs_history=False)
             if repairs:
                 require_pipelines(run.client, config)
-            run.require_position(look, needs_history=at_position)
+            run.require_position(position, source, needs_history=at_position)
             if repairs:
                 require_repairable(position)
             try:
@@ -131,7 +108,7 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Look, dic
                 opened = {name: run.point_in_time(name) for name in (position.physical_index, *created)}
                 now = run.positions.read()
                 if now is not None and now.content_version == position.content_version:
-                    return look, opened
+                    return position, source, opened
                 raise TableLockedError(
                     f"Other runs write to '{config.index}' all the time, so it cannot be compared",
                     subject="index",
@@ -146,7 +123,7 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Look, dic
 
 def _compare(
     run: Run, source: Source, position: Position, snapshot_id: int | None, opened: Mapping[str, str]
-) -> _Comparison:
+) -> tuple[ValidationReport, DataFrame]:
     spark = run.spark
     with run.stage("compare"), tuned_for_many_groups(spark):
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
@@ -162,7 +139,7 @@ def _compare(
             parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
             indexes.append((pit, parts, name, name.removeprefix(position.physical_index).removeprefix("-")))
 
-        def compared(schema: StructType | None = None) -> _Comparison:
+        def compared(schema: StructType | None = None) -> tuple[ValidationReport, DataFrame]:
             found = (
                 index_checksums(spark, run.config, parts, name, suffix, schema) for _, parts, name, suffix in indexes
             )
@@ -173,15 +150,15 @@ def _compare(
         if not run.config.pipeline_fields and all(
             texts_are_comparable(run.client, pit, source.schema) for pit, *_ in indexes
         ):
-            comparison = compared()
-            if comparison.all_equal:
-                return comparison
+            report, differences = compared()
+            if report.ok:
+                return report, differences
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
-            comparison.close()
+            unpersist(differences)
         return compared(source.schema)
 
 
-def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:
+def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> tuple[ValidationReport, DataFrame]:
     # Rows and documents in one frame.
     one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
     rows = table_side.select("id", "high", "low", one.alias("row"), none.alias("document"), none.alias("version"))
@@ -198,15 +175,14 @@ def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) ->
     compared = compared.persist(StorageLevel.MEMORY_AND_DISK)
     sums = F.sum("rows").alias("rows"), F.sum("documents").alias("documents"), F.count(F.lit(1)).alias("ids")
     groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*sums).collect()}
-    counts = dict.fromkeys(_VERDICTS, 0)
-    samples: dict[str, list[str]] = {verdict: [] for verdict in _VERDICTS}
-    for verdict in groups.keys() & counts.keys():
+    found: dict[str, Any] = {}
+    for verdict in groups.keys() - {None}:
         group = groups[verdict]
-        counts[verdict] = abs(group["rows"] - group["documents"]) if by_content else group["ids"]
+        found[verdict] = abs(group["rows"] - group["documents"]) if by_content else group["ids"]
         wrong = compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES)
-        samples[verdict] = [row["id"] for row in wrong.collect()]
-    source_rows, found = (sum(group[name] for group in groups.values()) for name in ("rows", "documents"))
-    return _Comparison(source_rows, found, compared, counts, samples)
+        found[f"{verdict}_ids"] = [row["id"] for row in wrong.collect()]
+    rows_read, documents_read = (sum(group[name] for group in groups.values()) for name in ("rows", "documents"))
+    return ValidationReport(not found, rows_read, documents_read, **found), compared
 
 
 def _by_id(sides: DataFrame) -> DataFrame:

@@ -109,6 +109,7 @@ class JobRun(Generic[C]):
         if isinstance(report, RunReport):
             lag = ("lag_snapshots", "lag_seconds")
             known: dict[str, Any] = {name: self._facts[name] for name in lag if name in self._facts}
+            known |= {"seconds": self.seconds, "stage_seconds": self.stage_seconds}
             if known.get("lag_snapshots") and "lag_read_at" in self._facts and not report.dry_run:
                 waited = self.seconds - self._facts["lag_read_at"]
                 known["worst_lag_seconds"] = round((known["lag_seconds"] or 0.0) + waited, 3)

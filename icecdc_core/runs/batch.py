@@ -69,7 +69,29 @@ _ROWS_PER_PARTITION = 50_000  # a small nested table may change many documents
 
 def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     """Compute the changes of a batch and check their identifiers, so that bad data stops it before its first write."""
-    changes = _changes_of_files(source, config, plan) if plan.steps else NetChanges()
+    planned = PlannedRange(
+        source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
+    )
+    with shuffle_partitions_for(source.table.spark, plan.file_bytes):
+        if not plan.steps:
+            changes = NetChanges()
+        elif source.nest:
+            changes = compute_nested_changes(source, config, plan, planned)
+        elif config.on_duplicate_identifier == "last" and source.identifier_columns:
+            changes = compute_last_rows(planned, source.current_rows(plan.end, "fail"))
+        elif is_insert_only(plan.scans):
+            changes = compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
+        else:
+            changes = compute_net_changes(planned)
+        if changes.rows is not None:
+            try:
+                if changes.nulls:
+                    require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
+                if source.selection.has_places:
+                    source.require_places(changes.rows)
+            except BaseException:
+                changes.close()
+                raise
     set_fields(change_strategy=changes.strategy)  # in the log of the stage; reports group some strategies
     if source.embeddings and changes.cached and changes.rows is not None:  # their texts are read first
         rows = changes.rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -92,31 +114,6 @@ def count_rows(source: Source, plan: BatchPlan) -> int:
     scans = [scan for each in (plan.scans, *plan.nested_scans.values()) for scan in each]
     files = [tasks for scan in scans for tasks in (*scan.read_older, *scan.read_newer)]
     return sum(count for tasks in files for count in source.table.row_counts(tasks))
-
-
-def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    planned = PlannedRange(
-        source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
-    )
-    with shuffle_partitions_for(source.table.spark, plan.file_bytes):
-        if source.nest:
-            changes = compute_nested_changes(source, config, plan, planned)
-        elif config.on_duplicate_identifier == "last" and source.identifier_columns:
-            changes = compute_last_rows(planned, source.current_rows(plan.end, "fail"))
-        elif is_insert_only(plan.scans):
-            changes = compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
-        else:
-            changes = compute_net_changes(planned)
-        if changes.rows is not None:
-            try:
-                if changes.nulls:
-                    require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
-                if source.selection.has_places:
-                    source.require_places(changes.rows)
-            except BaseException:
-                changes.close()
-                raise
-        return changes
 
 
 def count_documents(source: Source, rows: DataFrame) -> int:
@@ -153,28 +150,6 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
 def with_indexes(position: Position, suffixes: Sequence[str]) -> dict[str, str]:
     named = (index_with_suffix(position.physical_index, suffix) for suffix in suffixes)
     return {**dict.fromkeys(named, ""), **position.every_index}
-
-
-def begin_batch(lock: IndexLock, source: Source, plan: BatchPlan, epoch: int, on_duplicate_identifier: str) -> None:
-    """Record the batch of a sync before its first write; one that is repeated was recorded by an earlier run."""
-    if plan.replayed is not None:
-        return
-    batch = Batch(
-        kind="sync",
-        epoch=epoch,
-        from_snapshot_id=lock.position.snapshot_id,
-        to_snapshot_id=plan.end,
-        physical_index=lock.position.physical_index,
-        table_uuid=source.metadata.table_uuid,
-        selection=source.stored_selection,
-        schema=source.schema_json,
-        on_duplicate_identifier=on_duplicate_identifier,
-        cuts=list(plan.cuts),
-        nested=dict(plan.nested),
-        nested_cuts=list(plan.nested_cuts),
-        indexes=with_indexes(lock.position, plan.suffixes),
-    )
-    lock.begin(batch)
 
 
 @contextmanager

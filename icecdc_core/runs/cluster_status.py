@@ -104,20 +104,22 @@ def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] 
         if not client.indices.exists(index=config.positions_index):
             return StatusReport([])
         client.indices.refresh(index=config.positions_index)
-        wanted = [{"term": {"type": "position"}}, *([{"term": {"index": index}}] if index else [])]
-        body = {"query": {"bool": {"filter": wanted}}, "sort": [{"index": "asc"}], "size": _MOST_TABLES}
-        hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
-        positions = [hit["_source"] for hit in hits]
-        last = [_last_run(client, config, str(source.get("index"))) for source in positions]
+        positions, commits = (_newest(client, config, kind, index) for kind in ("position", "commit"))
     # Without Spark the lag is that of tables in the embedded catalog, whose metadata are files.
     steps = steps or (partial(lag_of, partial(_metadata_of_files, config)),)
-    found = zip(positions, last, strict=True)
-    return StatusReport([_status(config, source, last_run, steps) for source, last_run in found])
+    found = ((source, commits.get(name, {})) for name, source in sorted(positions.items()))
+    return StatusReport([_status(config, source, last, steps) for source, last in found])
 
 
-def _status(
-    config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any], steps: tuple[Step, ...]
-) -> IndexStatus:
+def _newest(client: OpenSearch, config: SyncConfig, kind: str, index: str) -> dict[str, dict[str, Any]]:
+    """Return the document of a kind with the highest epoch, of one index or of every index."""
+    wanted = [{"term": {"type": kind}}, *([{"term": {"index": index}}] if index else [])]
+    newest = {"collapse": {"field": "index"}, "sort": [{"epoch": "desc"}], "size": _MOST_TABLES}
+    found = client.search(index=config.positions_index, body={"query": {"bool": {"filter": wanted}}, **newest})
+    return {str(hit["_source"].get("index")): hit["_source"] for hit in found["hits"]["hits"]}
+
+
+def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], steps: tuple[Step, ...]) -> IndexStatus:
     found: dict[str, Any] = {}
     problems: dict[str, str] = {}
     for step in (_position, *steps):
@@ -131,7 +133,7 @@ def _status(
     return IndexStatus(
         index=str(source.get("index")),
         table=str(source.get("table")),
-        last_run=last_run,
+        last_run={name: last.get(name) for name in _OF_RUN if last},
         problem=" ".join(problems),
         state=min(problems.values(), key=WORST_FIRST.index, default="ok"),
         **found,
@@ -176,22 +178,15 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     gone = is_gone(holder, LeaseHolder.this_process("")) if holder else True
     running: dict[str, Any] | None = None
     if holder and not gone:
-        running = {"run_id": holder.run_id, "since": holder.since, "host": holder.host.split("/")[0]}
         # Whether a run on another machine is alive shows only when its lease expires.
-        running["alive"] = None if gone is None else True
+        known = {"host": holder.host.split("/")[0], "alive": None if gone is None else True}
+        running = {"run_id": holder.run_id, "since": holder.since, **known}
     return {
         "snapshot_id": position.snapshot_id,
         "nested_snapshots": position.nested_snapshots,
         "pending": {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None,
         "running": running,
     }
-
-
-def _last_run(client: OpenSearch, config: SyncConfig, index: str) -> dict[str, Any]:
-    wanted = [{"term": {"type": "commit"}}, {"term": {"index": index}}]
-    body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": 1}
-    hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
-    return {name: hits[0]["_source"].get(name) for name in _OF_RUN} if hits else {}
 
 
 def _line(status: IndexStatus) -> str:

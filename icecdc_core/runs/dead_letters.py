@@ -1,7 +1,7 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
@@ -66,10 +66,14 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
         return spark.table(name).where(of_index & F.col("resolution").isNull())
 
 
-def count_open_dead_letters(spark: SparkSession, config: SyncConfig, indexes: Sequence[str]) -> int:
+def count_open_dead_letters(spark: SparkSession, config: SyncConfig, position: Mapping[str, Any]) -> dict[str, int]:
     """Return how many wait for a replay: those of other physical indexes do not, as an export has built a new one."""
-    with usable_table(*_ABOUT, table_name(config)):
-        return open_dead_letters(spark, config).where(F.col("physical_index").isin(*indexes)).count()
+    # In the table of these parameters; a job with another dead_letter_table shows in its own status.
+    own = config.replace(table=position["table"], index=position["index"], columns=[], identifier_columns=[])
+    indexes = [position["physical_index"], (position["batch"] or {}).get("physical_index", "")]
+    with usable_table(*_ABOUT, table_name(own)):
+        waiting = open_dead_letters(spark, own).where(F.col("physical_index").isin(*indexes))
+        return {"dead_letters": waiting.count()}
 
 
 def supersede_dead_letters(spark: SparkSession, config: SyncConfig, epoch: int) -> None:
@@ -103,5 +107,4 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
 
 
 def table_name(config: SyncConfig) -> str:
-    """Return the quoted name of the table: `dead_letter_table`, else `icecdc_dead_letters` beside the source."""
     return ".".join(quoted(part) for part in config.dead_letter_parts)

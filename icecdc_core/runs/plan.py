@@ -11,7 +11,7 @@ from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import DIGEST
-from icecdc_core.errors import ConfigError, HistoryGapError
+from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError
 from icecdc_core.runs.nested import heads, nested_positions
 from icecdc_core.table.snapshots import history_gap_error, snapshot_as_of
 from icecdc_core.table.source import Source
@@ -43,13 +43,23 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
     if position.begun_export or (not position.exists and config.start_point is None):
         return None
     if not position.exists:
-        nested = nested_positions(source, {name: _start_snapshot(each, config) for name, each in source.nested.items()})
-        start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None, nested=nested)
-        if start.snapshot_id is not None and (gap := history_gap_error(source.metadata, start.snapshot_id)) is not None:
-            raise _wrong_start(config, gap)
-        error = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
-        if error is not None:
-            raise error
+        try:
+            vector = {name: _start_snapshot(each, config) for name, each in source.nested.items()}
+            start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
+            if start.snapshot_id is not None and (gap := history_gap_error(source.metadata, start.snapshot_id)):
+                raise gap
+        except HistoryGapError as error:
+            raise ConfigError(
+                error.message,
+                subject="start_from",
+                value=str(config.start_point),
+                remedy="give a snapshot that the table has, a later time, or latest; without it the sync exports the "
+                "table",
+            ) from error
+        start = replace(start, nested=nested_positions(source, vector))
+        unchanged = replace(start, selection=source.stored_selection, schema="")
+        if (refusal := check_preconditions(unchanged, source)) is not None:
+            raise refusal
         return start
     # A repair writes documents of the position's snapshot, so it may be dropped at any point; a validation repeats it.
     if position.batch and position.batch.kind == "repair":
@@ -57,11 +67,12 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
     return position
 
 
-def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
+def needs_reexport(position: Position, source: Source, config: SyncConfig) -> IcecdcError | None:
+    """Return why a sync exports again, if the policy allows it; None if it need not."""
     error = check_preconditions(position, source)
     if error is not None and getattr(config, policy_of(error)) != "reexport":
         raise error
-    return error is not None
+    return error
 
 
 def has_other_spec(position: Position, source: Source) -> bool:
@@ -139,17 +150,5 @@ def _start_snapshot(source: Source, config: SyncConfig) -> int | None:
     if point == "latest" or (isinstance(point, int) and source.table.name != config.table):
         return source.head
     if isinstance(point, datetime):
-        try:
-            return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), source.branch)
-        except HistoryGapError as error:
-            raise _wrong_start(config, error) from error
+        return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), source.branch)
     return point if isinstance(point, int) else None
-
-
-def _wrong_start(config: SyncConfig, gap: HistoryGapError) -> ConfigError:
-    return ConfigError(
-        gap.message,
-        subject="start_from",
-        value=str(config.start_point),
-        remedy="give a snapshot that the table has, a later time, or latest; without it the sync exports the table",
-    )

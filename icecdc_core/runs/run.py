@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from opensearchpy import OpenSearch
 from pyspark.sql import SparkSession
@@ -34,20 +34,10 @@ from icecdc_core.table.source import Source, open_source
 from icecdc_core.table.vectors import open_embeddings
 
 
-class Look(NamedTuple):
-    position: Position
-    source: Source
-
-
 class Run(JobRun["SyncConfig"]):
-    """A run of a job on an index, to be used in a ``with``; it closes what it opens."""
-
     client: OpenSearch
     positions: PositionStore
-
-    def __init__(self, job: str, spark: SparkSession, config: SyncConfig) -> None:
-        super().__init__(job, spark, config)
-        self._needs_history = True
+    _needs_history: bool
 
     def _open(self) -> None:
         self.client = connect(self.config)
@@ -61,35 +51,28 @@ class Run(JobRun["SyncConfig"]):
         with super().stage(name, doing), typed_errors(self.config, name), spark_errors(self.config, *tables):
             yield
 
-    def look(self, needs_history: bool = True) -> Look:
+    def look(self, needs_history: bool = True) -> tuple[Position, Source]:
         """Read the position, then open the table: only in this order does the table know what the position names."""
         self._needs_history = needs_history
-        position = self.positions.read()
-        return self._look_with(position)
+        return self._look_with(self.positions.read())
 
-    def look_again(self, lock: IndexLock) -> Look:
+    def look_again(self, lock: IndexLock) -> Source:
         """Open the table again under the lock, where no other run moves the position."""
         with self.stage("check"):
-            return self._look_with(lock.position)
+            return self._look_with(lock.position)[1]
 
-    def _look_with(self, position: Position | None) -> Look:
-        source = self._open_source(self._needs_history)
-        if position is None:
-            return Look(Position(self.config.index, self.config.table, source.metadata.table_uuid), source)
-        if not self.config.replace_index:
-            require_index_of_table(self.config, position.table)
-        return Look(position, source)
-
-    def _open_source(self, needs_history: bool) -> Source:
+    def _look_with(self, position: Position | None) -> tuple[Position, Source]:
         if self.opened_source is not None:
             self.opened_source.release()
-        source = open_indexable_source(self.spark, self.config, needs_history)
+        source = self.opened_source = open_indexable_source(self.spark, self.config, self._needs_history)
         self._resources.callback(source.release)
-        self.opened_source = source
-        return source
+        if position is None:
+            position = Position(self.config.index, self.config.table, source.metadata.table_uuid)
+        elif not self.config.replace_index:
+            require_index_of_table(self.config, position.table)
+        return position, source
 
-    def require_position(self, look: Look, needs_history: bool = True) -> None:
-        position = look.position
+    def require_position(self, position: Position, source: Source, needs_history: bool = True) -> None:
         if not position.exists:
             raise IndexNotFoundError(
                 f"The index '{self.config.index}' has no position: nothing was exported or synced to it",
@@ -99,8 +82,7 @@ class Run(JobRun["SyncConfig"]):
             )
         require_index_of_table(self.config, position.table)  # whatever `replace_index` allows an export
         require_readable_index(self.client, position)
-        error = check_preconditions(position, look.source) if needs_history else None
-        if error is not None:
+        if needs_history and (error := check_preconditions(position, source)) is not None:
             raise error
 
     def confirm_readers_indexes(self, lock: IndexLock) -> frozenset[str]:
@@ -111,13 +93,12 @@ class Run(JobRun["SyncConfig"]):
         return seen
 
     @contextmanager
-    def lock(self, look: Look) -> Iterator[tuple[IndexLock, Source]]:
+    def lock(self, position: Position, source: Source) -> Iterator[tuple[IndexLock, Source]]:
         """Lock the index against other runs; yield the lock, and the table as it knows what the position names."""
-        lock = self.positions.lock(self.config.table, look.source.metadata.table_uuid, self.run_id)
+        lock = self.positions.lock(self.config.table, source.metadata.table_uuid, self.run_id)
         try:
             # Another run that wrote the position since the look may have read newer snapshots.
-            moved = lock.position != look.position
-            yield lock, self.look_again(lock).source if moved else look.source
+            yield lock, self.look_again(lock) if lock.position != position else source
         finally:
             lock.release()
 
@@ -176,9 +157,8 @@ def require_readable_index(client: OpenSearch, position: Position) -> None:
         )
 
 
-def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None:
+def require_identity(client: OpenSearch, config: SyncConfig, position: Position, source: Source) -> None:
     """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it."""
-    position, source = look
     # A begun export of the same selection was allowed when it began.
     resumed = position.batch if position.begun_export else None
     if config.replace_index or (resumed is not None and resumed.selection == source.stored_selection):
@@ -188,8 +168,7 @@ def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None
     with typed_errors(config, "reading the alias"):
         stored += [icecdc_meta(entry) for entry in indexes_behind(client, config.index).values()]
     for each in stored:
-        if (error := check_identity(position, each, source)) is not None:
-            raise error
+        check_identity(position, each, source)
 
 
 def require_no_documents(client: OpenSearch, config: SyncConfig, position: Position) -> None:
@@ -212,8 +191,7 @@ def require_no_documents(client: OpenSearch, config: SyncConfig, position: Posit
 
 def refuse_dry_run(config: SyncConfig, what: str, instead: str) -> None:
     if config.dry_run:
-        remedy = f"leave dry_run out, or run {instead}"
-        raise ConfigError(what, subject="dry_run", value=True, remedy=remedy)
+        raise ConfigError(what, subject="dry_run", value=True, remedy=f"leave dry_run out, or run {instead}")
 
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:

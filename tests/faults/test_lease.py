@@ -17,7 +17,7 @@ from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
-from icecdc_core.runs.run import Look, Run
+from icecdc_core.runs.run import Run
 from tests.bulk_writes import write
 from tests.faults.processes import ROOT
 from tests.loopback_proxy import Act, loopback_proxy
@@ -145,7 +145,7 @@ def it_hides_no_error_and_waits_for_no_retry_when_it_releases_the_lock(spark, ma
 
         def work():
             source = SimpleNamespace(metadata=SimpleNamespace(table_uuid=""))
-            with run.lock(Look(Position(config.index, config.table, ""), source)):
+            with run.lock(Position(config.index, config.table, ""), source):
                 gone.set()
                 await_true(lambda: tried)
                 nonlocal begun

@@ -77,8 +77,8 @@ MUTANTS = [
         "        self._store.append_log(batch.epoch, log)\n" "    else:\n"
         "        self.write(replace(position, batch=None))")),
     mutant("documents are written before their batch is recorded", (UNIQUE,),
-        Change(batch, "begin_batch", "lock.begin(batch)",
-        "lock.position = replace(lock.position, batch=batch, epoch=epoch)", (sync,))),
+        Change(sync, "_sync_batch", "lock.begin(batch)",
+        "lock.position = replace(lock.position, batch=batch, epoch=epoch)")),
     mutant("the position moves before the documents are written", (INDEX,),
         Change(IndexLock, "begin", "epoch=batch.epoch))",
         "epoch=batch.epoch, snapshot_id=batch.to_snapshot_id if batch.kind == 'sync' else "
@@ -89,8 +89,8 @@ MUTANTS = [
         Change(sync, "_sync_batch", "plan.replayed.epoch if plan.replayed else lock.next_epoch", "lock.next_epoch")),
     mutant("a batch does not read the snapshot of the one that was not repeated", (INDEX,),
         Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()"), schedules=4000),
-    mutant("a batch forgets its cuts", (INDEX,), Change(batch, "begin_batch", "cuts=list(plan.cuts)", "cuts=[]",
-        (sync,)), schedules=20000),
+    mutant("a batch forgets its cuts", (INDEX,), Change(sync, "_sync_batch", "cuts=list(plan.cuts)", "cuts=[]"),
+        schedules=20000),
     mutant("a delete and an upsert of one batch have the same version", (INDEX,),
         Change(bulk_lines, "delete_version", "2 * epoch", "2 * epoch + 1")),
     mutant("operations that OpenSearch refused for a moment count as done", (INDEX, READERS),
@@ -142,16 +142,17 @@ MUTANTS = [
         'name != physical and icecdc_meta(found[name]).get("index") == config.index:\n'
         "            _delete(client, name)", (batch,)), schedules=20000),
     mutant("the table is opened before the position is read", (FORWARD,),
-        Change(Run, "look", "position = self.positions.read()\n" "    return self._look_with(position)",
-        "opened = self._open_source(needs_history)\n" "    position = self.positions.read()\n"
-        "    return Look(position or Position(self.config.index, self.config.table, "
-        "opened.metadata.table_uuid), opened)"), schedules=4000),
+        Change(Run, "look", "return self._look_with(self.positions.read())",
+        "opened = open_indexable_source(self.spark, self.config, needs_history)\n"
+        "    position = self.positions.read()\n"
+        "    return position or Position(self.config.index, self.config.table, opened.metadata.table_uuid), opened"),
+        schedules=4000),
     mutant("the table is not opened again when another run wrote before the lock", (FORWARD,),
-        Change(Run, "lock", "moved = lock.position != look.position", "moved = False"), schedules=4000),
+        Change(Run, "lock", "if lock.position != position else", "if False else"), schedules=4000),
     mutant("an overtaken export blocks all later syncs", (RECOVERY, REFUSALS),
         Change(sync, "_checked_look", " or position.begun_export", ""), schedules=20000),
     mutant("a sync compares the alias with a position that another run has moved", (REFUSALS,),
-        Change(sync, "_checked_look", "if look.position == position:", "if True:"), schedules=2000),
+        Change(sync, "_checked_look", "if position == before:", "if True:"), schedules=2000),
     mutant("a child table alone is nothing new", (RECOVERY,),
         Change(nested, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),
     mutant("a cut is the snapshot of the root alone", (INDEX,),

@@ -19,7 +19,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, client, client as retry
 from icecdc_core.reporting.progress import Progress
-from icecdc_core.runs import batch, plan
+from icecdc_core.runs import batch, plan, run as runs
 from icecdc_core.runs.plan import BatchPlan
 from icecdc_core.runs.run import Run
 from tests.simulation.network import SimulatedConnection
@@ -49,9 +49,10 @@ class SimulatedRun(Run):
         with client.typed_errors(self.config, name):
             yield
 
-    def _open_source(self, needs_history: bool) -> Any:
-        current().scheduler.hand_over()
-        return open_source(world().history, world().child)
+
+def open_indexable_source(*_: Any) -> Any:
+    current().scheduler.hand_over()
+    return open_source(world().history, world().child)
 
 
 def world() -> Any:
@@ -115,9 +116,8 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
     """In place of `jobs.validate.validate_table`, whose comparison is one of frames."""
     with SimulatedRun("validate", None, config) as run:
         with run.stage("check"):
-            look = run.look()
-            position, source = look
-            run.require_position(look)
+            position, source = run.look()
+            run.require_position(position, source)
             repair.require_repairable(position)
         with run.stage("compare"):
             run.client.indices.refresh(index=position.physical_index)
@@ -134,7 +134,7 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
                 wrong.append({"id": key[0], "place": key[1], "verdict": verdict, "version": version})
         if wrong:
             with run.stage("repair"):
-                repair.repair_differences(run, look, wrong)
+                repair.repair_differences(run, position, source, wrong)
 
 
 @contextmanager
@@ -165,6 +165,7 @@ def simulated() -> Iterator[None]:
         (bulk, "ThreadPoolExecutor", simulated_executor),
         (bulk, "logging_to", lambda _: nullcontext()),
         *((module, "Run", SimulatedRun) for module in (export, sync)),
+        (runs, "open_indexable_source", open_indexable_source),
         (plan, "plan_scans", plan_scans),
         *((sync, each.__name__, each) for each in (compute_changes, to_documents)),
         (export, "at_vector", at_vector),
