@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 
-from icecdc_core.commits.lock import active_runs
+from icecdc_core.commits.position import active_runs
 
 
 class Killed(Exception):  # noqa: N818 (it is no error of the package)

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationErro
 
 from icecdc_core.config.values import MAX_LEASE_SECONDS
 from icecdc_core.errors import PositionError
-from icecdc_core.session.processes import host_name, started_at
+from icecdc_core.session.processes import host_name, is_running, started_at
 
 FORMAT = 3
 """The format of a stored position. It grows when an older release could misread it."""
@@ -38,6 +38,19 @@ class LeaseHolder:
     def this_process(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
         pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
         return cls(run_id, host_name(), pid, started_at(pid), now, lease_seconds, time.monotonic())
+
+
+active_runs: set[str] = set()
+"""Runs of this process that hold a lock."""
+
+
+def is_gone(holder: LeaseHolder, here: LeaseHolder) -> bool | None:
+    """Return whether a holder lost its lock; None if this machine cannot know."""
+    if holder.host != here.host:
+        return None
+    is_here = (holder.pid, holder.started) == (here.pid, here.started)
+    is_alive = holder.run_id in active_runs if is_here else is_running(holder.pid, holder.started)
+    return not (is_alive and 0 <= time.monotonic() - holder.renewed < holder.lease_seconds)
 
 
 @dataclass(frozen=True)

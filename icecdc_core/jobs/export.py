@@ -10,9 +10,9 @@ from functools import partial
 from opensearchpy.exceptions import RequestError
 from pyspark.sql import SparkSession
 
-from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity, parameter_changes
+from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions
 from icecdc_core.errors import (

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core.changes.places import at_each_place
 from icecdc_core.columns import OLD_PLACES, PLACE, unused_name
-from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
 from icecdc_core.commits.position import Batch, Position
+from icecdc_core.commits.store import MAX_EPOCH
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.checksums import FOREIGN_ROUTING
@@ -76,12 +76,20 @@ def repair_differences(run: Run, position: Position, source: Source, differences
     # documents show only in conflicts, after which the batch is written again.
     source.require_identifier_columns("a repair writes single documents")
     suffixes = find_suffixes(run.config, source.placed_rows(position.snapshot_id), position.every_index)
-    wrong, newest_id, newest = wrong_documents(differences)
+    wrong, identity, newest = wrong_documents(differences)
     with run.lock(position, source) as (lock, source):
         require_repairable(lock.position, position)
         position, physical, deletes = lock.position, position.physical_index, 0
-        epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
         for _ in range(_ATTEMPTS):
+            epoch, above = lock.next_epoch(0), (newest or 0) // 2 + 1
+            if above > max(epoch, MAX_EPOCH):
+                raise DocumentVersionError(
+                    f"Document '{identity}' of '{run.config.index}' has version {newest}, too high to write above it",
+                    subject="index",
+                    value=run.config.index,
+                    remedy="run the export (it builds a new index), and find out who else writes to the index",
+                )
+            epoch = max(epoch, above)
             batch = Batch(
                 kind="repair",
                 epoch=epoch,
@@ -100,24 +108,11 @@ def repair_differences(run: Run, position: Position, source: Source, differences
             actions = repair_actions(placed, position, wrong, epoch, run.config.on_duplicate_identifier)
             result = write_batch(run, lock, actions)
             deletes += result.counts.deletes  # a later attempt finds nothing to delete, and writes all others again
-            if result.newest_version <= upsert_version(epoch):
+            newest, identity = result.newest_version, result.newest_id
+            if newest <= upsert_version(epoch):
                 break
-            epoch = _epoch_above(result.newest_version, result.newest_id, lock, run.config.index)
         run.client.indices.refresh(index=with_suffixes(run.config, physical))
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
         report = replace(report, deletes=deletes)
         lock.commit(replace(lock.position, indexes=lock.position.every_index), log_entry(report))
         return report.upserts + report.deletes
-
-
-def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
-    epoch = lock.next_epoch(0)
-    above = version // 2 + 1
-    if above > max(epoch, MAX_EPOCH):
-        raise DocumentVersionError(
-            f"Document '{identity}' of '{index}' has version {version}, too high to write above it",
-            subject="index",
-            value=index,
-            remedy="run the export (it builds a new index), and find out who else writes to the index",
-        )
-    return max(epoch, above)

@@ -23,9 +23,9 @@ from icecdc_core.changes.net_changes import (
 )
 from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.columns import PLACE
-from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
+from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings

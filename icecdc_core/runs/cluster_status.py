@@ -12,8 +12,7 @@ from typing import Any
 
 from opensearchpy import OpenSearch
 
-from icecdc_core.commits.lock import is_gone
-from icecdc_core.commits.position import LeaseHolder, parse_position
+from icecdc_core.commits.position import LeaseHolder, is_gone, parse_position
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import split_table_name
 from icecdc_core.opensearch.client import Connection, typed_errors

@@ -8,10 +8,9 @@ from typing import Any
 from opensearchpy import OpenSearch
 from pyspark.sql import SparkSession
 
-from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_identity, check_preconditions
-from icecdc_core.commits.store import PositionStore
+from icecdc_core.commits.store import IndexLock, PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.store import PositionStore
+from icecdc_core.commits.store import IndexLock, PositionStore
 from icecdc_core.documents import bulk_lines
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, indexes

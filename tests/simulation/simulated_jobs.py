@@ -14,7 +14,7 @@ from unittest import mock
 from icecdc_core.changes.net_changes import AT_ONCE, NetChanges
 from icecdc_core.changes.scan_planning import SharedFiles, StepScan
 from icecdc_core.changes.steps import plan_steps
-from icecdc_core.commits import lock, position, store
+from icecdc_core.commits import position, store
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, client, client as retry
@@ -152,14 +152,14 @@ def simulated_executor(*_: Any) -> Iterator[Any]:
 def simulated() -> Iterator[None]:
     """Let the code see simulated time, threads and connections, and rows in place of Spark's frames."""
     replaced: list[tuple[Any, str, Any]] = [
-        *((module, "time", TIME) for module in (lock, position, store, retry)),
-        (lock, "threading", THREADING),
+        *((module, "time", TIME) for module in (position, store, retry)),
+        (store, "threading", THREADING),
         (retry, "random", RANDOM),
         *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
         (position, "host_name", lambda: current().task.process.host),
         (position, "started_at", lambda _: ""),
         (position, "datetime", SimpleNamespace(now=lambda zone: datetime(2026, 1, 31, tzinfo=zone))),
-        (lock, "is_running", lambda pid, _: world().exists(pid)),
+        (position, "is_running", lambda pid, _: world().exists(pid)),
         (position, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
         (client, "AnswerConnection", SimulatedConnection),
         (bulk, "ThreadPoolExecutor", simulated_executor),

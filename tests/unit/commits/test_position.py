@@ -9,8 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from icecdc_core.commits.lock import active_runs, is_gone
-from icecdc_core.commits.position import FORMAT, Batch, LeaseHolder, Position, parse_position, position_document
+from icecdc_core.commits.position import (
+    FORMAT,
+    Batch,
+    LeaseHolder,
+    Position,
+    active_runs,
+    is_gone,
+    parse_position,
+    position_document,
+)
 from icecdc_core.commits.store import MAPPING, require_mapping
 from icecdc_core.errors import PositionError
 from icecdc_core.session.processes import started_at

@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from icecdc_core.commits.lock import MAX_EPOCH
 from icecdc_core.commits.position import Batch, LeaseHolder, Position, position_document
-from icecdc_core.commits.store import PositionStore
+from icecdc_core.commits.store import MAX_EPOCH, PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     FencedError,
