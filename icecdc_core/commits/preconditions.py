@@ -39,11 +39,6 @@ def check_preconditions(position: Position, source: Source) -> IcecdcError | Non
     return None
 
 
-def policy_of(error: IcecdcError) -> str:
-    """Return the parameter that decides whether a sync exports again instead of failing with this error."""
-    return _SCHEMA_POLICY if isinstance(error, SchemaChangeError) else _GAP_POLICY
-
-
 def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
     """What of a stored selection an index keeps in its `_meta`; expressions may be secret from readers of the index."""
     return {_IDENTIFIERS: selection[_IDENTIFIERS], **{name: True for name in _DROPPABLE if selection.get(name)}}

@@ -104,7 +104,7 @@ def _version_of(answer: dict[str, Any]) -> tuple[int, int]:
 class PositionStore:
     def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
         self.client = client
-        self._config = config
+        self.config = config
         self._typed_errors = partial(typed_errors, config)
         self._positions_index = config.positions_index
         self._index = config.index
@@ -127,7 +127,7 @@ class PositionStore:
 
     def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
         """Acquire the lock of the index; a holder that ended or whose own lease expired loses it."""
-        this_run = LeaseHolder.this_process(run_id, self._config.lease_seconds)
+        this_run = LeaseHolder.this_process(run_id, self.config.lease_seconds)
         # Another run of this process must not take it for one that has ended, from the moment it can read the write.
         active_runs.add(run_id)
         try:
@@ -168,11 +168,6 @@ class PositionStore:
                 break
             time.sleep(min(1.0, holder.lease_seconds / 4))
         return document
-
-    def without_retries(self, timeout_seconds: float) -> PositionStore:
-        """Return a store with a client of its own, which waits this long for an answer and never retries."""
-        config = self._config.replace(request_timeout_seconds=timeout_seconds)
-        return PositionStore(Connection.of(config).client(1), self._config)
 
     def write(
         self, position: Position, holder: LeaseHolder | None, version: tuple[int, int] | None, run_id: str
@@ -238,7 +233,9 @@ class IndexLock:
         self._unanswered = False
         self._interval = holder.lease_seconds / 4
         # A renewal is not retried: the run would wait for it, and the next renewal follows soon.
-        self._renewals = store.without_retries(max(1.0, min(self._interval, _RELEASE_SECONDS)))
+        seconds = max(1.0, min(self._interval, _RELEASE_SECONDS))
+        config = store.config.replace(request_timeout_seconds=seconds)
+        self._renewals = PositionStore(Connection.of(config).client(1), config)
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._renew,), name="icecdc-lease", daemon=True
         )

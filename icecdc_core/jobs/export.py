@@ -189,8 +189,13 @@ def _resume(run: Run, source: Source, begun: Batch | None) -> tuple[list[FileTas
         reason = changed_since(begun, source, run.config)
         if not reason:
             groups, digest = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
-            reason = _unproven(run, source, begun, digest)
-            if not reason:
+            if digest != begun.groups_digest:
+                reason = "its files are grouped differently"
+            elif any(index_uuid(run.client, physical) != uuid for physical, uuid in begun.uuids.items()):
+                reason = "its index was deleted or created again"
+            elif definition_digest(run.client, run.config, source.schema) != begun.index_digest:
+                reason = "the settings or the mapping of a new index changed"
+            else:
                 return groups, []
     note = f"the begun export starts over: {reason}"
     event(note, logging.WARNING, epoch=begun.epoch)
@@ -331,12 +336,3 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
         "max_rejected_documents is now below what was rejected": begun.rejected > config.max_rejected_documents,
     }
     return next((reason for reason, true in changes.items() if true), "")
-
-
-def _unproven(run: Run, source: Source, begun: Batch, digest: str) -> str:
-    if digest != begun.groups_digest:
-        return "its files are grouped differently"
-    if any(index_uuid(run.client, physical) != uuid for physical, uuid in begun.uuids.items()):
-        return "its index was deleted or created again"
-    now = definition_digest(run.client, run.config, source.schema)
-    return "" if now == begun.index_digest else "the settings or the mapping of a new index changed"

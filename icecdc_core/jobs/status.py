@@ -34,5 +34,4 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
 
 
 def _steps(spark: SparkSession) -> Any:
-    read = partial(lag_of, lambda table: IcebergTable(spark, table).metadata())
-    return read, partial(count_open_dead_letters, spark)
+    return partial(lag_of, lambda table: IcebergTable(spark, table).metadata()), partial(count_open_dead_letters, spark)

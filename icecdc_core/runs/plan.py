@@ -8,10 +8,10 @@ from typing import Any
 from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.steps import snapshots_between
 from icecdc_core.commits.position import Batch, NestedPosition, Position
-from icecdc_core.commits.preconditions import check_preconditions, policy_of
+from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import DIGEST
-from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError
+from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError, SchemaChangeError
 from icecdc_core.runs.nested import heads, nested_positions
 from icecdc_core.table.snapshots import history_gap_error, snapshot_as_of
 from icecdc_core.table.source import Source
@@ -68,9 +68,10 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
 
 
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> IcecdcError | None:
-    """Return why a sync exports again, if the policy allows it; None if it need not."""
+    """Return why a sync exports again, if the policy for that allows it; None if it need not."""
     error = check_preconditions(position, source)
-    if error is not None and getattr(config, policy_of(error)) != "reexport":
+    policy = config.on_schema_change if isinstance(error, SchemaChangeError) else config.on_history_gap
+    if error is not None and policy != "reexport":
         raise error
     return error
 

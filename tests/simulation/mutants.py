@@ -13,7 +13,7 @@ from unittest import mock
 
 from icecdc_core.commits.store import IndexLock, PositionStore
 from icecdc_core.documents import bulk_lines
-from icecdc_core.jobs import export, repair, sync
+from icecdc_core.jobs import export, sync, validate
 from icecdc_core.opensearch import bulk, indexes
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.runs import batch, nested, plan
@@ -97,14 +97,15 @@ MUTANTS = [
     mutant("a bulk request without an answer counts as done", (INDEX, READERS),
         Change(BulkWriter, "_send", "cause = error\n", "return result\n")),
     mutant("an export resumes by the number of finished groups alone", (READERS, INDEX),
-        Change(export, "_resume", "begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier",
-        "begun.to_snapshot_id, run.config.export_group_bytes, 'fail'"),
-        Change(export, "_unproven", "digest != begun.groups_digest", "False"), schedules=20000),
+        Change(export, "_resume", "begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)\n"
+        "            if digest != begun.groups_digest:",
+        "begun.to_snapshot_id, run.config.export_group_bytes, 'fail')\n            if False:"), schedules=20000),
     mutant("an export resumes with the current snapshot", (READERS, INDEX),
-        Change(export, "_resume", "begun.to_snapshot_id, ", "source.head, "),
-        Change(export, "_unproven", "digest != begun.groups_digest", "False"), schedules=10000),
+        Change(export, "_resume", "begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)\n"
+        "            if digest != begun.groups_digest:",
+        "source.head, begun.group_bytes, begun.on_duplicate_identifier)\n            if False:"), schedules=10000),
     mutant("an export resumes in an index that was created again", (RECOVERY, READERS, INDEX),
-        Change(export, "_unproven", "index_uuid(run.client, physical) != uuid", "False"),
+        Change(export, "_resume", "index_uuid(run.client, physical) != uuid", "False"),
         Change(export, "_export", "require_same_index(run.client, config, batch.uuids)", "pass"), schedules=2000),
     mutant("a file group is recorded before it is written", (READERS, INDEX),
         Change(export, "_export", "written = write_batch(",
@@ -123,9 +124,10 @@ MUTANTS = [
         Change(sync, "_reexport", "report = replace(",
         "lock.write(replace(lock.position, batch=None))\n    report = replace("), schedules=2000),
     mutant("a repair takes the place of a begun batch", (INDEX, UNIQUE),
-        Change(repair, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"), schedules=20000),
+        Change(validate, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),
+        schedules=20000),
     mutant("a repair writes what it compared, although a sync committed since", (INDEX,),
-        Change(repair, "require_repairable", "position.content_version != compared.content_version", "False"),
+        Change(validate, "require_repairable", "position.content_version != compared.content_version", "False"),
         schedules=20000),
     mutant("a run without the lock moves the alias", (ALIAS, RECOVERY, INDEX, READERS),
         Change(indexes, "publish_index", "if expected is not None and seen.keys() - own - {*expected}:\n"

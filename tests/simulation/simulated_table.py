@@ -49,6 +49,7 @@ class Snapshot:
     rows: Rows
     timestamp_ms: int
     operation: str = "append"
+    summary: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sequence_number(self) -> int:

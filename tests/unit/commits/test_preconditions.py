@@ -10,8 +10,9 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql.types import StructType
 
 from icecdc_core.commits.position import Batch, Position
-from icecdc_core.commits.preconditions import check_preconditions, policy_of
+from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
+from icecdc_core.runs.plan import needs_reexport
 from icecdc_core.table.source import Source
 from tests.table_metadata import UUID, metadata_of
 
@@ -88,8 +89,11 @@ class DescribeCheckPreconditions:
         refusal = check_preconditions(position, source)
         text = str(refusal)
         keeps = "identifier_columns" not in message  # another identity: the remedy keeps the index as it is
-        found = (policy_of(refusal), type(refusal), message in text, f"{policy}=reexport" in text)
-        assert found == (policy, error, True, keeps)
+        assert (type(refusal), message in text, f"{policy}=reexport" in text) == (error, True, keeps)
+        follows = SimpleNamespace(**{GAP: "fail", SCHEMA: "fail", policy: "reexport"})
+        assert type(needs_reexport(position, source, follows)) is error
+        with pytest.raises(error):
+            needs_reexport(position, source, SimpleNamespace(**{GAP: "reexport", SCHEMA: "reexport", policy: "fail"}))
 
     def it_names_the_parameters_that_keep_the_index(self):
         for stored, remedy in (
