@@ -19,11 +19,11 @@ from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import IngestConfig, IngestReport
 from icecdc_core.jobs.setup import SetupReport
-from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
 from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport
+from icecdc_core.runs.cluster_status import IndexStatus, StatusReport
 
 REPORTS = {
     RunReport: "From `export`, `sync` and `replay`.",

@@ -245,6 +245,11 @@ class IndexLock:
             self._released.set()  # an interrupt while it starts: nobody gets this lock, and nobody could release it
             raise
 
+    @property
+    def batch(self) -> Batch:
+        assert self.position.batch is not None, "a batch is begun before it is written"
+        return self.position.batch
+
     def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
         """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number."""
         epoch = self.position.epoch
@@ -262,15 +267,13 @@ class IndexLock:
 
     def record(self, **changes: Any) -> None:
         """Record fields of the begun batch: its index before the first document, its progress, why it failed."""
-        if self.position.batch:
-            self.write(replace(self.position, batch=replace(self.position.batch, **changes)))
+        self.write(replace(self.position, batch=replace(self.batch, **changes)))
 
     def commit(self, position: Position, entry: dict[str, Any]) -> None:
         """Write the entry of the commit log, then move the position; in this order no entry is ever missing."""
-        if batch := self.position.batch:
-            log = {"index": position.index, "table": position.table, **asdict(batch), **entry}
-            log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(UTC).isoformat()}
-            self._store.append_log(batch.epoch, log)
+        log = {"index": position.index, "table": position.table, **asdict(self.batch), **entry}
+        log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(UTC).isoformat()}
+        self._store.append_log(self.batch.epoch, log)
         self.write(replace(position, batch=None))
         event("batch committed", snapshot_id=position.snapshot_id)
 

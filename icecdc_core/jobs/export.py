@@ -44,7 +44,6 @@ from icecdc_core.opensearch.indexes import (
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
-    begun_batch,
     commit_batch,
     count_documents,
     find_suffixes,
@@ -115,7 +114,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     if groups is None:
         notes += noted_changes(parameter_changes(lock.position, source))
         groups = _begin(run, source, lock)
-    batch, total = begun_batch(lock), BulkResult()
+    batch, total = lock.batch, BulkResult()
     source = written_to(at_vector(source, batch.to_snapshot_id, batch.nested_snapshots), batch.physical_index)
     if resumed:
         _store_vectors(run, source, groups[batch.groups_done :])
@@ -141,7 +140,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
             bar.complete(done + total.counts.operations)
         if not lock.position.exists:
             with run.stage("check identifiers"):
-                _require_a_document_of_each_row(run, source, begun_batch(lock))
+                _require_a_document_of_each_row(run, source, lock.batch)
     except (ConfigError, DuplicateIdentifierError, IdentifierColumnsError, SeveralMatchesError) as error:
         if not lock.position.exists and error.subject in _SEEN_IN_ROWS:
             # Nobody reads this index, and there is no earlier one: as if the export had never begun.

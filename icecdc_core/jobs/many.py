@@ -42,12 +42,9 @@ def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
                 )
 
 
-Job = Callable[["SparkSession", Any], Report]
-
-
 def run_many(
     spark: SparkSession,
-    job: Job,
+    job: Callable[[SparkSession, Any], Report],
     configs: Mapping[str, SyncConfig],
     *,
     command: str,

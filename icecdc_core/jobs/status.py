@@ -6,12 +6,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.runs.cluster_status import IndexStatus, StatusReport, cluster_status, lag_of
+from icecdc_core.runs.cluster_status import StatusReport, cluster_status, lag_of
 from icecdc_core.runs.dead_letters import count_open_dead_letters
 from icecdc_core.session.job_session import with_job_session
 from icecdc_core.table.iceberg_table import IcebergTable
-
-__all__ = ["IndexStatus", "StatusReport", "status", "status_of_index"]
 
 
 @with_job_session

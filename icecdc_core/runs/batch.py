@@ -23,7 +23,7 @@ from icecdc_core.changes.net_changes import (
 )
 from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.columns import PLACE
-from icecdc_core.commits.position import Batch, NestedPosition, Position
+from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
@@ -174,7 +174,7 @@ def prepared_index(
 
 def create_missing_indexes(run: Run, lock: IndexLock, source: Source) -> None:
     """Create the indexes with suffixes that the begun batch writes and that are not there; readers see them at once."""
-    batch = begun_batch(lock)
+    batch = lock.batch
     if missing := [name for name, uuid in batch.indexes.items() if not uuid]:
         identity = index_identity(batch.selection)
         created = create_suffixed(run.client, run.config, missing, source.schema, run.run_id, False, identity)
@@ -185,7 +185,7 @@ def create_missing_indexes(run: Run, lock: IndexLock, source: Source) -> None:
 def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_before: int = 0) -> BulkResult:
     if actions is None:
         return BulkResult()
-    batch = begun_batch(lock)
+    batch = lock.batch
     spark, config = actions.sparkSession, run.config
     # A repair goes above whatever versions it meets.
     highest = ANY_VERSION if batch.kind == "repair" else upsert_version(batch.epoch)
@@ -211,7 +211,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
 
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
     """Move the position to the end of the begun batch, log it, and drop what killed runs left of earlier indexes."""
-    batch = begun_batch(lock)
+    batch = lock.batch
     uuid = batch.index_uuid or lock.position.index_uuid
     position = replace(lock.position, physical_index=batch.physical_index, index_uuid=uuid, indexes=batch.indexes)
     position = position_at(position, source, batch.to_snapshot_id, batch.nested)
@@ -221,12 +221,6 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
 
 def report_fields(result: BulkResult) -> dict[str, Any]:
     return {**asdict(result.counts), "rejected_samples": result.rejected_samples}
-
-
-def begun_batch(lock: IndexLock) -> Batch:
-    batch = lock.position.batch
-    assert batch is not None, "a batch is begun before it is written"
-    return batch
 
 
 def has_other_schema(position: Position, source: Source) -> bool:
@@ -264,9 +258,8 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
             lock.position, unfinished_specs=[*(each for each in unfinished if each != source.spec), dict(source.spec)]
         )
     )
-    changed: dict[str, Any] = {}
-    for each in (was, *unfinished):
-        changed |= dynamic_settings(each, source.spec)
+    changes = [dynamic_settings(each, source.spec) for each in (was, *unfinished)]
+    changed = {name: value for each in changes for name, value in each.items()}
     are_changed = False
     try:
         # First: a new field may need a limit that was raised.

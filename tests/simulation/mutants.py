@@ -71,10 +71,9 @@ MUTANTS = [
         Change(PositionStore, "write", 'condition = {"if_seq_no": version[0], "if_primary_term": version[1]}',
         "condition = {}")),
     mutant("the position moves before the commit log has the batch", (LOGGED,),
-        Change(IndexLock, "commit", "self._store.append_log(batch.epoch, log)\n"
-        "    self.write(replace(position, batch=None))", "self.write(replace(position, batch=None))\n"
-        "        self._store.append_log(batch.epoch, log)\n" "    else:\n"
-        "        self.write(replace(position, batch=None))")),
+        Change(IndexLock, "commit", "self._store.append_log(self.batch.epoch, log)\n"
+        "    self.write(replace(position, batch=None))", "epoch = self.batch.epoch\n"
+        "    self.write(replace(position, batch=None))\n" "    self._store.append_log(epoch, log)")),
     mutant("documents are written before their batch is recorded", (UNIQUE,),
         Change(sync, "_sync_batch", "lock.begin(batch)",
         "lock.position = replace(lock.position, batch=batch, epoch=epoch)")),
