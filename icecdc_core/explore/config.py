@@ -1,7 +1,7 @@
 """`ExploreConfig`: the parameters of an index, and what a person wants to see of it."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
@@ -10,9 +10,7 @@ from icecdc_core.config import SyncConfig
 
 def _as_text(value: object) -> object:
     """A parameter that papermill or a file may pass as a number or a mapping, as a text."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    return json.dumps(value) if isinstance(value, dict) else value
+    return json.dumps(value) if isinstance(value, int | float | dict) else value
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]
@@ -34,7 +32,3 @@ class ExploreConfig(SyncConfig):
     """Changes and documents to show at most (1 to 1000)."""
     max_snapshots: Annotated[int, Field(ge=1, le=500)] = 25
     """Newest snapshots to show, and to search for a document's history (1 to 500)."""
-
-    def job_config(self, **changes: Any) -> SyncConfig:
-        given = {name: getattr(self, name) for name in self.model_fields_set if name in SyncConfig.model_fields}
-        return SyncConfig(**{**given, **changes})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, functions as F
@@ -42,18 +42,12 @@ _MOST_FIELDS = 12
 _LONGEST_VALUE = 120
 
 
-@dataclass(frozen=True)
-class RowChange:
+class RowChange(NamedTuple):
+    kind: str
     document_id: str
     before: Document | None
     after: Document | None
     snapshot_id: int = 0
-
-    @property
-    def kind(self) -> str:
-        if self.before is None:
-            return INSERTED
-        return DELETED if self.after is None else UPDATED
 
     def text(self, name: str) -> str:
         values = [side.get(name) for side in (self.before, self.after) if side is not None]
@@ -95,42 +89,11 @@ def collect_changes(found: DataFrame, key_columns: Sequence[str]) -> list[RowCha
         F.to_json(json_ready(F.col(side), found.schema[side].dataType), JSON_OPTIONS) for side in (BEFORE, AFTER)
     ]
     return [
-        RowChange(row[0], row[1] and json.loads(row[1]), row[2] and json.loads(row[2]), row[3])
-        for row in found.select(identifier, *documents, COMMIT_SNAPSHOT_ID).collect()
+        RowChange(kind, key, before and json.loads(before), after and json.loads(after), snapshot_id)
+        for kind, key, before, after, snapshot_id in found.select(
+            KIND, identifier, *documents, COMMIT_SNAPSHOT_ID
+        ).collect()
     ]
-
-
-@dataclass(frozen=True, repr=False)
-class Differences(Part):
-    from_snapshot_id: int | None = None
-    to_snapshot_id: int | None = None
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    carryovers_removed: int = 0
-    sample: tuple[RowChange, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def changes(self) -> int:
-        return self.inserts + self.updates + self.deletes
-
-    def shown(self) -> Iterator[str | pd.DataFrame]:
-        start = "the empty table" if self.from_snapshot_id is None else f"snapshot {self.from_snapshot_id}"
-        if self.to_snapshot_id is not None:
-            yield f"From {start} to snapshot {self.to_snapshot_id}."
-        yield " ".join(self.notes)
-        if not self.changes:
-            yield f"No changes. {self.carryovers_removed:,} rewritten rows are the same."
-            return
-        counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
-        yield f"{counts}. {self.carryovers_removed:,} carryovers, which are rewritten rows that stayed the same."
-        yield f"{len(self.sample):,} of {self.changes:,} changes, as documents:"
-        fields = shown_fields(self.sample)
-        yield pd.DataFrame(
-            [[each.kind, each.document_id, *map(each.text, fields)] for each in self.sample],
-            columns=["change", "_id", *fields],
-        )
 
 
 def shown_fields(sample: Sequence[RowChange]) -> list[str]:
@@ -141,17 +104,37 @@ def shown_fields(sample: Sequence[RowChange]) -> list[str]:
     return sorted(every, key=lambda name: name not in changed)[: max(_MOST_FIELDS, len(changed))]
 
 
-def find_differences(view: View) -> Differences:
+def find_differences(view: View) -> Part:
     """Compare the two snapshots that the parameters name; reads only data files that differ between them."""
     start, end, note = view.chosen
+    counts, carried, sample = ({}, 0, []) if end is None or start == end else _compare(view, start, end)
+    inserts, updates, deletes = (counts.get(kind, 0) for kind in (INSERTED, UPDATED, DELETED))
     nested = "Rows of nested tables are as they are now, on both sides." if view.source.nested else ""
-    found = Differences(start, end, notes=tuple(filter(None, (note, nested))))
-    if end is None or start == end:
-        return found
+    shown: list[str | pd.DataFrame] = [f"{note} {nested}".strip()]
+    if end is not None:
+        shown.insert(0, f"From {'the empty table' if start is None else f'snapshot {start}'} to snapshot {end}.")
+    if not counts:
+        shown.append(f"No changes. {carried:,} rewritten rows are the same.")
+    else:
+        changed = f"{inserts:,} inserts, {updates:,} updates, {deletes:,} deletes"
+        fields = shown_fields(sample)
+        rows = [[each.kind, each.document_id, *map(each.text, fields)] for each in sample]
+        shown += [
+            f"{changed}. {carried:,} carryovers, which are rewritten rows that stayed the same.",
+            f"{len(sample):,} of {inserts + updates + deletes:,} changes, as documents:",
+            pd.DataFrame(rows, columns=["change", "_id", *fields]),
+        ]
+    report = {"from_snapshot_id": start, "to_snapshot_id": end, "inserts": inserts, "updates": updates}
+    report |= {"deletes": deletes, "carryovers_removed": carried}
+    return Part(report, shown, next((each.document_id for each in sample if each.document_id), ""))
+
+
+def _compare(view: View, start: int | None, end: int) -> tuple[dict[str, int], int, list[RowChange]]:
+    """Return how many changes there are of each kind, how many carryovers, and a sample of the changes."""
     with view.reading() as source:
         scans = plan_scans(source.table, source.metadata, start, end, "net")
         if not scans:
-            return found
+            return {}, 0, []
         only_inserts, keys = is_insert_only(scans), source.key_columns
         # Rows that a compaction between two steps left as they were cancel only if all are of one step.
         one_step = {CHANGE_ORDINAL: F.lit(0), COMMIT_SNAPSHOT_ID: F.lit(end)}
@@ -162,16 +145,8 @@ def find_differences(view: View) -> Differences:
         # A file that is only added can be as large as the table, so its rows are not kept.
         with nullcontext() if only_inserts else persisted(changed):
             kinds = changed.groupBy(KIND).agg(F.count("*"), F.sum(ROWS)).collect()
-            counts = {row[0]: row[1] for row in kinds}
             if not only_inserts:
                 changed = changed.orderBy(F.desc(KIND), *(F.col(quoted(name)) for name in keys))  # updates first
             sample = collect_changes(changed.limit(view.config.sample_rows), keys)
             carried = (raw.value() - sum(row[2] for row in kinds)) // 2
-    return replace(
-        found,
-        inserts=counts.get(INSERTED, 0),
-        updates=counts.get(UPDATED, 0),
-        deletes=counts.get(DELETED, 0),
-        carryovers_removed=carried,
-        sample=tuple(sample),
-    )
+    return {row[0]: row[1] for row in kinds}, carried, sample

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,34 +25,31 @@ from icecdc_core.table.snapshots import TableMetadata, ancestors, committed_at, 
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
-    from opensearchpy import OpenSearch
     from pyspark.sql import SparkSession
 
     from icecdc_core.explore.config import ExploreConfig
 
 
-class Part(ABC):
-    """A part of the exploration, which shows itself as HTML, and without its tables where there is none."""
+@dataclass(frozen=True, repr=False)
+class Part:
+    """A part of the exploration: what the report has of it, and the paragraphs and tables that show it."""
 
-    @abstractmethod
-    def shown(self) -> Iterator[str | pd.DataFrame]:
-        """Yield paragraphs, headings and tables."""
+    report: dict[str, Any]
+    shown: Sequence[str | pd.DataFrame]
+    document_id: str = ""
+    """The document to look up, unless the parameters name one."""
 
     def _repr_html_(self) -> str:
-        return as_html(self.shown())
+        return as_html(self.shown)
 
     def __repr__(self) -> str:
-        return " ".join(part for part in self.shown() if isinstance(part, str) and part)
-
-
-SnapshotRange = tuple[int | None, int | None, str]
-"""Two snapshots to compare, and why these."""
+        return " ".join(part for part in self.shown if isinstance(part, str) and part)
 
 
 def choose_snapshots(
     metadata: TableMetadata, head: int | None, position: int | None, from_snapshot: str, to_snapshot: str
-) -> SnapshotRange:
-    """Return the two snapshots that the parameters name, or those that a person most likely wants to compare."""
+) -> tuple[int | None, int | None, str]:
+    """Return the two snapshots that the parameters name, or that a person most likely compares, and why these."""
     known = metadata.by_id
     start = _named(metadata, head, position, "from_snapshot", from_snapshot) if from_snapshot else None
     end = _named(metadata, head, position, "to_snapshot", to_snapshot) if to_snapshot else head
@@ -75,13 +71,10 @@ def choose_snapshots(
 def _named(metadata: TableMetadata, head: int | None, position: int | None, parameter: str, text: str) -> int | None:
     """The snapshot that a text names; None is the empty table before the first snapshot."""
     chain = ancestors(metadata, head)
-    oldest = metadata.by_id[chain[-1]] if chain else None
-    if text == "earliest" and (oldest is None or oldest.parent_snapshot_id is None):
+    has_first = not chain or metadata.by_id[chain[-1]].parent_snapshot_id is None
+    if (text == "earliest" and has_first) or (text == "current" and head is None):
         return None
-    if text == "current" and head is None:
-        return None
-    names = {**metadata.refs, "current": head, "position": position}
-    found = names.get(text)
+    found = {**metadata.refs, "current": head, "position": position}.get(text)
     if re.fullmatch(r"-?\d+", text):
         number = int(text)
         found = chain[-number] if 0 <= -number < len(chain) else number
@@ -104,19 +97,10 @@ class View:
     spark: SparkSession
     config: ExploreConfig
     source: Source
-    chosen: SnapshotRange
-    position: Position | None = None
+    chosen: tuple[int | None, int | None, str]
+    position: Position
     missing: str = ""
-
-    @property
-    def position_snapshot_id(self) -> int | None:
-        return self.position.snapshot_id if self.position else None
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the table, or a nested one, has a newer snapshot than the index."""
-        nested = self.position.nested_snapshots if self.position else {}
-        return self.position_snapshot_id != self.source.head or nested != heads(self.source)
+    """Why nothing of the index can be shown."""
 
     @property
     def masks_columns(self) -> bool:
@@ -125,7 +109,7 @@ class View:
     @property
     def hides_documents(self) -> bool:
         """Whether documents of the index may have what these parameters hide, because others made them."""
-        stored, wanted = self.position.selection if self.position else {}, self.source.stored_selection
+        stored, wanted = self.position.selection, self.source.stored_selection
         hiding = (
             *(("columns", "select") if self.masks_columns else ()),
             *(("row_filter",) if self.source.row_filter else ()),
@@ -141,13 +125,6 @@ class View:
                 yield self.source
             finally:
                 self.source.release()
-
-    @contextmanager
-    def searching(self, doing: str) -> Iterator[OpenSearch]:
-        """Yield a client; its failures become typed errors, and ``doing`` says what failed."""
-        errors = typed_errors(self.config, doing)
-        with closing(connect(self.config)) as client, errors:
-            yield client
 
     def visible_fields(self, document: dict[str, Any]) -> dict[str, Any]:
         if self.hides_documents:
@@ -165,84 +142,65 @@ class View:
 
 def open_view(spark: SparkSession, config: ExploreConfig) -> View:
     """Open the table and find out what is known about its index; a missing index is a note, no error."""
-    position, missing = _position(config)  # first: the table then knows its snapshot
+    position, missing = Position(config.index, config.table, ""), ""
+    try:  # first: the table then knows its snapshot
+        with closing(connect(config)) as client:
+            found = PositionStore(client, config).read()
+            if found is None or not found.exists:
+                missing = f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."
+            else:
+                require_index_of_table(config, found.table)
+                with typed_errors(config, "reading the index"):
+                    require_readable_index(client, found)
+                position = found
+    except IcecdcError as error:
+        missing = f"The index cannot be read. {error}"
     with job_session(spark) as own:
         require_catalog(own, config)
         source = open_indexable_source(own, config, needs_history=False)
-    snapshot_id = position.snapshot_id if position else None
-    chosen = choose_snapshots(source.metadata, source.head, snapshot_id, config.from_snapshot, config.to_snapshot)
+    named = config.from_snapshot, config.to_snapshot
+    chosen = choose_snapshots(source.metadata, source.head, position.snapshot_id, *named)
     return View(spark, config, source, chosen, position, missing)
 
 
-def _position(config: ExploreConfig) -> tuple[Position | None, str]:
-    try:
-        with closing(connect(config)) as client:
-            position = PositionStore(client, config).read()
-            if position is None or not position.exists:
-                return None, f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."
-            require_index_of_table(config, position.table)
-            with typed_errors(config, "reading the index"):
-                require_readable_index(client, position)
-            return position, ""
-    except IcecdcError as error:
-        return None, f"The index cannot be read. {error}"
-
-
-@dataclass(frozen=True, repr=False)
-class TimeLine(Part):
-    """The newest snapshots of a table, and where its index stands; of nested tables the newest one."""
-
-    entries: tuple[dict[str, Any], ...]
-    snapshots: int
-    notes: tuple[str, ...] = ()
-    nested: tuple[dict[str, Any], ...] = ()
-
-    def shown(self) -> Iterator[str | pd.DataFrame]:
-        yield f"{len(self.entries):,} of {self.snapshots:,} snapshots; max_snapshots shows more."
-        yield from self.notes
-        yield pd.DataFrame(list(self.entries))
-        yield pd.DataFrame(list(self.nested), dtype=object)  # a missing snapshot would make the ids floats
-
-
-def show_time_line(view: View) -> TimeLine:
-    """Return the newest snapshots of the table; reads metadata only."""
-    metadata, position = view.source.metadata, view.position_snapshot_id
-    entries = time_line(metadata, view.source.head, position, view.config.max_snapshots)
-    notes = [view.missing]
-    if not view.source.identifier_columns:
-        notes.append(
-            "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "
-            "be looked up. identifier_columns names some."
-        )
-    if position is not None and position not in metadata.by_id:
-        notes.append(f"The snapshot of the index, {position}, has expired.")
-    stored = view.position.nested_snapshots if view.position else {}
-    nested = [
-        {"nested_table": name, "position_snapshot_id": stored.get(name), "current_snapshot_id": each.head}
-        for name, each in view.source.nested.items()
-    ]
-    return TimeLine(entries, len(metadata.snapshots), tuple(filter(None, notes)), tuple(nested))
-
-
-def time_line(metadata: TableMetadata, head: int | None, position: int | None, most: int) -> tuple[dict[str, Any], ...]:
-    heads = dict(sorted(metadata.refs.items()))
-    reachable = {each for named in (*heads.values(), head) for each in ancestors(metadata, named)}
-
-    def what(snapshot_id: int) -> str:
-        names = [name for name, named in heads.items() if named == snapshot_id]
-        names += ["the index"] if snapshot_id == position else []
-        return ", ".join([*names, *([] if snapshot_id in reachable else ["rolled back"])])
-
+def show_time_line(view: View) -> Part:
+    """Show the newest snapshots of the table, and where its index stands; reads metadata only."""
+    source, metadata, position = view.source, view.source.metadata, view.position.snapshot_id
+    names = [*sorted(metadata.refs.items()), ("the index", position)]
+    reachable = {each for named in (*metadata.refs.values(), source.head) for each in ancestors(metadata, named)}
     # Clocks of writers may differ; sequence numbers do not (format v1 has none).
-    newest = sorted(metadata.snapshots, key=lambda each: (-int(each.sequence_number or 0), -each.timestamp_ms))[:most]
-    return tuple(
+    newest = sorted(metadata.snapshots, key=lambda each: (-int(each.sequence_number or 0), -each.timestamp_ms))
+    entries = [
         {
-            "what": what(each.snapshot_id),
+            "what": ", ".join(
+                [name for name, named in names if named == each.snapshot_id]
+                + ([] if each.snapshot_id in reachable else ["rolled back"])
+            ),
             "operation": each.operation,
             "rows_added": rows_added(each),
             "rows_removed": rows_removed(each),
             "committed_at": committed_at(each),
             "snapshot_id": each.snapshot_id,
         }
-        for each in newest
-    )
+        for each in newest[: view.config.max_snapshots]
+    ]
+    notes = [view.missing] if view.missing else []
+    if not source.identifier_columns:
+        notes.append(
+            "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "
+            "be looked up. identifier_columns names some."
+        )
+    if position is not None and position not in metadata.by_id:
+        notes.append(f"The snapshot of the index, {position}, has expired.")
+    stored = view.position.nested_snapshots
+    nested = [
+        {"nested_table": name, "position_snapshot_id": stored.get(name), "current_snapshot_id": head}
+        for name, head in heads(source).items()
+    ]
+    shown: list[str | pd.DataFrame] = [
+        f"{len(entries):,} of {len(metadata.snapshots):,} snapshots; max_snapshots shows more.",
+        *notes,
+        pd.DataFrame(entries),
+        pd.DataFrame(nested, dtype=object),  # a missing snapshot would make the ids floats
+    ]
+    return Part({"snapshots": len(metadata.snapshots), "notes": notes}, shown)

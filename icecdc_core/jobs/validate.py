@@ -312,7 +312,7 @@ def repair_differences(run: Run, position: Position, source: Source, differences
             actions = repair_actions(placed, position, wrong, epoch, run.config.on_duplicate_identifier)
             result = write_batch(run, lock, actions)
             deletes += result.counts.deletes  # a later attempt finds nothing to delete, and writes all others again
-            newest, identity = result.newest_version, result.newest_id
+            newest, identity = result.newest
             if newest <= upsert_version(epoch):
                 break
         run.client.indices.refresh(index=with_suffixes(run.config, physical))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import pickle
 import re
 from collections import deque
@@ -28,7 +27,7 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     RejectedDocumentsError,
 )
-from icecdc_core.logs import current_fields, event, log_fields, logging_to
+from icecdc_core.logs import current_fields, log_fields, logging_to
 from icecdc_core.opensearch.client import (
     RETRIED_STATUSES,
     Backoff,
@@ -105,18 +104,15 @@ class BulkResult:
     counts: Counts = Counts()  # noqa: RUF009 (it is frozen)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
     failure: IcecdcError | None = None
-    newest_version: int = 0
-    newest_id: str = ""
+    newest: tuple[int, str] = 0, ""
+    """The newest version that the index had before, and its document."""
 
     def __add__(self, other: BulkResult) -> BulkResult:
-        """Return the result of both; of two failures the first one stays."""
-        newest = max(self, other, key=lambda result: result.newest_version)
         return BulkResult(
             self.counts + other.counts,
             [*self.dead_letters, *other.dead_letters],
             self.failure or other.failure,
-            newest.newest_version,
-            newest.newest_id,
+            max(self.newest, other.newest),
         )
 
     @property
@@ -163,7 +159,7 @@ def count_outcomes(
 ) -> tuple[BulkResult, pa.Array, Any]:
     """Count what one request achieved; return the operations to send again, too, and why OpenSearch refused them."""
     upserts = deletes = already_applied = 0
-    newest_version, newest_id = 0, ""
+    newest = 0, ""
     rejected: list[dict[str, Any]] = []
     failure: IcecdcError | None = None
     again: list[int] = []
@@ -180,8 +176,8 @@ def count_outcomes(
         elif status == 409:
             # Only the text of the reason names the version of the document.
             found = _CURRENT_VERSION.match(error.get("reason") or "")
-            if (version := int(found[1]) if found else 0) > newest_version:
-                newest_version, newest_id = version, parse_action(actions[number].as_py())[1]["_id"]
+            if (version := int(found[1]) if found else 0) > newest[0]:
+                newest = version, parse_action(actions[number].as_py())[1]["_id"]
             if version <= highest_version:
                 already_applied += 1
             else:
@@ -207,8 +203,7 @@ def count_outcomes(
                 "pipeline, a copy of the index with the same alias), then run again",
             )
     counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied, rejected=len(rejected))
-    kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]
-    result = BulkResult(counts, kept, failure, newest_version, newest_id)
+    result = BulkResult(counts, rejected[: max_rejected_documents + FAILED_DEAD_LETTERS], failure, newest)
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
@@ -293,11 +288,12 @@ class BulkWriter:
         """Send all actions; stop early when more are rejected than allowed or a request cannot succeed."""
         keep_archive_caches()
         total = BulkResult()
-        client = self.connection.client(self.bulk_connections)
         pending: deque[Future[BulkResult]] = deque()
-        # An executor has no log file of the job; Spark keeps what it writes to its standard error.
-        log = logging_to("-")
-        with log, closing(client), ThreadPoolExecutor(self.bulk_connections) as pool:
+        with (
+            logging_to("-"),  # an executor has no log file of the job; Spark keeps its standard error
+            closing(self.connection.client(self.bulk_connections)) as client,
+            ThreadPoolExecutor(self.bulk_connections) as pool,
+        ):
             requests = (part for batch in batches for part in bulk_requests(batch.column(0), self.bulk_bytes))
             for actions in requests:
                 total += BulkResult(Counts(bytes=request_body(actions).nbytes))
@@ -315,7 +311,7 @@ class BulkWriter:
         """Send one request until each of its operations is applied, already applied or rejected."""
         result = BulkResult()
         backoff = Backoff(self.retry_timeout_seconds, _FIRST_PAUSE_SECONDS)
-        while len(actions):
+        while True:
             result += BulkResult(Counts(requests=1))
             try:
                 answer = client.transport.perform_request(
@@ -328,6 +324,8 @@ class BulkWriter:
                     answer, actions, self.alias, self.max_rejected_documents, self.highest_version
                 )
                 result += part
+                if not len(actions):
+                    return result
             except OpenSearchException as error:
                 if isinstance(error, TransportError) and error.status_code == 413:
                     if len(actions) == 1:
@@ -336,26 +334,13 @@ class BulkWriter:
                         return result + BulkResult(Counts(rejected=1), [letter])
                     half = len(actions) // 2
                     result += self._send(client, actions[:half])
-                    if result.failure:
-                        return result
-                    actions = actions[half:]
-                    continue
+                    return result if result.failure else result + self._send(client, actions[half:])
                 if not is_transient(error):
                     return result + BulkResult(failure=self._failure(error))
                 cause = error
-            if not len(actions):
-                break
-            if backoff.is_exhausted():
+            if not backoff.wait("bulk operations failed; they are retried", operations=len(actions)):
                 return result + BulkResult(failure=self._failure(cause))
-            event(
-                "bulk operations failed; they are retried",
-                logging.WARNING,
-                operations=len(actions),
-                seconds_left=backoff.seconds_left,
-            )
-            backoff.sleep()
             result += BulkResult(Counts(retries=1))
-        return result
 
     def _failure(self, cause: Any) -> IcecdcError:
         if isinstance(cause, NotFoundError):
@@ -371,5 +356,4 @@ class BulkWriter:
 
 
 def bulk_path(alias: str) -> str:
-    """Return the path of bulk requests to one alias, whatever characters its name has."""
     return f"/{quote(alias, safe='')}/_bulk"

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +82,8 @@ def index_checksums(
     schema: StructType | None = None,
 ) -> DataFrame:
     """Return the checksums of documents: of their texts, or with a schema of their contents without pipeline fields."""
-
-    def text_page(answer: str) -> Page:
-        hits = split_hits(answer, index)
-        return [(key, digest, None, place) for key, digest, _, place in hits], hits and orjson.loads(hits[-1][2])
-
     if schema is None:
-        return as_numbers(read_index(spark, config, parts, text_page, suffix))
+        return as_numbers(read_index(spark, config, parts, partial(text_page, index=index), suffix))
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
 
     def content_page(answer: str) -> Page:
@@ -100,19 +96,19 @@ def index_checksums(
     return as_numbers(read_index(spark, config, parts, content_page, suffix))
 
 
-def split_hits(answer: str, index: str) -> list[tuple[str, str, str, str | None]]:
-    """Split an answer at the texts around its documents: id, digest, sort values and routing of each."""
+def text_page(answer: str, index: str) -> Page:
+    """Split an answer at the texts around its documents."""
     # A document that contains these texts is split in the wrong place; the parts then differ from every row.
-    hits = []
+    rows: list[tuple[str, str, int | None, str | None]] = []
+    after = ""
     for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
         identifier, _, rest = hit.partition('","_version":')
         before, _, after = rest.rpartition(',"sort":')
         head, _, text = before.partition('"_source":')
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         routed = _ROUTING.search(head) if "_routing" in head else None
-        routing = _unescaped(routed[1]) if routed else None
-        hits.append((_unescaped(identifier), digest, after.partition("]")[0] + "]", routing))
-    return hits
+        rows.append((_unescaped(identifier), digest, None, _unescaped(routed[1]) if routed else None))
+    return rows, after and orjson.loads(after.partition("]")[0] + "]")
 
 
 def _unescaped(text: str) -> str:

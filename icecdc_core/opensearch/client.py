@@ -187,24 +187,22 @@ class Backoff:
     """Growing pauses between the attempts of one request, until some time has passed since its first failure."""
 
     def __init__(self, seconds: float, first_pause: float) -> None:
-        self._seconds = seconds
-        self._pause = first_pause
-        self._deadline = 0.0
+        self._seconds, self._pause, self._deadline = seconds, first_pause, 0.0
 
-    def is_exhausted(self) -> bool:
+    def wait(self, message: str, **fields: Any) -> bool:
+        """Log a failed attempt and pause; half of it is random, so that many clients do not return at once.
+
+        False, at once: the time is over.
+        """
         now = time.monotonic()
         self._deadline = self._deadline or now + self._seconds
-        return now >= self._deadline
-
-    @property
-    def seconds_left(self) -> float:
-        return round(max(self._deadline - time.monotonic(), 0.0), 1)
-
-    def sleep(self) -> None:
-        """Pause before the next attempt; half of it is random, so that many clients do not return at once."""
-        left = max(self._deadline - time.monotonic(), 0.0)
+        left = self._deadline - now
+        if left <= 0:
+            return False
+        event(message, logging.WARNING, **fields, seconds_left=round(left, 1))
         time.sleep(min(self._pause, left) * random.uniform(0.5, 1.0))  # noqa: S311
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+        return True
 
 
 class RetryingTransport(Transport):
@@ -227,17 +225,13 @@ class RetryingTransport(Transport):
                 answer = super().perform_request(method, url, *args, **again)
                 require_usable(method, url, answer)
                 return answer
-            except (ConnectionError, TransportError) as error:
-                if not is_transient(error) or backoff.is_exhausted():
-                    raise
-                event(
+            except TransportError as error:
+                request, problem = (
+                    f"{method} {url.partition('?')[0]}",
                     "OpenSearch gave no usable answer; retrying the request",
-                    logging.WARNING,
-                    request=f"{method} {url.partition('?')[0]}",
-                    status=error.status_code,
-                    seconds_left=backoff.seconds_left,
                 )
-                backoff.sleep()
+                if not is_transient(error) or not backoff.wait(problem, request=request, status=error.status_code):
+                    raise
 
 
 @contextmanager
@@ -252,10 +246,8 @@ def without_retries(client: OpenSearch) -> Iterator[None]:
 
 
 def is_transient(error: Exception) -> bool:
-    if isinstance(error, SSLError):
-        return False
     if isinstance(error, (ConnectionError, UnusableAnswerError)):
-        return True
+        return not isinstance(error, SSLError)
     return isinstance(error, TransportError) and error.status_code in RETRIED_STATUSES
 
 

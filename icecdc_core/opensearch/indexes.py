@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 from opensearchpy import OpenSearch
@@ -74,15 +75,12 @@ def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
 
 def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
     """Return what icecdc stored in the mapping of an index, its own name too (a copy has another one); else nothing."""
-    meta = (entry.get("mappings") or {}).get("_meta") or {}
-    return dict(meta.get("icecdc") or {})
+    return dict(entry.get("mappings", {}).get("_meta", {}).get("icecdc", {}))
 
 
 def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
     """Return the epoch, or the next one whose physical index does not exist: its documents could not be overwritten."""
-    while client.indices.exists(index=physical_index(index, epoch)):
-        epoch += 1
-    return epoch
+    return next(each for each in count(epoch) if not client.indices.exists(index=physical_index(index, each)))
 
 
 def index_definition(

@@ -9,15 +9,6 @@ from typing import Any, NamedTuple
 IN_SYNC, BEHIND, FAILED, NOTHING, UNKNOWN = "in sync", "behind", "failed", "nothing to do", "lag unknown"
 _GREEN, _AMBER, _RED, _GREY = "#1f7a6f", "#a85f00", "#b3243c", "#5b6672"
 _COLOURS = {BEHIND: _AMBER, "differs": _AMBER, FAILED: _RED, NOTHING: _GREY, UNKNOWN: _GREY}
-_FRAME = (
-    "border: 1px solid {line}; border-left: 8px solid {colour}; border-radius: 6px; padding: .8em 1em; "
-    "max-width: 60em; box-sizing: border-box"
-)
-_WORD = (
-    "background: {colour}; color: #fff; border-radius: 4px; padding: .15em .6em; font-size: 1.2em; font-weight: bold"
-)
-_LINE = "rgba(128, 138, 150, .45)"
-_MUTED = "opacity: .75"
 
 
 class Card(NamedTuple):
@@ -46,7 +37,6 @@ def moment(text: str) -> str:
 
 
 def snapshots_text(snapshot_id: int | None, nested: Mapping[str, int | None]) -> str:
-    """Return the snapshot of a table and those of its nested tables as a person reads them."""
     others = ", ".join(f"{table} {each}" for table, each in nested.items())
     return f"snapshot {snapshot_id}" + (f" ({others})" if others else "")
 
@@ -82,13 +72,15 @@ def card_html(card: Card) -> str:
     lines = f'<p style="margin: .6em 0; white-space: pre-line; overflow-wrap: anywhere">{escape(card.what)}</p>'
     for name, value in _facts(card):
         lines += (
-            f'<div style="display: flex; flex-wrap: wrap; margin: .15em 0"><span style="flex: 0 0 10.5em; {_MUTED}">'
+            '<div style="display: flex; flex-wrap: wrap; margin: .15em 0"><span style="flex: 0 0 10.5em; opacity: .75">'
             f'{name}</span> <span style="flex: 1 1 16em; white-space: pre-line; overflow-wrap: anywhere">'
             f"{escape(value)}</span></div>"
         )
     return (
-        f'<div style="{_FRAME.format(line=_LINE, colour=colour)}; margin: .5em 0; line-height: 1.5">'
-        f'<span style="{_WORD.format(colour=colour)}">{escape(card.word.upper())}</span> '
+        f'<div style="border: 1px solid rgba(128, 138, 150, .45); border-left: 8px solid {colour}; border-radius: 6px; '
+        'padding: .8em 1em; max-width: 60em; box-sizing: border-box; margin: .5em 0; line-height: 1.5">'
+        f'<span style="background: {colour}; color: #fff; border-radius: 4px; padding: .15em .6em; font-size: 1.2em; '
+        f'font-weight: bold">{escape(card.word.upper())}</span> '
         f'<b style="font-size: 1.1em; overflow-wrap: anywhere">{escape(card.title)}</b>{lines}</div>'
     )
 

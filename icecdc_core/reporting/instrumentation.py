@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config.model import ParameterModel
-    from icecdc_core.table.snapshots import TableMetadata
     from icecdc_core.table.source import Source
 
 C = TypeVar("C", bound="ParameterModel")
@@ -45,7 +44,6 @@ class JobRun(Generic[C]):
     """One run of a job, for a ``with``; it leaves its metrics, and its report at ``report_path``."""
 
     opened_source: Source | None = None
-    """The table that the run reads."""
 
     def __init__(self, job: str, spark: SparkSession, config: C, clock: Callable[[], float] = time.monotonic) -> None:
         self.job = job
@@ -114,7 +112,11 @@ class JobRun(Generic[C]):
                 waited = self.seconds - self._facts["lag_read_at"]
                 known["worst_lag_seconds"] = round((known["lag_seconds"] or 0.0) + waited, 3)
             if self.opened_source is not None and report.snapshots and "export" not in report.strategy:
-                known["rows_rewritten"] = _rows_rewritten(self.opened_source.metadata, report)
+                metadata, end = self.opened_source.metadata, report.to_snapshot_id
+                path = snapshots_between(metadata, report.from_snapshot_id, end) or () if end is not None else ()
+                # A compaction changes no row.
+                read = [metadata.by_id[each] for each in path if metadata.by_id[each].operation != "replace"]
+                known["rows_rewritten"] = sum(rows_added(each) + rows_removed(each) for each in read)
             report = replace(report, **known)
         self._finished = report
         return report
@@ -158,14 +160,6 @@ class JobRun(Generic[C]):
         logged["traceback"] = shorten(mask_secrets(trace), LONGEST_MESSAGE)
         event(f"run failed: {report['message']}", logging.ERROR, **logged)
         leave_report(report, self.config)
-
-
-def _rows_rewritten(metadata: TableMetadata, report: RunReport) -> int | None:
-    """Return the rows of the files that the snapshots in the range added and removed; a compaction changes no row."""
-    begin, end = report.from_snapshot_id, report.to_snapshot_id
-    path = set(snapshots_between(metadata, begin, end) or ()) if end is not None else set()
-    found = [each for each in metadata.snapshots if each.snapshot_id in path and each.operation != "replace"]
-    return sum(rows_added(each) + rows_removed(each) for each in found)
 
 
 def leave_report(report: Report | Mapping[str, Any], config: ParameterModel) -> None:

@@ -40,13 +40,6 @@ def table_name(location: str) -> tuple[str, str]:
     return f"{scheme}://{host if ':' in user else parts.netloc}", name
 
 
-def index_namespace(opensearch_url: str) -> str:
-    """Return the namespace of an index; its name is the alias that readers use."""
-    url = urlsplit(opensearch_url)
-    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
-    return f"opensearch://{host}:{url.port or _DEFAULT_PORTS.get(url.scheme, 9200)}"
-
-
 def send_lineage(run: JobRun[Any], facts: Mapping[str, Any], error: BaseException | None) -> None:
     """Send the start and the end of a run from tables to an index, if the environment names a server."""
     is_off = os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
@@ -62,8 +55,10 @@ def send_lineage(run: JobRun[Any], facts: Mapping[str, Any], error: BaseExceptio
 def _event(
     run: JobRun[Any], config: SyncConfig, state: str, at: str, facts: Mapping[str, Any], error: BaseException | None
 ) -> dict[str, Any]:
-    source = run.opened_source
-    index = {"namespace": index_namespace(config.opensearch_url), "name": config.index}
+    source, url = run.opened_source, urlsplit(config.opensearch_url)
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    port = url.port or _DEFAULT_PORTS.get(url.scheme, 9200)
+    index = {"namespace": f"opensearch://{host}:{port}", "name": config.index}
     read: list[dict[str, Any]] = [index] if run.job == "validate" else []
     if source is not None:
         namespace, name = table_name(source.metadata.location)
@@ -71,20 +66,26 @@ def _event(
         facet = _facet("DatasetVersionDatasetFacet", datasetVersion=str(version))
         read.insert(0, {"namespace": namespace, "name": name, "facets": {"version": facet} if version else {}})
     only_reads = config.dry_run or (run.job == "validate" and not facts.get("repaired"))
-    space = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
     about = {}
     if len(parent := os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)) == 3:
         of_run, of_job = {"runId": parent[2]}, {"namespace": parent[0], "name": parent[1]}
         about["parent"] = _facet("ParentRunFacet", run=of_run, job=of_job)
     if error is not None:
-        message = reason_without_values(error)
-        about["errorMessage"] = _facet("ErrorMessageRunFacet", message=message, programmingLanguage="python")
+        about["errorMessage"] = _facet(
+            "ErrorMessageRunFacet", message=reason_without_values(error), programmingLanguage="python"
+        )
     return {
-        **{"eventType": state, "eventTime": at, "producer": _PRODUCER},
+        "eventType": state,
+        "eventTime": at,
+        "producer": _PRODUCER,
         "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
         "run": {"runId": str(uuid.UUID(run.run_id)), "facets": about},
-        "job": {"namespace": space, "name": f"icecdc.{run.job}.{config.index}"},
-        **{"inputs": read, "outputs": [] if only_reads else [index]},
+        "job": {
+            "namespace": os.environ.get("OPENLINEAGE_NAMESPACE") or "default",
+            "name": f"icecdc.{run.job}.{config.index}",
+        },
+        "inputs": read,
+        "outputs": [] if only_reads else [index],
     }
 
 

@@ -1,6 +1,7 @@
 """The Prometheus metrics of a run: their names, units and values, and where they go."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,61 +49,57 @@ _PUSH_SECONDS = 10.0
 _RESULTS = ("upserts", "deletes", "already_applied", "rejected")
 _VERDICTS = ("missing", "extra", "stale")
 
-Samples = dict[str, list[tuple[dict[str, str], float]]]
-"""The samples of each metric: its own labels and the value."""
 
-
+@dataclass(frozen=True)
 class RunMetrics:
     """The metrics of a run; without a state in the facts, those without labels of their own: how far a run is."""
 
-    def __init__(self, facts: Mapping[str, Any], now: float = 0.0) -> None:
-        self.labels = {name: str(facts[name]) for name in ("job", "table", "index")}
-        self._samples = _samples(facts, now)
+    facts: Mapping[str, Any]
+    now: float = 0.0
 
     def collect(self) -> Iterable[Family]:
-        labels = {**self.labels, "icecdc_job": self.labels["job"]}
+        job, table, index = (str(self.facts[name]) for name in ("job", "table", "index"))
+        labels = {"job": job, "table": table, "index": index, "icecdc_job": job}
+        found = self._samples()
         for name, (_, text) in METRICS.items():
-            samples = self._samples.get(name)
-            if samples:
+            if samples := found.get(name):
                 family = GaugeMetricFamily(name, text, labels=[*labels, *samples[0][0]])
                 for own, value in samples:
                     family.add_metric([*labels.values(), *own.values()], float(value))
                 yield family
 
-
-def _samples(facts: Mapping[str, Any], now: float) -> Samples:
-    plain: Samples = {
-        metric: [({}, facts[fact])] for metric, (fact, _) in METRICS.items() if facts.get(fact) is not None
-    }
-    if "state" not in facts:
-        return plain
-    succeeded = facts["state"] == "ok"
-    states = {"icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES]}
-    if facts["state"] == "locked":
-        return states  # the rest describes the run that holds the lock, or the one before it
-    samples: Samples = (
-        plain
-        | states
-        | {
-            "icecdc_run_timestamp_seconds": [({}, now)],
-            "icecdc_success_timestamp_seconds": [({}, now)] if succeeded else [],
+    def _samples(self) -> dict[str, list[tuple[dict[str, str], float]]]:
+        """Return the samples of each metric: its own labels and the value."""
+        facts = self.facts
+        samples: dict[str, Any] = {
+            name: [({}, facts[fact])] for name, (fact, _) in METRICS.items() if facts.get(fact) is not None
+        }
+        if "state" not in facts:
+            return samples
+        succeeded = facts["state"] == "ok"
+        states = {"icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES]}
+        if facts["state"] == "locked":
+            return states  # the rest describes the run that holds the lock, or the one before it
+        samples |= states
+        samples |= {
+            "icecdc_run_timestamp_seconds": [({}, self.now)],
+            "icecdc_success_timestamp_seconds": [({}, self.now)] if succeeded else [],
             "icecdc_run_success": [({}, float(succeeded))],
             "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
             "icecdc_documents": [({"result": result}, facts[result]) for result in _RESULTS if result in facts],
             "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
         }
-    )
-    for lag in ("lag_snapshots", "lag_seconds"):
-        if facts.get(lag) is not None:
-            at_end = 0 if succeeded and not facts.get("dry_run") else facts[lag]
-            samples[f"icecdc_{lag}"] = [({"at": "start"}, facts[lag]), ({"at": "end"}, at_end)]
-    return samples
+        for lag in ("lag_snapshots", "lag_seconds"):
+            if facts.get(lag) is not None:
+                at_end = 0 if succeeded and not facts.get("dry_run") else facts[lag]
+                samples[f"icecdc_{lag}"] = [({"at": "start"}, facts[lag]), ({"at": "end"}, at_end)]
+        return samples
 
 
 def write_metrics(metrics: RunMetrics, folder: str) -> None:
     """Replace the file of this job and index in one step; metrics that this run lacks keep their last value."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    target = Path(folder) / f"icecdc-{metrics.labels['index']}-{metrics.labels['job']}.prom"
+    target = Path(folder) / f"icecdc-{metrics.facts['index']}-{metrics.facts['job']}.prom"
+    target.parent.mkdir(parents=True, exist_ok=True)
     families = list(metrics.collect())
     names = {family.name for family in families}
     before = target.read_text(encoding="utf-8") if target.exists() else ""
@@ -113,5 +110,5 @@ def write_metrics(metrics: RunMetrics, folder: str) -> None:
 
 def push_metrics(metrics: RunMetrics, url: str) -> None:
     """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays."""
-    group = {"index": metrics.labels["index"], "icecdc_job": metrics.labels["job"]}
+    group = {"index": metrics.facts["index"], "icecdc_job": metrics.facts["job"]}
     pushadd_to_gateway(url, "icecdc", metrics, grouping_key=group, timeout=_PUSH_SECONDS)

@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -102,20 +103,16 @@ class Progress:
                 self._output.close()
 
 
-@contextmanager
-def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
+def progress(total: int, description: str, done: int = 0) -> AbstractContextManager[Progress]:
     """Count documents: shown in a notebook and on a terminal, not in a log file, nor if there is nothing to do."""
-    with Progress(description, total, done, person_output() if total else None).shown() as bar:
-        yield bar
+    return Progress(description, total, done, person_output() if total else None).shown()
 
 
-@contextmanager
-def activity(description: str | Callable[[], str]) -> Iterator[None]:
+def activity(description: str | Callable[[], str]) -> AbstractContextManager[Progress]:
     output, text = _terminal(), ""
     with suppress(Exception):  # whatever it reads, it is only to be seen
         text = "" if output is None else description if isinstance(description, str) else description()
-    with Progress(text, output=output).shown():
-        yield
+    return Progress(text, output=output).shown()
 
 
 @contextmanager
@@ -136,17 +133,17 @@ def print_line(text: str, stream: Any = None) -> None:
             print(f"{text}\n", end="", flush=True, file=stream)
 
 
-class _NotebookLine:
+def _notebook_line() -> Any:
     """A line that a notebook replaces; it is plain text, because widgets need a live kernel to be seen again."""
+    from IPython.display import display
 
-    def __init__(self) -> None:
-        from IPython.display import display
+    handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
-        self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-
-    def write(self, text: str) -> None:
+    def write(text: str) -> None:
         if line := text.removeprefix(_ERASE).strip():
-            self._handle.update({"text/plain": line}, raw=True)
+            handle.update({"text/plain": line}, raw=True)
+
+    return SimpleNamespace(write=write)
 
 
 def _terminal() -> Any:
@@ -166,4 +163,4 @@ def _kernel() -> Any:
 
 def person_output() -> Any:
     """Where a person sees a bar: in the notebook or on the terminal; None: nowhere."""
-    return _NotebookLine() if _kernel() is not None and not _hidden.is_set() else _terminal()
+    return _notebook_line() if _kernel() is not None and not _hidden.is_set() else _terminal()

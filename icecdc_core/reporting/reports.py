@@ -63,16 +63,13 @@ class Report:
         return ""
 
     def text(self) -> str:
-        """The card as plain text, for a terminal."""
         return card_text(self.card())
 
     @property
     def word(self) -> str:
-        """The state in a word or two."""
         return "done" if self.state == "ok" else FAILED
 
     def card(self) -> Card:
-        """What a person sees first."""
         table, index, problems = (getattr(self, name, "") for name in ("table", "index", "problems"))
         command = command_for("sync", table, index) if table and self.state == "ok" else ""
         title = ", from ".join(filter(None, (index, table)))
@@ -193,17 +190,19 @@ class RunReport(Report):
             word, job, lag = BEHIND, self.kind, before
         elif self.rejected:
             word, job, what = BEHIND, "replay", f"{what}, {self.rejected:,} refused by OpenSearch (dead letters)"
-        was = f"{lag} (before: {before})" if before and not self.dry_run else lag
         rewritten = self.rows_rewritten or 0
         changed = self.upserts + self.deletes + self.already_applied + self.rejected
         rows = f"{rewritten:,} rewritten by the table's commits, {changed:,} really changed"
-        # An update rewrites two rows, the old one and the new one.
-        facts = [("Rows", rows if rewritten > 2 * changed else "")]
-        facts += [("Lag", was), ("Target lag", {True: "kept", False: "NOT kept", None: ""}[self.lag_kept])]
-        facts += [("Ended", self.ended + ", by SIGTERM" * self.stopped)]
-        facts += [("Run id", self.run_id), ("Note", "\n".join(self.notes))]
-        command = command_for(job, self.table, self.index)
-        return Card(word, f"{self.index}, from {self.table}", what, facts, command)
+        facts = [
+            # An update rewrites two rows, the old one and the new one.
+            ("Rows", rows if rewritten > 2 * changed else ""),
+            ("Lag", f"{lag} (before: {before})" if before and not self.dry_run else lag),
+            ("Target lag", {True: "kept", False: "NOT kept", None: ""}[self.lag_kept]),
+            ("Ended", self.ended + ", by SIGTERM" * self.stopped),
+            ("Run id", self.run_id),
+            ("Note", "\n".join(self.notes)),
+        ]
+        return Card(word, f"{self.index}, from {self.table}", what, facts, command_for(job, self.table, self.index))
 
 
 @dataclass(frozen=True)
@@ -261,15 +260,15 @@ class ValidationReport(Report):
         position = snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
         behind = compared != position
         word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if behind else ("differs", "repair")
-        lag = f"the index is at {position}" if behind else "none"
         counts = f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
         facts = [
             ("Compared", counts),
-            ("Lag", lag),
+            ("Lag", f"the index is at {position}" if behind else "none"),
             *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items()),
+            ("Ended", self.ended),
+            ("Run id", self.run_id),
         ]
-        facts += [("Ended", self.ended), ("Run id", self.run_id)]
         what = f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
         if self.ok:
             what = f"equal in every field, {self.source_rows:,} rows"

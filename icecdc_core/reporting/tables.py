@@ -20,15 +20,11 @@ def as_html(parts: Iterable[str | pd.DataFrame]) -> str:
     html = ""
     for part in parts:
         if isinstance(part, pd.DataFrame):
-            html += "" if part.empty else _table(part)
+            if not part.empty:
+                with pd.option_context("display.max_colwidth", None):
+                    table = part.astype(object).where(part.notna(), "").to_html(index=False, border=0)
+                table = table.replace("<td>", f"<td{_LEFT}").replace("<th>", f"<th{_LEFT}")
+                html += f'<div style="overflow-x: auto">{table}</div>'
         elif part:
             html += f"<p>{escape(part)}</p>"
     return html
-
-
-def _table(frame: pd.DataFrame) -> str:
-    known = frame.astype(object).where(frame.notna(), "")
-    with pd.option_context("display.max_colwidth", None):
-        table = known.to_html(index=False, border=0)
-    table = table.replace("<td>", f"<td{_LEFT}").replace("<th>", f"<th{_LEFT}")
-    return f'<div style="overflow-x: auto">{table}</div>'

@@ -7,10 +7,10 @@ import pytest
 from icecdc_core import export_table
 from icecdc_core.errors import ConfigError
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.differences import Differences, find_differences
+from icecdc_core.explore.differences import find_differences
 from icecdc_core.explore.documents import look_up_document, try_query
 from icecdc_core.explore.report import dry_run_next_sync, explore_report
-from icecdc_core.explore.view import open_view, show_time_line
+from icecdc_core.explore.view import Part, open_view, show_time_line
 from tests.nested_shop import Shop
 
 KINDS = [pytest.param("1", "copy-on-write", marks=pytest.mark.long), ("3", "merge-on-read")]
@@ -32,23 +32,38 @@ def explore(config, **parameters):
     return ExploreConfig(**{**given, **parameters})
 
 
+def parts_of(view):
+    differences = find_differences(view)
+    return show_time_line(view), differences, look_up_document(view, differences), try_query(view)
+
+
 def shown(spark, config):
     """Everything a notebook shows of it: the parts, and the whole as one text."""
     view = open_view(spark, config)
-    differences = find_differences(view)
-    parts = [show_time_line(view), dry_run_next_sync(view), differences]
-    parts += [look_up_document(view, differences), try_query(view)]
-    report = explore_report(view, *parts)
-    return *parts, "".join([part._repr_html_() for part in parts]) + json.dumps(report)
+    line, *others = parts_of(view)
+    parts = [line, dry_run_next_sync(view), *others]
+    return *parts, "".join([part._repr_html_() for part in parts]) + json.dumps(explore_report(view, *parts))
 
 
 def look_up(spark, config, **parameters):
-    view = open_view(spark, explore(config, **parameters))
-    return look_up_document(view, Differences() if "document_id" in parameters else find_differences(view))
+    return look_up_document(open_view(spark, explore(config, **parameters)), Part({}, []))
+
+
+def rows(part, table=-1):
+    return part.shown[table].to_numpy().tolist()
+
+
+def counts(differences):
+    return tuple(differences.report[name] for name in ("inserts", "updates", "deletes"))
+
+
+def fields_of(document):
+    """What the index and the table have of each field."""
+    return dict(rows(document, 2))
 
 
 def changes_of(document):
-    return [change.kind for _, change in document.history]
+    return document.shown[4]["change"].tolist()
 
 
 class DescribeATableAndItsIndex:
@@ -62,18 +77,19 @@ class DescribeATableAndItsIndex:
         before = opensearch.search(index=config.positions_index)["hits"]["hits"]
         line, sync, differences, document, hits, _ = shown(spark, explore(config))
 
-        assert [each["what"] for each in line.entries] == ["main", "", "", "", "the index"]
+        assert line.shown[-2]["what"].tolist() == ["main", "", "", "", "the index"]
         assert (sync.upserts, sync.deletes, sync.snapshots) == (2, 1, 4)
-        assert (differences.inserts, differences.updates, differences.deletes) == (1, 1, 1)
-        old, new = ({"id": 3, "name": name, "email": f"{SECRET}3", "region": "south"} for name in ("n3", "newer"))
-        changes = {change.kind: (change.document_id, change.before, change.after) for change in differences.sample}
-        assert changes["update"] == ("3", old, new)
-        assert (changes["insert"][0], changes["delete"][0]) == ("50", "4")
-        assert (document.document_id, document.agrees, document.rows) == ("3", False, (new,))
-        assert document.indexed == old
-        history = [(change.kind, (change.before or {}).get("name")) for _, change in document.history]
-        assert history == [("update", "new"), ("update", "n3"), ("insert", None)]
-        assert (hits.total, len(hits.hits)) == (20, 20)
+        assert (counts(differences), list(differences.shown[-1])[2:]) == ((1, 1, 1), ["name", "id", "email", "region"])
+        assert rows(differences) == [
+            ["update", "3", "n3 → newer", "3", f"{SECRET}3", "south"],
+            ["insert", "50", "fifty", "50", "e", "north"],
+            ["delete", "4", "n4", "4", f"{SECRET}4", "north"],
+        ]
+        assert (document.report["document_id"], document.report["agrees"]) == ("3", False)
+        assert fields_of(document) == {"id": "3", "name": "n3 → newer", "email": f"{SECRET}3", "region": "south"}
+        history = document.shown[-1][["change", "name"]].to_numpy().tolist()
+        assert history == [["update", "new → newer"], ["update", "n3 → new"], ["insert", "n3"]]
+        assert (hits.report["hits"], len(rows(hits))) == (20, 20)
         assert opensearch.search(index=config.positions_index)["hits"]["hits"] == before
 
     @pytest.mark.long
@@ -86,21 +102,19 @@ class DescribeATableAndItsIndex:
         sql("UPDATE {t} SET name = 'x' WHERE id = 70")
         view = open_view(spark, explore(config))
         line, differences = show_time_line(view), find_differences(view)
-        assert (newer, "the index, rolled back") in [(each["snapshot_id"], each["what"]) for each in line.entries]
-        assert (differences.inserts, differences.updates, differences.deletes) == (1, 0, 1)
+        assert [newer, "the index, rolled back"] in line.shown[-2][["snapshot_id", "what"]].to_numpy().tolist()
+        assert counts(differences) == (1, 0, 1)
         back = find_differences(open_view(spark, explore(config, from_snapshot="current", to_snapshot=str(newer))))
-        assert {(change.kind, change.document_id) for change in back.sample} == {("insert", "60"), ("delete", "70")}
+        assert {tuple(row[:2]) for row in rows(back)} == {("insert", "60"), ("delete", "70")}
 
     def it_shows_updates_first_and_says_that_nothing_changed(self, spark, sql, make_config):
         sql(*made(), "UPDATE {t} SET name = name")
         found = find_differences(open_view(spark, explore(make_config())))
-        assert (found.changes, found.carryovers_removed) == (0, 20)
         assert "No changes. 20 rewritten rows are the same." in found._repr_html_()
         sql("UPDATE {t} SET name = 'x' WHERE id < 15", "DELETE FROM {t} WHERE id = 19")
         found = find_differences(open_view(spark, explore(make_config(), from_snapshot="-2", sample_rows=4)))
-        kinds = [(change.kind, change.document_id) for change in found.sample]
-        assert kinds == [("update", str(number)) for number in range(4)]
-        assert found.updates == 15
+        assert [row[:2] for row in rows(found)] == [["update", str(number)] for number in range(4)]
+        assert counts(found) == (0, 15, 1)
 
 
 class DescribeADocument:
@@ -112,7 +126,7 @@ class DescribeADocument:
             identifier_columns=["k", "at"],
         )
         found = look_up(spark, config, document_id=r"a\|3|2026-01-03T10:00:00.000000Z")
-        assert (found.agrees, found.verdict) == (True, "The index and the table agree.")
+        assert (found.report["agrees"], found.shown[1]) == (True, "The index and the table agree.")
         assert changes_of(found) == ["update", "insert"]
 
     def it_is_behind_when_a_nested_table_is_newer(self, spark, name, new_index, request):
@@ -120,40 +134,39 @@ class DescribeADocument:
         request.addfinalizer(shop.drop)
         shop.fill()
         config = new_index(**shop.spec)
-        assert look_up(spark, config, document_id="1").agrees is True
+        assert look_up(spark, config, document_id="1").report["agrees"] is True
         shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
         view = open_view(spark, explore(config, document_id="1"))
-        line, found = show_time_line(view), look_up_document(view, Differences())
-        text, staged = line._repr_html_(), [name for table in view.source.tables for name in table._staged]
-        assert (found.agrees, "is behind the table" in found.verdict, staged) == (False, True, [])
-        assert (found.indexed["language"]["name"], found.rows[0]["language"]["name"]) == ("English", "Anglais")
-        assert "rows of 1 other tables, whose changes are not shown here" in found.searched
+        line, found = show_time_line(view), look_up_document(view, Part({}, []))
+        staged = [name for table in view.source.tables for name in table._staged]
+        assert (found.report["agrees"], "is behind the table" in found.shown[1], staged) == (False, True, [])
+        before, after = fields_of(found)["language"].split(" → ")
+        assert (json.loads(before)["name"], json.loads(after)["name"]) == ("English", "Anglais")
+        assert "rows of 1 other tables, whose changes are not shown here" in found.shown[3]
         assert changes_of(found) == ["insert"]
-        (language,) = [each for each in line.nested if each["nested_table"] == shop.table("language")]
-        assert len(line.nested) == 1
-        assert f">{language['position_snapshot_id']}<" in text
-        assert f">{language['current_snapshot_id']}<" in text
+        ((language, *snapshots),) = rows(line)
+        assert (language, len({*snapshots})) == (shop.table("language"), 2)
+        assert all(f">{each}<" in line._repr_html_() for each in snapshots)
 
     def it_is_only_in_the_index_or_only_in_the_table_and_a_query_has_hits(self, spark, sql, new_index, opensearch):
         config = new_index(*made())
         opensearch.indices.refresh(index=config.index)
         # Of rows and documents that other parameters made nothing is shown that these hide.
-        *_, text = shown(spark, explore(config, row_filter="id <> 3", document_id="3", query="id:3"))
-        assert f"{SECRET}3" not in text
+        hiding = explore(config, row_filter="id <> 3", document_id="3", query="id:3")
+        assert f"{SECRET}3" not in "".join(part._repr_html_() for part in parts_of(open_view(spark, hiding)))
         sql("UPDATE {t} SET name = 'x' WHERE id = 3")
         hiding = explore(config, select=["id", "sha2(email, 256) AS email"], document_id="3")
-        *_, document, hits, text = shown(spark, hiding)
-        assert SECRET not in text
-        assert (document.indexed, hits.hits) == ({}, ())
-        assert "built with other columns or another select" in text
-
+        *_, document, hits = parts = parts_of(open_view(spark, hiding))
+        text = "".join(part._repr_html_() for part in parts)
+        assert (SECRET in text, "built with other columns or another select" in text) == (False, True)
+        assert (fields_of(document)["id"], hits.report["hits"]) == ("null → 3", None)
         sql("DELETE FROM {t} WHERE id = 3", "INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')")
-        verdicts = {each: look_up(spark, config, document_id=each).verdict[:8] for each in ("3", "50", "77", "seven")}
-        assert verdicts == {"3": "Only the", "50": "Only the", "77": "Neither ", "seven": "Neither "}
+        verdicts = {each: look_up(spark, config, document_id=each).shown[1][:19] for each in ("3", "50", "seven")}
+        assert verdicts == {"3": "Only the index has ", "50": "Only the table has ", "seven": "Neither the index n"}
         found = try_query(open_view(spark, explore(config, query="region:north AND id:<9", sample_rows=2)))
-        assert (found.total, len(found.hits)) == (5, 2)
+        assert (found.report["hits"], len(rows(found))) == (5, 2)
         found = try_query(open_view(spark, explore(config, query='{"ids": {"values": ["7"]}}')))
-        assert [(identity, document["name"]) for identity, _, document in found.hits] == [("7", "n7")]
+        assert found.shown[-1][["_id", "name"]].to_numpy().tolist() == [["7", "n7"]]
         for query in ('{"no_such_query": {}}', "name:("):
             with pytest.raises(ConfigError, match="OpenSearch refuses the query") as caught:
                 try_query(open_view(spark, explore(config, query=query)))
@@ -162,23 +175,15 @@ class DescribeADocument:
 
 def it_does_not_show_what_parameters_hide(spark, sql, make_config, opensearch, name):
     sql(*made(partitioned="email, truncate(14, email)"))
-    given = (
-        {"columns": ["id", "name"]},
-        {"select": ["* EXCEPT (email)", "sha2(email, 256) AS email"]},
-        {"select": ["* EXCEPT (email)", "sha2(email, 256) AS owner"]},
-    )
-    configs = [make_config(index=f"{name}-{number}", **each) for number, each in enumerate(given)]
-    for config in configs:
-        export_table(spark, config)
-        opensearch.indices.refresh(index=config.index)
+    masked = make_config(select=["* EXCEPT (email)", "sha2(email, 256) AS email"])
+    export_table(spark, masked)
+    opensearch.indices.refresh(index=masked.index)
     sql(f"UPDATE {{t}} SET name = concat(name, '!'), email = concat('{SECRET}-other', id) WHERE id < 5")
     sql("DELETE FROM {t} WHERE id = 7")
-    for config in configs:
-        *_, text = shown(spark, explore(config, query="*", from_snapshot="-2"))
-        view = open_view(spark, explore(config, from_snapshot="earliest", document_id="3"))
-        differences = find_differences(view)
-        of_all = differences._repr_html_() + look_up_document(view, differences)._repr_html_()
-        assert SECRET not in text + of_all, config
+    for config in (masked, make_config(index=f"{name}-none", columns=["id", "name"])):
+        *_, text = shown(spark, explore(config, query="*", from_snapshot="-2", document_id="3"))
+        text += find_differences(open_view(spark, explore(config, from_snapshot="earliest")))._repr_html_()
+        assert (SECRET in text, "n3!" in text) == (False, True), config
 
 
 class DescribeWhatIsMissing:
@@ -187,19 +192,19 @@ class DescribeWhatIsMissing:
         line, sync, differences, document, hits, _ = shown(spark, explore(make_config()))
         assert "nothing was exported" in line._repr_html_()
         assert (sync.strategy, sync.upserts) == ("export", 19)
-        assert (differences.deletes, changes_of(document)[0]) == (1, "delete")
-        assert (document.agrees, hits.total) == (None, None)
+        assert (counts(differences), changes_of(document)[0]) == ((0, 0, 1), "delete")
+        assert (document.report["agrees"], hits.report["hits"]) == (None, None)
         # A document is found under an earlier name of its column.
         sql("ALTER TABLE {t} RENAME COLUMN id TO number", "UPDATE {t} SET name = 'x' WHERE number = 5")
         found = look_up(spark, make_config(identifier_columns=["number"]), document_id="5")
-        assert (changes_of(found), found.rows[0]["name"]) == (["update", "insert"], "x")
+        assert (changes_of(found), fields_of(found)["name"]) == (["update", "insert"], "x")
 
     def it_is_said_of_a_table_without_identifier_columns(self, spark, sql, new_index):
         config = new_index(*made(), identifier_columns=[])
         sql("UPDATE {t} SET name = 'x' WHERE id = 3")
         _, sync, differences, document, hits, text = shown(spark, explore(config))
-        assert (differences.inserts, differences.updates, differences.deletes) == (1, 0, 1)
-        assert "has no identifier columns" in document.verdict
+        assert counts(differences) == (1, 0, 1)
+        assert "has no identifier columns" in document.shown[1]
         assert str(sync).startswith("Table")
         assert "never updates" in text
-        assert hits.total is not None
+        assert hits.report["hits"] is not None

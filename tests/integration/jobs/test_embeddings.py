@@ -88,7 +88,7 @@ class DescribeVectorsOfTexts:
         hits = opensearch.search(index=name, body={"query": query})["hits"]["hits"]
         assert [hit["_source"]["title"] for hit in hits] == ["Decade"]
         view = open_view(spark, ExploreConfig(**config.model_dump(include=config.model_fields_set), document_id="5"))
-        assert look_up_document(view, find_differences(view)).agrees
+        assert look_up_document(view, find_differences(view)).report["agrees"]
 
     def it_writes_nothing_when_the_model_fails(self, spark, sql, name, config, model, indexed, opensearch):
         (model.folder / "hangs").touch()

@@ -7,12 +7,12 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import types as T
 
+from icecdc_core.commits.position import Position
 from icecdc_core.errors import ConfigError, DuplicateIdentifierError
 from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.differences import Differences
-from icecdc_core.explore.documents import DocumentView, QueryResult, _indexed, is_same
-from icecdc_core.explore.view import TimeLine, View, choose_snapshots
+from icecdc_core.explore.documents import _indexed, is_same
+from icecdc_core.explore.view import Part, View, choose_snapshots
 from icecdc_core.opensearch.checksums import WHOLE
 from tests.table_metadata import metadata_of
 
@@ -70,17 +70,16 @@ def it_reports_no_value_of_a_row_when_the_dry_run_fails(monkeypatch):
     error = DuplicateIdentifierError("2 rows share jane", remedy="remove one")
     monkeypatch.setattr(report, "sync_changes", Mock(side_effect=error))
     source = SimpleNamespace(head=12, nested={})
-    view = SimpleNamespace(spark=None, config=CONFIG, source=source, position=None, position_snapshot_id=None)
-    found = report.dry_run_next_sync(view)
-    parts = TimeLine((), 0), found, Differences(), DocumentView(), QueryResult({})
-    next_sync = report.explore_report(view, *parts)["next_sync"]
+    view = View(None, CONFIG, source, None, Position("t", "lake.ns.t", ""))
+    found, part = report.dry_run_next_sync(view), Part({}, [])
+    next_sync = report.explore_report(view, part, found, part, part, part)["next_sync"]
     assert ("jane" in str(found), next_sync["state"], "jane" in str(next_sync)) == (True, "data", False)
 
 
 def it_is_searched_without_the_pipelines_of_readers():
     asked = {}
     client = SimpleNamespace(search=lambda **given: asked.update(given) or {"hits": {"hits": []}})
-    assert _indexed(client, SimpleNamespace(config=SimpleNamespace(index="t")), "1") == {}
+    assert _indexed(client, SimpleNamespace(config=SimpleNamespace(index="t")), "1") == (None, None)
     assert asked["params"] == WHOLE
 
 

@@ -194,7 +194,7 @@ class DescribeCountOutcomes:
         older = {"status": 409, "error": error("x", "[2]: current version [7] is higher")}
         newer = {"status": 409, "error": error("x", "[current version [99]]: current version [8] is higher")}
         result = applied_to(newer, older)[0]
-        assert (result.newest_version, result.newest_id) == (8, "1")
+        assert result.newest == (8, "1")
 
 
 LETTER = {"action": '{"index":{"_id":"7"}}\n{}\n', "status": 400, "reason": "too odd"}
@@ -208,12 +208,11 @@ class DescribeBulkResult:
         total = one + BulkResult(Counts(upserts=2, rejected=15), [LETTER] * 15, failure=SECOND)
         assert (total.counts.upserts, total.counts.rejected) == (3, 30)
         assert (len(total.rejected_samples), total.failure) == (20, FIRST)
-        total = BulkResult(newest_version=3, newest_id="a") + BulkResult(newest_version=2, newest_id="b")
-        assert (total.newest_version, total.newest_id) == (3, "a")
+        assert (BulkResult(newest=(3, "a")) + BulkResult(newest=(2, "b"))).newest == (3, "a")
 
     def it_travels_from_an_executor_with_its_failure(self):
         failure = IndexNotFoundError("gone", subject="index", value="t", remedy="export")
-        result = BulkResult(Counts(1, 2, 3, 4), [{"action": "é"}], failure, 5, "b")
+        result = BulkResult(Counts(1, 2, 3, 4), [{"action": "é"}], failure, (5, "b"))
         read = pickle.loads(pickle.dumps(result))
         assert (replace(read, failure=None), str(read.failure)) == (replace(result, failure=None), str(failure))
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
 
-from icecdc_core.opensearch.checksums import as_numbers, content_digests, split_hits, without_fields
+from icecdc_core.opensearch.checksums import as_numbers, content_digests, text_page, without_fields
 
 A = StructType().add("a", IntegerType())
 SCHEMA = (
@@ -58,10 +58,10 @@ def answer(*hits):
 
 def it_splits_answers_into_documents():
     texts = ['{"a":1,"sort":[7]}', '{"_source":{"b":"\\",\\"sort\\":[1]"}}', "{}"]
-    found = split_hits(answer(("x", 1, texts[0]), ('"\\ü', 12, texts[1]), ("z", 3, texts[2])), "i-1")
+    found = text_page(answer(("x", 1, texts[0]), ('"\\ü', 12, texts[1]), ("z", 3, texts[2])), "i-1")
     digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-    kept = [("x", digests[0], "[0]"), ('"\\ü', digests[1], "[1]"), ("z", digests[2], "[2]")]
-    assert found == [(*each, None) for each in kept]
+    names = ("x", '"\\ü', "z")
+    assert found == ([(*each, None, None) for each in zip(names, digests, strict=True)], [2])
 
 
 @pytest.mark.parametrize("routing", ["a", 'a","_source":{"', "\\", '_routing":"x"'])
@@ -69,15 +69,15 @@ def it_finds_the_routing_of_a_document(routing):
     routed = f'"_score":null,"_routing":{json.dumps(routing)},"_source":'
     text = answer(("x", 1, '{"_routing":"b"}')).replace('"_score":null,"_source":', routed)
     digest = hashlib.sha256(b'{"_routing":"b"}').hexdigest()
-    assert split_hits(text, "i-1") == [("x", digest, "[0]", routing)]
+    assert text_page(text, "i-1") == ([("x", digest, None, routing)], [0])
 
 
 def it_continues_after_a_document_that_contains_an_answer():
     inner = answer(("y\\", 1, "{}"))
-    found = split_hits(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
-    assert found[-1][:3] == ("u", hashlib.sha256(b"{}").hexdigest(), "[2]")
+    found, after = text_page(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
+    assert (found[-1][:2], after) == (("u", hashlib.sha256(b"{}").hexdigest()), [2])
     assert hashlib.sha256(inner.encode()).hexdigest() not in [text for _, text, *_ in found]
-    assert split_hits(answer(), "i-1") == []
+    assert text_page(answer(), "i-1") == ([], "")
 
 
 PIPED = (

@@ -160,18 +160,17 @@ class DescribeBackoff:
     def it_counts_from_the_first_failure_and_not_from_the_first_attempt(self):
         backoff = Backoff(0.05, 0.01)
         time.sleep(0.06)
-        assert not backoff.is_exhausted()
+        assert backoff.wait("it failed")
         time.sleep(0.06)
-        assert (backoff.is_exhausted(), Backoff(0.0, 0.01).is_exhausted()) == (True, True)
+        assert (backoff.wait("it failed"), Backoff(0.0, 0.01).wait("it failed")) == (False, False)
 
     def it_doubles_its_pauses_and_never_sleeps_beyond_the_end(self, monkeypatch):
         backoff, pauses = Backoff(3.0, 0.5), []
-        assert not backoff.is_exhausted()
         # Only the module's clock: threads of other tests may sleep meanwhile.
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
         monkeypatch.setattr("icecdc_core.opensearch.client.time", clock)
         for _ in range(5):
-            backoff.sleep()
+            assert backoff.wait("it failed")
         assert (pauses[2] > pauses[0], max(pauses) <= 3.0) == (True, True)
 
 

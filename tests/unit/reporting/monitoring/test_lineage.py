@@ -10,7 +10,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.reporting.instrumentation import JobRun
-from icecdc_core.reporting.lineage import index_namespace, table_name
+from icecdc_core.reporting.lineage import table_name
 from icecdc_core.reporting.reports import RunReport
 from tests.monitoring_receivers import events_of, receiver, without_spark
 
@@ -63,10 +63,11 @@ class DescribeNames:
     def it_names_a_table_by_its_location(self, location, expected):
         assert table_name(location) == expected
 
-    def it_names_an_index_by_its_server(self):
-        urls = "http://search:9200", "https://search.example.com/path", "http://[::1]:9200"
-        servers = "search:9200", "search.example.com:443", "[::1]:9200"
-        assert [index_namespace(url) for url in urls] == [f"opensearch://{server}" for server in servers]
+    def it_names_an_index_by_its_server(self, server):
+        for url in ("http://search:9200", "https://search.example.com/path", "http://[::1]:9200"):
+            run(opensearch_url=url)
+        names = [each["outputs"][0]["namespace"] for each in events_of(server.posts)[::2]]
+        assert names == [f"opensearch://{each}" for each in ("search:9200", "search.example.com:443", "[::1]:9200")]
 
 
 class DescribeEvents:
