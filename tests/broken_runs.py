@@ -12,7 +12,6 @@ class Killed(Exception):  # noqa: N818 (it is no error of the package)
 
 
 def killed_at(module, function, work):
-    """Work until a function of a module is called."""
     with mock.patch.object(module, function, side_effect=Killed), pytest.raises(Killed):
         work()
 

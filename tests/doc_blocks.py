@@ -8,7 +8,6 @@ A comment right before a block says that something special is true of it:
 Without a comment, `test_doc_snippets.py` runs Python and SQL; commands can be parsed, and index files be loaded.
 """
 
-import ast
 import io
 import re
 import shlex
@@ -109,15 +108,8 @@ def _icecdc_problems(words: list[str]) -> list[str]:
 
 def exists(test: str) -> bool:
     path, *names = test.split("::")
-    if not (ROOT / path).is_file():
-        return False
-    body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-    for name in names:
-        found = [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name]
-        if not found:
-            return False
-        body = found[0].body
-    return bool(names)
+    text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
+    return bool(names) and all(re.search(rf"^ *(def|class) {name}\b", text, re.MULTILINE) for name in names)
 
 
 def allowed_requests(section: str, names: Mapping[str, str]) -> list[tuple[str, str]]:

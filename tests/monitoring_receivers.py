@@ -52,11 +52,22 @@ def without_spark(monkeypatch: Any) -> None:
 
 def spans_of(telemetry: SimpleNamespace) -> list[SimpleNamespace]:
     """The spans that ended, in the order in which they began."""
-    return [_span(span) for span in sorted(telemetry.exporter.get_finished_spans(), key=lambda span: span.start_time)]
+    return [
+        SimpleNamespace(
+            name=span.name,
+            trace_id=f"{span.context.trace_id:032x}",
+            id=f"{span.context.span_id:016x}",
+            parent=f"{span.parent.span_id:016x}" if span.parent else "",
+            seconds=(span.end_time - span.start_time) / 1e9,
+            attributes=dict(span.attributes),
+            failed=span.status.status_code.name == "ERROR",
+            raw=span.to_json(),
+        )
+        for span in sorted(telemetry.exporter.get_finished_spans(), key=lambda span: span.start_time)
+    ]
 
 
 def gauges_of(telemetry: SimpleNamespace) -> dict[tuple[str, frozenset[tuple[str, Any]]], float]:
-    """The gauges that were set: name and attributes to value."""
     data = telemetry.reader.get_metrics_data()
     scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
     points = [(metric.name, point) for scope in scopes for metric in scope.metrics for point in metric.data.data_points]
@@ -65,16 +76,3 @@ def gauges_of(telemetry: SimpleNamespace) -> dict[tuple[str, frozenset[tuple[str
 
 def events_of(posts: list[Post]) -> list[dict[str, Any]]:
     return [json.loads(body) for path, _, body in posts if path == "/api/v1/lineage"]
-
-
-def _span(span: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        name=span.name,
-        trace_id=f"{span.context.trace_id:032x}",
-        id=f"{span.context.span_id:016x}",
-        parent=f"{span.parent.span_id:016x}" if span.parent else "",
-        seconds=(span.end_time - span.start_time) / 1e9,
-        attributes=dict(span.attributes),
-        failed=span.status.status_code.name == "ERROR",
-        raw=span.to_json(),
-    )

@@ -27,15 +27,15 @@ def points(job):
 
 class DescribeARunThatIsCutOff:
     def it_leaves_what_the_next_run_ends_equal_with(self, spark, sql, new_index, indexed, opensearch, opensearch_url):
-        fill = [f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({start}, {start + 30})" for start in (0, 30)]
-        config = new_index(CREATE, *fill, export_group_bytes=4000, retry_timeout_seconds=0)
+        fill = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(0, 60, 1, 2)"
+        config = new_index(CREATE, fill, export_group_bytes=4000, retry_timeout_seconds=0)
         outcomes = []
         for new, (job, number, after) in enumerate(chain(*map(points, JOBS)), 1000):
-            sql(f"INSERT INTO {{t}} VALUES ({new}, 'new')")
-            change(sql)
             if job == "repair":
-                sync_changes(spark, config)
                 opensearch.index(index=config.index, id="foreign", body={"id": -1})
+            else:
+                sql(f"INSERT INTO {{t}} VALUES ({new}, 'new')")
+                change(sql)
             cut = self.cut_off(spark, config, job, number, after, opensearch_url)
             sync_changes(spark, config)
             if job == "repair":

@@ -65,8 +65,7 @@ def it_ends_equal_after_every_kill(
         config, documents = config.replace(**shop.spec), shop.documents
     else:
         sql(f"CREATE TABLE {{t}} (id BIGINT, name STRING, part BIGINT) {KINDS[kind]}")
-        for number in range(3):
-            sql(f"INSERT INTO {{t}} SELECT id + {number * 20}, concat('n', id), id % 3 FROM range(20)")
+        sql("INSERT INTO {t} SELECT id, concat('n', id), id % 3 FROM range(0, 60, 1, 3)")
         documents = partial(rows_as_documents, spark, config.table)
     export_table(spark, config)
 

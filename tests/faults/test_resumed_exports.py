@@ -23,9 +23,7 @@ def config(make_config, tmp_path):
 @pytest.fixture
 def begun(request, spark, sql, config, opensearch, opensearch_url):
     """An export of 5 groups of 20 rows that died after 2 of them; yields its batch."""
-    sql(CREATE)
-    for number in range(GROUPS):
-        sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id, 'n' FROM range({number * ROWS}, {(number + 1) * ROWS})")
+    sql(CREATE, f"INSERT INTO {{t}} SELECT id, 'n' FROM range(0, {GROUPS * ROWS}, 1, {GROUPS})")
     for statement in getattr(request, "param", ()):
         sql(statement)
     with loopback_proxy(opensearch_url, trouble=cut_off(3, kind="_bulk")) as proxy, pytest.raises(IcecdcError):
@@ -81,8 +79,7 @@ class DescribeABegunExport:
 
 
 def it_publishes_no_index_that_was_replaced(spark, sql, config, opensearch, opensearch_url, indexed):
-    sql(CREATE)
-    sql(f"INSERT INTO {{t}} SELECT id, 'n' FROM range({ROWS})")
+    sql(CREATE, f"INSERT INTO {{t}} SELECT id, 'n' FROM range({ROWS})")
     written = []
 
     def trouble(method, path, body):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -48,32 +49,38 @@ def it_repairs_nothing_when_a_sync_committed_after_the_comparison(spark, sql, co
 
 
 def it_validates_the_index_as_it_is_between_two_batches(spark, sql, config):
-    looked, commit, looks, wrote = Run.require_position, sync.commit_batch, [], threading.Event()
+    looked, commit, pauses = Run.require_position, sync.commit_batch, []
+    wrote, may_commit = threading.Event(), threading.Event()
 
     def commit_late(*arguments):
         if threading.current_thread() is late:
             wrote.set()
-            time.sleep(2)
+            assert may_commit.wait(60)
         commit(*arguments)
 
     def overtaken(run, *arguments, **options):
         looked(run, *arguments, **options)
-        looks.append(run)
-        if len(looks) == 1:  # one sync has ended when it opens the index, and one has written and not committed
+        if not wrote.is_set():  # one sync has ended when it opens the index, and one has written and not committed
             sql("INSERT INTO {t} VALUES (2, 'b')")
             sync_changes(spark, config)
             sql("UPDATE {t} SET name = 'w'")
             late.start()
             assert wrote.wait(60)
 
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            may_commit.set()
+
     late = threading.Thread(target=lambda: sync_changes(spark, config))
     with (
         mock.patch.object(Run, "require_position", overtaken),
         mock.patch.object(sync, "commit_batch", commit_late),
+        mock.patch.object(validate, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause)),
     ):
         report = validate_table(spark, config)
     late.join()
-    assert (report.ok, report.snapshot_id, len(looks) > 2) == (True, report.position_snapshot_id, True)
+    assert (report.ok, report.snapshot_id, len(pauses) > 1) == (True, report.position_snapshot_id, True)
 
 
 def it_finds_nothing_left_to_sync_when_another_run_overtakes(spark, sql, make_config, names, just_before):

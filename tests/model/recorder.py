@@ -6,13 +6,14 @@ the order of the events is that in which the server executed them. The trace of 
 """
 
 import hashlib
-import http.client
 import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from opensearchpy import OpenSearch
 
 from tests.loopback_proxy import loopback_proxy
 
@@ -35,7 +36,7 @@ def digest(document: Mapping[str, Any]) -> str:
 class Recorder:
     def __init__(self, target: str, index: str) -> None:
         self.url, self.events = "", list[Event]()
-        self._host = urlsplit(target).netloc
+        self._client = OpenSearch(target)
         self._index = index
         self._readers: list[int] = []
 
@@ -97,15 +98,8 @@ class Recorder:
 
     def _aliases(self) -> None:
         """Look at what the alias means now; it may have moved."""
-        upstream = http.client.HTTPConnection(self._host, timeout=60)
-        try:
-            upstream.request("GET", f"/_alias/{self._index}")
-            answer = upstream.getresponse()
-            content = json.loads(answer.read())
-        finally:
-            upstream.close()
-        names = [_PHYSICAL.search(name) for name in content] if answer.status == 200 else []
-        readers = sorted(int(name["number"]) for name in names if name)
+        found = self._client.indices.get_alias(name=self._index, ignore=404)
+        readers = sorted(int(name["number"]) for name in map(_PHYSICAL.search, found) if name)
         if readers != self._readers:
             self._readers = readers
             self.events.append({"event": "alias", "indexes": readers})
@@ -122,7 +116,6 @@ def _rows(table: str, snapshot: int) -> dict[str, str]:
 
 @contextmanager
 def recording(target: str, index: str) -> Iterator[Recorder]:
-    """Record everything that is written to an index through the proxy at the recorder's URL."""
     recorder = Recorder(target, index)
     with loopback_proxy(target, gate=recorder.gate, record=recorder.record) as proxy:
         recorder.url = proxy.url

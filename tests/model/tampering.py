@@ -28,7 +28,6 @@ def _commits(events: Events) -> list[int]:
 
 
 def _begins(events: Events) -> list[int]:
-    """Where batches are begun."""
     places = _writes(events)
     epochs = [(_batch(events[n]).get("epoch"), n) for n in places]
     pairs = pairwise(epochs)

@@ -39,20 +39,13 @@ class Check:
     violated: str = ""
 
 
-@dataclass(frozen=True)
-class Result:
-    """What TLC found: the invariant that is violated, "" if none is, and how many states it looked at."""
-
-    violated: str
-    distinct: int
-
-
-def run_tlc(check: Check) -> Result:
+def run_tlc(check: Check) -> tuple[str, int]:
+    """Return the invariant that is violated, "" if none is, and how many states TLC looked at."""
     output = run_module("MC", configuration(check), is_short=bool(check.violated))
     violated, counts = _VIOLATED.search(output), _COUNTS.search(output)
     if counts is None or not (violated or "No error has been found" in output):
         raise RuntimeError(f"TLC gave no verdict on '{check.name}':\n{output}")
-    return Result(violated[1] if violated else "", int(counts[1]))
+    return violated[1] if violated else "", int(counts[1])
 
 
 def run_module(module: str, configuration: str, is_short: bool = False, **others: str) -> str:

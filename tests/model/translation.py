@@ -97,7 +97,9 @@ class _Translation:
         batch = position["batch"] or {}
         origin = 0
         if accepted:
-            for snapshot in named_snapshots(position):
+            named = [position["snapshot_id"]] if position["physical_index"] else []
+            named += [*(batch["cuts"] or ()), batch["to_snapshot_id"]] if batch else []
+            for snapshot in named:
                 if snapshot not in self.snapshots:
                     self._name(snapshot)
             if batch and batch["epoch"] != self.batch.get("epoch"):
@@ -105,8 +107,10 @@ class _Translation:
             if batch and batch["kind"] != "export":
                 origin = self.snapshots.get(batch["from_snapshot_id"], _UNKNOWN)
             self.batch, self.owner = batch, owner
+        verb = "writes" if accepted else "is refused to write"
+        kept = {name: value for name, value in position.items() if name != "batch"}
         self._emit(
-            self._comment(by, accepted, owner, position),
+            f"run {self._run(by)} {verb} {kept}, batch {position['batch']}, owner {owner and self._run(owner)}",
             event='"position"',
             run=str(self._run(by)),
             accepted=str(accepted).upper(),
@@ -114,11 +118,6 @@ class _Translation:
             pos=self._pos(position) if accepted else NONE,
             **{"from": str(origin)},
         )
-
-    def _comment(self, by: str, accepted: bool, owner: str | None, position: Mapping[str, Any]) -> str:
-        verb = "writes" if accepted else "is refused to write"
-        kept = {name: value for name, value in position.items() if name != "batch"}
-        return f"run {self._run(by)} {verb} {kept}, batch {position['batch']}, owner {owner and self._run(owner)}"
 
     def _pos(self, position: Mapping[str, Any]) -> str:
         batch, none = position["batch"], '[kind |-> "none"]'
@@ -189,14 +188,10 @@ class _Translation:
             groups.append(missing)
 
     def _create(self, event: Event) -> None:
-        self._index(event, "is created")
+        kind, index = event["event"], event["index"]
+        self._emit(f"index {index} is {kind}d", event=f'"{kind}"', idx=str(self._epoch(index)))
 
-    def _delete(self, event: Event) -> None:
-        self._index(event, "is deleted")
-
-    def _index(self, event: Event, verb: str) -> None:
-        number = str(self._epoch(event["index"]))
-        self._emit(f"index {event['index']} {verb}", event=f'"{event["event"]}"', idx=number)
+    _delete = _create
 
     def _alias(self, event: Event) -> None:
         indexes = _set(self._epoch(number) for number in event["indexes"])
@@ -254,11 +249,3 @@ def identifiers(events: list[Event], rows: Mapping[Any, Mapping[str, str]]) -> t
     ids = {identity: classes.setdefault(tuple(life), len(classes) + 1) for identity, life in lives.items()}
     values = {(identity, value): name for identity, names in named.items() for value, name in names.items()}
     return ids, values
-
-
-def named_snapshots(position: Mapping[str, Any]) -> list[Any]:
-    """Return the snapshots that a position names, the cuts of its batch first."""
-    named = [position["snapshot_id"]] if position["physical_index"] else []
-    if batch := position["batch"]:
-        named += [*(batch["cuts"] or []), batch["to_snapshot_id"]]
-    return named

@@ -127,7 +127,7 @@ class Network:
     def _execute(self, text: str, method: str, path: str, params: dict[str, Any], body: Any) -> Answer:
         status, answer = self.cluster.answer(method, path, params, body)
         self._trace(f"{text} -> {status}{_outcomes(answer)}")
-        if _changes(method, path):
+        if method not in ("GET", "HEAD") and not path.endswith(("_search", "_count")):
             self.check()
         return status, answer
 
@@ -174,25 +174,11 @@ class SimulatedConnection(AnswerConnection):
         return status, {"content-type": "application/json"}, data
 
 
-def _changes(method: str, path: str) -> bool:
-    return method not in ("GET", "HEAD") and not path.endswith(("_search", "_count"))
-
-
 def _shown(params: dict[str, Any], body: Any) -> str:
-    """What a trace shows of a request."""
-    shown = [f"{name}={params[name]}" for name in ("op_type", "if_seq_no") if name in params]
-    if isinstance(body, list):
-        shown.append(" ".join(json.dumps(line) for line in body))
-    elif isinstance(body, dict) and body.get("type") == "position":
-        batch, owner = body["batch"], body["owner"]
-        position = {name: body[name] for name in ("snapshot_id", "epoch", "physical_index")}
-        position["batch"] = batch and {
-            name: batch[name] for name in ("kind", "epoch", "to_snapshot_id", "cuts", "physical_index", "groups_done")
-        }
-        shown.append(json.dumps({**position, "owner": owner and owner["run_id"]}))
-    elif isinstance(body, dict) and "actions" in body:
-        shown.append(json.dumps(body["actions"]))
-    return " ".join(shown)
+    """What a trace shows of a request: bulk lines, changes of aliases, and the most of positions."""
+    if isinstance(body, dict):
+        body = {name: body[name] for name in ("actions", "snapshot_id", "epoch", "batch", "owner") if name in body}
+    return f"{params} {json.dumps(body)}" if body else str(params)
 
 
 def _outcomes(answer: dict[str, Any]) -> str:

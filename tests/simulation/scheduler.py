@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from queue import SimpleQueue
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 _STEPS = 4000
 """More steps than any schedule needs: a run that repeats itself for ever is a defect."""
+_THREADS = ThreadPoolExecutor(1000)  # more than any schedule has tasks
+_current = threading.local()
+
+
+def current() -> Any:
+    """Return the `task` of this thread and its `scheduler`."""
+    return _current
 
 
 class Killed(BaseException):
@@ -81,8 +88,22 @@ class Scheduler:
         task = Task(process, work)
         task.baton.acquire()
         self._tasks.append(task)
-        _Worker.give(self, task)
+        _THREADS.submit(self._work, task)
         return task
+
+    def _work(self, task: Task) -> None:
+        task.baton.acquire()
+        _current.task, _current.scheduler = task, self
+        try:
+            if self.failure is None and task.process.alive:
+                task.work()
+        except Killed:
+            pass
+        except BaseException as error:
+            self.fail(error)
+        task.done = True
+        self._tasks.remove(task)
+        (self._pick(None).baton if self._tasks else self._main).release()
 
     def at(self, time: float, event: Callable[[], None]) -> None:
         self._steps += 1
@@ -97,7 +118,6 @@ class Scheduler:
             raise self.failure
 
     def settle(self) -> None:
-        """Let everything happen that is due later."""
         while self._events:
             self.now = max(self.now, self._events[0][0])
             heappop(self._events)[2]()
@@ -135,57 +155,6 @@ class Scheduler:
                 self.fail(ScheduleError("all tasks wait for each other"))
                 continue
             self.now = max(self.now, min(times))
-
-    def end(self, task: Task) -> None:
-        task.done = True
-        self._tasks.remove(task)
-        (self._pick(None).baton if self._tasks else self._main).release()
-
-
-class _Current(threading.local):
-    task: Task
-    scheduler: Scheduler
-
-
-_current = _Current()
-
-
-def current() -> _Current:
-    return _current
-
-
-class _Worker(threading.Thread):
-    """A thread that does one task after the other: to start one takes longer than many a task."""
-
-    _idle: SimpleQueue[_Worker] = SimpleQueue()
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True, name="simulated task")
-        self.work: SimpleQueue[tuple[Scheduler, Task]] = SimpleQueue()
-
-    @classmethod
-    def give(cls, scheduler: Scheduler, task: Task) -> None:
-        if cls._idle.empty():
-            worker = cls()
-            worker.start()
-        else:
-            worker = cls._idle.get()
-        worker.work.put((scheduler, task))
-
-    def run(self) -> None:
-        while True:
-            scheduler, task = self.work.get()
-            task.baton.acquire()
-            _current.task, _current.scheduler = task, scheduler
-            try:
-                if scheduler.failure is None and task.process.alive:
-                    task.work()
-            except Killed:
-                pass
-            except BaseException as error:
-                scheduler.fail(error)
-            self._idle.put(self)
-            scheduler.end(task)
 
 
 class SimulatedLock:

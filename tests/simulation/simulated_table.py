@@ -251,7 +251,6 @@ class Written:
 
 
 def upserts(found: Rows) -> list[Change]:
-    """Return the change of each document."""
     return [(identity, name, name[0]) for identity, name in found.items()]
 
 
