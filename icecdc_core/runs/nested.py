@@ -165,9 +165,7 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
     with_stars = {entry.table for _, entry in iterate_entries(config.entries) if "*" in " ".join(entry.select or ["*"])}
     nested = {}
     for name, table in tables.items():
-        metadata, used = table.metadata(), tree.used[name]
-        if needs_history and config.on_history_gap == "fail":
-            table.require_visible_history(metadata)
+        metadata, used = table.metadata(needs_history and config.on_history_gap == "fail"), tree.used[name]
         nested[name] = Source(
             table=table,
             metadata=metadata,

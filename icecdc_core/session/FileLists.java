@@ -268,11 +268,14 @@ public final class FileLists {
     return (DeleteFile[]) applying.toArray(NO_DELETES);
   }
 
-  public ScanTaskSetManager taskSets() {
-    return ScanTaskSetManager.get();
+  /** Spark 4.1 finds the table by the key, too. */
+  public void stage(Table table, String key, List tasks) {
+    ScanTaskSetManager.get().stageTasks(table, key, tasks);
+    SparkTableCache.get().add(key, table);
   }
 
-  public SparkTableCache tableCache() {
-    return SparkTableCache.get();
+  public void release(Table table, String key) {
+    ScanTaskSetManager.get().removeTasks(table, key);
+    SparkTableCache.get().remove(key);
   }
 }

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partialmethod
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -39,6 +40,13 @@ def _split(answer: Any) -> list[str]:
     return joined.split("\0") if joined else []
 
 
+FileTasks = Sequence[Any]
+"""File scan tasks, each a data file with the delete files that apply to it; or data files alone.
+
+A list of the JVM: whoever iterates over it fetches each item.
+"""
+
+
 @dataclass(frozen=True)
 class CommitFiles:
     """The files that one commit added and removed: their sizes by their names."""
@@ -50,8 +58,8 @@ class CommitFiles:
     referenced: frozenset[str]
     adds_untargeted_deletes: bool
     removes_untargeted_deletes: bool
-    added_files: Any
-    removed_files: Any
+    added_files: FileTasks
+    removed_files: FileTasks
 
     @property
     def only_adds(self) -> bool:
@@ -59,17 +67,7 @@ class CommitFiles:
 
     @property
     def moves_files_once(self) -> bool:
-        return bool(self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed))
-
-
-class FileTasks:
-    """File scan tasks in the JVM, each a data file with the delete files that apply to it; or data files alone."""
-
-    def __init__(self, tasks: Any) -> None:
-        self.java_list = tasks
-
-    def __len__(self) -> int:
-        return int(self.java_list.size())
+        return len(self.added_files) == len(self.added) and len(self.removed_files) == len(self.removed)
 
 
 class IcebergTable:
@@ -89,17 +87,16 @@ class IcebergTable:
             self._readable = table_to_read(spark, self._table, without=self.unreadable)
         self._marking: Any | None = None
         self._version = int(self._table.operations().current().formatVersion())
-        self._in_batches: bool | None = None
         self._staged: list[str] = []
         self._commits: dict[int, CommitFiles] = {}
         self.table_uuid = str(self._table.uuid())
         self.read_snapshots: set[int] = set()
 
-    def metadata(self) -> TableMetadata:
-        return TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
-
-    def require_visible_history(self, metadata: TableMetadata) -> None:
-        require_visible_history(self.spark, self.name, self._table, metadata)
+    def metadata(self, needs_history: bool = False) -> TableMetadata:
+        metadata = TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
+        if needs_history:
+            require_visible_history(self.spark, self.name, self._table, metadata)
+        return metadata
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         self.read_snapshots.add(snapshot_id)
@@ -109,15 +106,14 @@ class IcebergTable:
         # that an older partition spec refers to was dropped.
         builder = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table)
         changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
-        files = changes.addedDataFiles(), changes.removedDataFiles()
-        deletes = changes.addedDeleteFiles(), changes.removedDeleteFiles()
-        added, removed, added_deletes, removed_deletes = (self._java_list(each) for each in (*files, *deletes))
-        to_added, to_removed = (set(self._facts(each, "target")) for each in (added_deletes, removed_deletes))
+        added, removed = self.union(changes.addedDataFiles()), self.union(changes.removedDataFiles())
+        more, fewer = self.union(changes.addedDeleteFiles()), self.union(changes.removedDeleteFiles())
+        to_added, to_removed = set(self._facts("target", more)), set(self._facts("target", fewer))
         self._commits[snapshot_id] = CommitFiles(
-            added=self._sizes(added, "location"),
-            removed=self._sizes(removed, "location"),
-            added_deletes=self._sizes(added_deletes, "place"),
-            removed_deletes=self._sizes(removed_deletes, "place"),
+            added=self._sizes("location", added),
+            removed=self._sizes("location", removed),
+            added_deletes=self._sizes("place", more),
+            removed_deletes=self._sizes("place", fewer),
             referenced=frozenset((to_added | to_removed) - {_NO_FACT}),
             adds_untargeted_deletes=_NO_FACT in to_added,
             removes_untargeted_deletes=_NO_FACT in to_removed,
@@ -126,23 +122,31 @@ class IcebergTable:
         )
         return self._commits[snapshot_id]
 
-    def _sizes(self, files: Any, name: str) -> dict[str, int]:
-        return dict(zip(self._facts(files, name), self._numbers(files, "fileSizeInBytes"), strict=True))
+    def _sizes(self, name: str, files: FileTasks) -> dict[str, int]:
+        return dict(zip(self._facts(name, files), self.sizes(files), strict=True))
 
-    def _facts(self, files: Any, name: str) -> list[str]:
+    def _facts(self, name: str, files: FileTasks) -> list[str]:
         return _split(self._lists.texts(files, name))
 
-    def _numbers(self, files: Any, name: str) -> list[int]:
-        return [int(text) for text in self._facts(files, name)]
+    def _numbers(self, name: str, files: FileTasks) -> list[int]:
+        return [int(text) for text in self._facts(name, files)]
 
-    def _java_list(self, *parts: Any) -> Any:
-        everything = java_class(self.spark, "java.util.ArrayList")()
+    locations = partialmethod(_facts, "location")
+    row_counts = partialmethod(_numbers, "recordCount")  # deleted rows included
+    sequence_numbers = partialmethod(_numbers, "dataSequenceNumber")
+    sizes = partialmethod(_numbers, "fileSizeInBytes")
+
+    def union(self, *parts: FileTasks) -> FileTasks:
+        everything: Any = java_class(self.spark, "java.util.ArrayList")()
         for part in parts:
             everything.addAll(part)
-        return everything
+        return cast("FileTasks", everything)
+
+    def no_tasks(self) -> FileTasks:
+        return self.union()
 
     def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> FileTasks:
-        chosen = FileTasks(self._lists.chosen(self._java_list(*data_files), _join(locations)))
+        chosen: FileTasks = self._lists.chosen(self.union(*data_files), _join(locations))
         assert len(chosen) >= len(locations), "a file that a commit names was not found, so its rows would be lost"
         return chosen
 
@@ -157,7 +161,7 @@ class IcebergTable:
 
     def tasks_of(self, data_files: FileTasks, deletes: Any) -> FileTasks:
         """Return the tasks that planning would make of these data files, or of those of other tasks."""
-        return FileTasks(self._lists.tasks(self._table, data_files.java_list, deletes or {}))
+        return cast("FileTasks", self._lists.tasks(self._table, data_files, deletes or {}))
 
     def plan(
         self,
@@ -180,10 +184,8 @@ class IcebergTable:
                 scan = scan.filter(expressions.lessThanOrEqual(name, high))
             else:
                 scan = scan.filter(getattr(expressions, "in")(name, several))
-        return FileTasks(self._lists.planned(scan, None if locations is None else _join(locations), deletes))
-
-    def no_tasks(self) -> FileTasks:
-        return FileTasks(self._java_list())
+        wanted = None if locations is None else _join(locations)
+        return cast("FileTasks", self._lists.planned(scan, wanted, deletes))
 
     def schema(self) -> StructType:
         """Return the table's current schema as Spark reads it, without the columns it cannot read."""
@@ -202,37 +204,24 @@ class IcebergTable:
         schema = self._table.schema()
         return [str(schema.findColumnName(field_id)) for field_id in sorted(schema.identifierFieldIds())]
 
-    def locations(self, tasks: FileTasks) -> list[str]:
-        return self._facts(tasks.java_list, "location")
-
     def delete_digests(self, tasks: FileTasks) -> list[str]:
         """Return for each task a digest of the set of delete files that apply to its data file; empty without any."""
-        return [digest if digest != _NO_FACT else "" for digest in self._facts(tasks.java_list, "delete digest")]
+        return [digest if digest != _NO_FACT else "" for digest in self._facts("delete digest", tasks)]
 
     def deleted_count(self, tasks: FileTasks) -> int:
         """Return the number of deletes in the delete files of these tasks; a file counts once for each data file."""
-        return sum(self._numbers(tasks.java_list, "deleted rows"))
-
-    def row_counts(self, tasks: FileTasks) -> list[int]:
-        """Return the number of rows in each task's data file, deleted ones included."""
-        return self._numbers(tasks.java_list, "recordCount")
-
-    def sequence_numbers(self, tasks: FileTasks) -> list[int]:
-        return self._numbers(tasks.java_list, "dataSequenceNumber")
-
-    def sizes(self, tasks: FileTasks) -> list[int]:
-        return self._numbers(tasks.java_list, "fileSizeInBytes")
+        return sum(self._numbers("deleted rows", tasks))
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
         if not (self.has_row_lineage and self.know_row_ids(tasks)):
             return False
         # Iceberg 1.11 gives every row of an ORC file the id of its first one.
-        return self._has_table_cache or "ORC" not in self._facts(tasks.java_list, "format")
+        return self._has_table_cache or "ORC" not in self._facts("format", tasks)
 
     def know_row_ids(self, tasks: FileTasks) -> bool:
         """Whether the metadata name the first row id of each file."""
-        return _NO_FACT not in self._facts(tasks.java_list, "firstRowId")
+        return _NO_FACT not in self._facts("firstRowId", tasks)
 
     @property
     def has_row_lineage(self) -> bool:
@@ -248,10 +237,7 @@ class IcebergTable:
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
         if not positions:
             return self.no_tasks()
-        return FileTasks(self._lists.at(tasks.java_list, _join(map(str, positions))))
-
-    def union(self, *parts: FileTasks) -> FileTasks:
-        return FileTasks(self._java_list(*(part.java_list for part in parts)))
+        return cast("FileTasks", self._lists.at(tasks, _join(map(str, positions))))
 
     def read(self, tasks: FileTasks) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.
@@ -272,16 +258,14 @@ class IcebergTable:
     def _read(self, tasks: FileTasks, readable: Any) -> DataFrame:
         if not len(tasks):
             return self.spark.createDataFrame([], StructType([*self.schema(), *METADATA_COLUMNS]))
-        if self._in_batches is None:  # Iceberg's vectorized reader fails on lists and maps of variants
-            self._in_batches = not re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString())
         key = uuid.uuid4().hex
-        self._lists.taskSets().stageTasks(readable, key, tasks.java_list)
+        self._lists.stage(readable, key, tasks)
         self._staged.append(key)
         reader = self.spark.read.format("iceberg").options(**self._splits(sum(self.sizes(tasks))))
-        if not self._in_batches:
+        # Iceberg's vectorized reader fails on lists and maps of variants.
+        if re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString()):
             reader = reader.option("vectorization-enabled", "false")
         if self._has_table_cache:
-            self._lists.tableCache().add(key, readable)
             return reader.load(key)
         return reader.option("scan-task-set-id", key).load(self.name)
 
@@ -290,9 +274,7 @@ class IcebergTable:
         while self._staged:
             key = self._staged.pop()
             with suppress(*SPARK_HAS_ENDED):
-                self._lists.taskSets().removeTasks(self._table, key)
-                if self._has_table_cache:
-                    self._lists.tableCache().remove(key)
+                self._lists.release(self._table, key)
 
     def _splits(self, size: int) -> dict[str, int]:
         """Return the split options that Iceberg chooses for its own scans of such files, but not for staged ones."""
@@ -300,10 +282,8 @@ class IcebergTable:
         # starting a task takes longer than opening a file.
         no_options = java_class(self.spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
         given = iceberg_class(self.spark, "spark.SparkReadConf")(self.spark._jsparkSession, self._table, no_options)
-        if not given.adaptiveSplitSizeEnabled():
-            return {}
         usual = given.splitSize()
         adjusted = iceberg_class(self.spark, "util.TableScanUtil").adjustSplitSize(size, given.parallelism(), usual)
-        if adjusted >= usual:
+        if adjusted >= usual or not given.adaptiveSplitSizeEnabled():
             return {}
         return {"split-size": adjusted, "file-open-cost": given.splitOpenFileCost() * adjusted // usual}

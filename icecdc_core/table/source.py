@@ -303,9 +303,7 @@ class Source:
 def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
     """Load the table and check every parameter that concerns it."""
     table = IcebergTable(spark, config.table)
-    metadata = table.metadata()
-    if needs_history and config.on_history_gap == "fail":
-        table.require_visible_history(metadata)
+    metadata = table.metadata(needs_history and config.on_history_gap == "fail")
     schema = table.schema()
     if not config.select:
         require_readable(table.unreadable, config.columns or table.unreadable)

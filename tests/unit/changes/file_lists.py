@@ -59,11 +59,6 @@ def shown(tasks):
     return " ".join("+".join([file.location, *sorted(file.deletes)]) for file in tasks)
 
 
-class JavaList(list):
-    def size(self):
-        return len(self)
-
-
 class History(Table):
     has_row_lineage = False
 
@@ -137,7 +132,7 @@ def _file(text, older, number):
 def _beyond(some, others):
     """The data files of a state that another one does not have, or not so often; without their deletes."""
     left = Counter(file.location for file in others)
-    found = JavaList()
+    found = []
     for file in some:
         left[file.location] -= 1
         if left[file.location] < 0:
