@@ -2,30 +2,17 @@
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
-    from icecdc_core.jobs.export import export_table
-    from icecdc_core.jobs.replay import replay_dead_letters
-    from icecdc_core.jobs.status import status
-    from icecdc_core.jobs.sync import sync_changes
-    from icecdc_core.jobs.validate import validate_table
-    from icecdc_core.reporting.reports import RunReport, ValidationReport
-    from icecdc_core.session.spark import get_spark
-
-__all__ = [
-    "RunReport",
-    "SyncConfig",
-    "ValidationReport",
-    "export_table",
-    "get_spark",
-    "replay_dead_letters",
-    "status",
-    "sync_changes",
-    "validate_table",
-]
+    from icecdc_core.config import SyncConfig as SyncConfig
+    from icecdc_core.jobs.export import export_table as export_table
+    from icecdc_core.jobs.replay import replay_dead_letters as replay_dead_letters
+    from icecdc_core.jobs.status import status as status
+    from icecdc_core.jobs.sync import sync_changes as sync_changes
+    from icecdc_core.jobs.validate import validate_table as validate_table
+    from icecdc_core.reporting.reports import RunReport as RunReport, ValidationReport as ValidationReport
+    from icecdc_core.session.spark import get_spark as get_spark
 
 _MODULES = {
     "RunReport": "reporting.reports",
@@ -38,6 +25,7 @@ _MODULES = {
     "sync_changes": "jobs.sync",
     "validate_table": "jobs.validate",
 }
+__all__ = [*_MODULES]
 
 if sys.modules.get("pyspark") is not None:
     import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is too old for the other modules)
@@ -46,13 +34,9 @@ if not TYPE_CHECKING:  # type checkers read the imports above, and so find a nam
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used (PEP 562), so that importing the package does not import Spark."""
-        if name in _MODULES:
-            value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-            globals()[name] = value
-            return value
-        if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
-            return import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULES[name]}"), name))
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -43,9 +43,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         return services(listed[1:], f"{program} {SERVICES}")
     if listed[:1] in (["--help"], ["-h"], ["--version"]) or (not listed and program == _CONSOLE):
         print(f"icecdc {installed_version('icecdc')}" if listed == ["--version"] else help_text())  # noqa: T201
-        if listed:
-            raise SystemExit(0)
-        return EXIT_STATES["config"].code
+        return 0 if listed else EXIT_STATES["config"].code
     as_json = program != _CONSOLE or "--json" in listed
     begin, request = time.monotonic(), Request()
     known = next((name for name in listed[:1] if name in COMMANDS), None)
@@ -64,8 +62,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         facts["failed"] = not isinstance(error, KeyboardInterrupt)
         if request.verbose or (facts["failed"] and state_of(error) == "failed"):
             sys.stderr.write(mask_secrets(traceback.format_exc()))
-        seconds = round(time.monotonic() - begin, 3)
-        report = failure_report(error, {**facts, "seconds": seconds})
+        report = failure_report(error, {**facts, "seconds": round(time.monotonic() - begin, 3)})
         for path in filter(None, facts.get("report_paths", ())):
             with suppress(ConfigError):  # the report of an older run must not stay, nor hide why this one failed
                 write_report(report, path)
@@ -91,8 +88,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
 
 def _one(request: Request, facts: dict[str, Any]) -> Report:
     """Run the job of one index; the facts say how far it came."""
-    command = COMMANDS[request.command]
     facts |= {name: request.parameters.get(name) for name in ("table", "index")}
+    command = COMMANDS[request.command]
     config = command.kind(**request.parameters)
     facts |= config.subject
     check_report_path(config.report_path)
@@ -110,8 +107,7 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
 
 
 def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
-    """Run the job of each index of a file; the facts say how far it came."""
-    command, begin = COMMANDS[request.command], time.monotonic()
+    begin = time.monotonic()
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = [*dict.fromkeys(config.report_path for config in configs.values() if config.report_path)]
     for path in facts["report_paths"]:
@@ -142,14 +138,21 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
                 on_failure(name, failure, "")
         report = ManyReport(reports, round(time.monotonic() - begin, 3))
     else:
-        from icecdc_core.jobs.many import require_one_session, run_many
+        from icecdc_core.jobs.many import require_one_session, run_many  # no help needs Spark
 
         require_one_session(configs)
         spark = _session([*configs.values()], request, facts)
         # Each report is part of the summary, which is written once.
         own = {name: config.replace(report_path="") for name, config in configs.items()}
-        watch: dict[str, Any] = {"on_poll": on_poll, "on_failure": on_failure, "parallel": request.parallel}
-        report = run_many(spark, command.job(of_many=True), own, command=request.command, **watch)
+        report = run_many(
+            spark,
+            COMMANDS[request.command].job(of_many=True),
+            own,
+            command=request.command,
+            parallel=request.parallel,
+            on_poll=on_poll,
+            on_failure=on_failure,
+        )
     write(report)
     return report
 

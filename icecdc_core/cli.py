@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.model import ParameterModel
+from icecdc_core.config.model import ParameterModel, problems_error
 from icecdc_core.config.sync import InitConfig, StatusConfig
-from icecdc_core.errors import ConfigError
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES
 from icecdc_core.reporting.reports import Report
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 Job = Callable[["SparkSession", Any], "Report"]
 
-SERVICES = "services"
-"""The command that runs no job: it starts and stops the embedded services."""
-
+SERVICES = "services"  # it runs no job
 _PLACE = ("table", "index", "opensearch_url", "catalog_properties", "identifier_columns")
 
 
@@ -126,14 +123,18 @@ def parse(arguments: Sequence[str]) -> Request:
     command = arguments[0] if arguments else ""
     if command not in COMMANDS:
         what = "There is no such command (not shown)" if command else "no command is given"
-        raise _error(f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help.")
+        raise problems_error([f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help."])
     options = [re.sub(r"^--[^=]*", lambda match: match[0].replace("_", "-"), text) for text in arguments[1:]]
     parser = _parser(command, everything={"-h", "--help"}.isdisjoint(options))
-    namespace, unknown = parser.parse_known_args(options)
-    given = vars(namespace)
+    try:
+        namespace, unknown = parser.parse_known_args(options)
+    except argparse.ArgumentError as error:  # which quotes the value, that may be a secret, at its end
+        text = re.sub(r"\s*['\"].*", " (not shown)", str(error).removeprefix("argument "), flags=re.DOTALL)
+        raise problems_error([f"{text}. Remedy: write --name VALUE or --name=VALUE, see --help."]) from None
     if unknown:
         shown = [text for text in unknown if text.startswith("--")] or unknown[:1]
-        raise _error(*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown))
+        raise problems_error([*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown)])
+    given = vars(namespace)
     own = {each.name: given.pop(each.name) for each in fields(Request) if each.name in given}
     request = Request(command, {**given, **COMMANDS[command].fixed}, **own)
     names = Counter(text.partition("=")[0] for text in options if text.startswith("--"))
@@ -146,12 +147,8 @@ def parse(arguments: Sequence[str]) -> Request:
         if request.file and len(request.only) != 1 and given.get(name):
             problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
     if problems:
-        raise _error(*problems)
+        raise problems_error(problems)
     return request
-
-
-def _error(*problems: str) -> ConfigError:
-    return ConfigError(f"{len(problems)} options are wrong", problems=problems)
 
 
 def _unknown(text: str, known: str) -> str:
@@ -162,13 +159,6 @@ def _unknown(text: str, known: str) -> str:
     return f"{shown}unknown option or a value without one. Remedy: {f'did you mean {near}' if near else 'see --help'}."
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Raise what is wrong without the value, which may be a secret: argparse quotes it at the end."""
-        text = re.sub(r"\s*['\"].*", " (not shown)", message, flags=re.DOTALL)
-        raise _error(f"{text.removeprefix('argument ')}. Remedy: write --name VALUE or --name=VALUE, see --help.")
-
-
 def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
     """The options of a command, whose help shows everything or what fits on a page; what matters comes last."""
     command = COMMANDS[job]
@@ -177,13 +167,14 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
     if takes_file:
         example += f"\n         icecdc {job} --file indexes.yml --only orders,films"
     states = "".join(f"\n  {state.code:>2}  {name}: {state.meaning}" for name, state in EXIT_STATES.items())
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         usage=f"icecdc {job} [--name value ...]",
         description=f"{command.help[0].upper()}{command.help[1:]}." + everything * f"\n\nexit codes:{states}",
         epilog=everything * "A boolean needs no value: --dry-run.\n\n" + example,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=80),
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
+        exit_on_error=False,
     )
     parser.add_argument("--help-all", action="help", help="Show all options, and the exit codes.")
     names = sorted(command.kind.model_fields, key=lambda each: each in ParameterModel.model_fields)
