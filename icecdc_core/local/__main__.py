@@ -40,8 +40,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
             sys.stdout.write(f"{name} {state.version} at {state.url} (process {state.pid}, log {state.log})\n")
     if server is None:
         sys.stdout.write("OpenSearch is not running\n")
-        return 1
-    return 0
+    return int(server is None)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,15 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from icecdc_core.errors import ServiceStartError
-from icecdc_core.local.server import LOGGING, Background, ServerState, Service, answers, free_ports, running
-from icecdc_core.secrets import mask_secrets
+from icecdc_core.local.server import LOGGING, Background, ServerState, Service, answers, free_ports, run_java, running
 from icecdc_core.session.jars import kafka_jars
 from icecdc_core.session.java import find_spark_java
 
 KAFKA_VERSION = "4.1.2"
-DEFAULT_KAFKA_PORT = 9092
 # There is one node, so all replication factors are 1. Topics are created explicitly, never by a misspelt name.
 _SETTINGS = {
     "process.roles": "broker,controller",
@@ -91,16 +87,7 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
         if not (data / "meta.properties").is_file():
             # The cluster id is no secret. A fixed one lets a later broker use the same data.
             given = ["--standalone", "--cluster-id", "aWNlY2RjLWthZmthLTAwMQ", "--config", str(properties)]
-            format_data = [*command, "kafka.tools.StorageTool", "format", *given]
-            ended = subprocess.run(format_data, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-            if ended.returncode != 0:
-                raise ServiceStartError(
-                    "The data folder of the embedded Kafka could not be formatted: "
-                    + mask_secrets(ended.stderr)[-1000:],
-                    subject="data_folder",
-                    value=str(data),
-                    remedy="read the message; give an empty folder",
-                )
+            run_java([*command, "kafka.tools.StorageTool", "format", *given], "Kafka")
         return [*command, "kafka.Kafka", str(properties)]
 
     def find_url(log: str, port: int) -> str:
@@ -112,4 +99,4 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
 
 def start_kafka() -> ServerState:
     """Start a broker that outlives this process, or return the one that runs."""
-    return background.start(lambda: _kafka([DEFAULT_KAFKA_PORT, 0, 0, 0], "512m", {}), 120.0)
+    return background.start(lambda: _kafka([9092, 0, 0, 0], "512m", {}), 120.0)

@@ -1,12 +1,10 @@
 """A real OpenSearch on loopback without Docker: one node, with a plugin that refuses requests of web pages."""
 
-import importlib.util
 import json
 import os
 import random
 import re
 import secrets
-import subprocess
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -14,15 +12,13 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
-from icecdc_core.errors import ConfigError, DependencyError, ServiceStartError
-from icecdc_core.local.server import LOGGING, Background, ServerState, Service, running
-from icecdc_core.secrets import mask_secrets
+from icecdc_core.errors import ConfigError
+from icecdc_core.local.server import LOGGING, Background, ServerState, Service, run_java, running
 from icecdc_core.session.jars import jars_in_cache, listed_jars
-from icecdc_core.session.java import find_java, find_spark_java
+from icecdc_core.session.java import SPARK_MAXIMUM, find_java
 
-VERSIONS = {"2.19.1.0": 17, "3.8.0.0": 21}
-"""The versions of the embedded server, with the oldest Java of each."""
-DEFAULT_PORT = 9200
+# The oldest and newest Java of each. The default is the first one, for which there is the k-NN plugin.
+_VERSIONS = {"2.19.1.0": (17, SPARK_MAXIMUM), "3.8.0.0": (21, 99)}
 _LARGEST_PORT = 9299  # the embedded server refuses ports above
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
 _KNN_PLUGIN = "org.opensearch.knn.plugin.KNNPlugin"
@@ -69,23 +65,6 @@ def running_opensearch(
         yield url
 
 
-def _choose_runtime(version: str | None) -> tuple[Path, str]:
-    """Choose a Java for the version; without one, the Java of Spark and the version that has the k-NN plugin."""
-    wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION", "")
-    if not wanted:
-        return find_spark_java(), next(iter(VERSIONS))
-    for known, minimum in VERSIONS.items():
-        if f"{known}.".startswith(f"{wanted}."):
-            # Without the locale data the creation of an index fails ("Thai segmentation").
-            return find_java(minimum, modules=["jdk.localedata"], purpose=f"OpenSearch {known}"), known
-    raise ConfigError(
-        "No such version of the embedded OpenSearch",
-        subject="version",
-        value=wanted,
-        remedy=f"use one of {', '.join(VERSIONS)}",
-    )
-
-
 def candidate_ports(port: int = 0) -> list[int]:
     if not port:
         return random.sample(range(8200, _LARGEST_PORT + 1), 100)
@@ -100,8 +79,17 @@ def candidate_ports(port: int = 0) -> list[int]:
 
 
 def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
-    home, number = _choose_runtime(version)
-    java = home / "bin" / "java"
+    wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION") or next(iter(_VERSIONS))
+    number = next((known for known in _VERSIONS if f"{known}.".startswith(f"{wanted}.")), "")
+    if not number:
+        raise ConfigError(
+            "No such version of the embedded OpenSearch",
+            subject="version",
+            value=wanted,
+            remedy=f"use one of {', '.join(_VERSIONS)}",
+        )
+    # Without the locale data the creation of an index fails ("Thai segmentation").
+    java = find_java(*_VERSIONS[number], modules=["jdk.localedata"], purpose=f"OpenSearch {number}") / "bin" / "java"
     jars = jars_in_cache(listed_jars("icecdc_core.local", "opensearch_jars.json", number), f"opensearch-{number}")
     cluster_name = f"icecdc-{secrets.token_hex(4)}"
 
@@ -110,12 +98,11 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
         config.mkdir(exist_ok=True)
         (config / "opensearch.yml").write_text(_SETTINGS, encoding="utf-8")
         (config / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
-        libraries, plugins = _unpacked(jars, folder)
-        classes = _compiled_plugin(java, libraries, folder)
+        libraries, plugins = _with_plugins(java, jars, folder)
         # fmt: off
         return [
             str(java), f"-Xmx{heap}", f"-Djava.io.tmpdir={folder}",
-            "-cp", os.pathsep.join(map(str, [*libraries, classes])), _PLUGIN.stem, "-pluginTypes", ",".join(plugins),
+            "-cp", os.pathsep.join(map(str, libraries)), _PLUGIN.stem, "-pluginTypes", ",".join(plugins),
             "-basePath", str(folder), "-confPath", str(config), "-dataPath", str(data),
             "-clusterName", cluster_name, "-numOfNode", "1", "-baseHttpPort", str(port - 1),
         ]
@@ -130,43 +117,22 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
     return Service("OpenSearch", number, ports, prepare, find_url)
 
 
-def _unpacked(jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
-    """The jars, with those inside the k-NN plugin if this version has it, and the classes of the plugins."""
+def _with_plugins(java: Path, jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
+    """The jars with those of the k-NN plugin, if this version has it, and with our plugin; the classes of both."""
+    import icecdc_core.session.compat  # noqa: F401, I001 (it says how to install a pyspark that is missing)
+    import pyspark
+
     libraries, plugins = [jar for jar in jars if jar.suffix != ".zip"], [_PLUGIN.stem]
     for plugin in [jar for jar in jars if jar.suffix == ".zip"]:
         with zipfile.ZipFile(plugin) as archive:
             names = [name for name in archive.namelist() if name.endswith(".jar")]
             libraries += [Path(archive.extract(name, folder / "lib")) for name in names]
         plugins.append(_KNN_PLUGIN)  # without its native libraries: vectors need `engine: lucene`
-    return libraries, plugins
-
-
-def _compiled_plugin(java: Path, jars: list[Path], folder: Path) -> Path:
-    """Compile the server's plugin with the compiler that is part of Spark; returns the folder of its classes."""
-    classes = folder / "classes"
-    compiler = os.pathsep.join(str(_spark_jar(name)) for name in ("janino", "commons-compiler"))
-    given = ["-d", str(classes), "-classpath", os.pathsep.join(map(str, jars)), str(_PLUGIN)]
-    command = [str(java), "-cp", compiler, _COMPILER_CLASS, *given]
-    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if ended.returncode or not (classes / f"{_PLUGIN.stem}.class").is_file():
-        raise ServiceStartError(
-            "The plugin of the embedded OpenSearch was not compiled: "
-            + mask_secrets(ended.stderr or ended.stdout)[-1000:],
-            subject="java",
-            value=str(java),
-            remedy="check that this Java runs, and that the folder for temporary files has room",
-        )
-    return classes
-
-
-def _spark_jar(name: str) -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    for jar in Path(spec.origin).parent.glob(f"jars/{name}-[0-9]*.jar") if spec and spec.origin else ():
-        return jar
-    raise DependencyError(
-        f"The embedded services need the jar of '{name}' that comes with Spark, and it was not found",
-        remedy="pip install 'icecdc[local]'",
-    )
+    classes, spark_jars = folder / "classes", Path(pyspark.__file__).parent / "jars"
+    compiler = os.pathsep.join(map(str, [*spark_jars.glob("janino-*.jar"), *spark_jars.glob("commons-compiler-*.jar")]))
+    given = ["-d", str(classes), "-classpath", os.pathsep.join(map(str, libraries)), str(_PLUGIN)]
+    run_java([str(java), "-cp", compiler, _COMPILER_CLASS, *given], "OpenSearch")
+    return [*libraries, classes], plugins
 
 
 def cluster_at(url: str) -> dict[str, object]:
@@ -183,5 +149,5 @@ def cluster_at(url: str) -> dict[str, object]:
 
 def start_opensearch(*, heap: str = "1g", port: int = 0) -> ServerState:
     """Start an OpenSearch that outlives this process, or return the one that runs, whatever the arguments."""
-    ports = candidate_ports(port) if port else [DEFAULT_PORT, *candidate_ports()]
+    ports = candidate_ports(port) if port else [9200, *candidate_ports()]
     return background.start(lambda: _opensearch(None, ports, heap), 180.0)

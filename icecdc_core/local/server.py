@@ -24,8 +24,6 @@ from icecdc_core.local import watchdog
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.processes import is_running, one_process_at_a_time, started_at
 
-_ATTEMPTS = 4
-_KILL_SECONDS = 5.0
 LOGGING = """\
 status = error
 appender.console.type = Console
@@ -91,7 +89,7 @@ def start(
     """Start a server and wait until it answers; one that is guarded cannot outlive this process."""
     log = folder / f"{service.name.lower()}.log"
     guard = [sys.executable, watchdog.__file__, str(os.getpid()), str(folder)] if guarded else []
-    for port in islice(free_ports(service.ports), _ATTEMPTS):
+    for port in islice(free_ports(service.ports), 4):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             data.mkdir(parents=True, exist_ok=True)
@@ -138,15 +136,26 @@ def _wait(service: Service, process: psutil.Popen, log: Path, data: Path, port: 
     raise _start_error(service, how, log)
 
 
+def run_java(command: list[str], service: str) -> None:
+    """Run what a service needs before its start, until it ends."""
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise ServiceStartError(
+            f"The embedded {service} could not be prepared: {mask_secrets(ended.stderr or ended.stdout)[-1000:]}",
+            subject="java",
+            value=command[0],
+            remedy="read the message; often the disk is full, or the data folder is that of something else",
+        )
+
+
 def end(process: psutil.Process, seconds: float = 30.0) -> None:
-    """Ask a process to end, and kill it when it does not in time."""
     with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         process.terminate()
         try:
             process.wait(seconds)
         except psutil.TimeoutExpired:
             process.kill()
-            process.wait(_KILL_SECONDS)
+            process.wait(5.0)
 
 
 def free_ports(ports: Sequence[int]) -> Iterator[int]:
@@ -172,7 +181,6 @@ def answers(url: str) -> bool:
 
 
 def _start_error(service: Service, how: str, log: Path) -> ServiceStartError:
-    """The error of a server that did not start or stay, with the end of its log: lines with errors when it has any."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     errors = [line for line in lines if re.search(r"\[(ERROR|FATAL)|Exception|Error:|Caused by", line)]
     tail = mask_secrets("\n".join((errors or lines)[-12:]))
@@ -208,7 +216,6 @@ class Background:
         return state if is_running(state.pid, state.started) else None
 
     def start(self, service: Callable[[], Service], seconds: float) -> ServerState:
-        """Return the server that runs in the background; else start one and record it."""
         file = self._file()
         folder = file.parent
         with one_process_at_a_time(folder / "lock", "XDG_STATE_HOME"):

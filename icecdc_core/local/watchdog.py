@@ -10,9 +10,6 @@ import subprocess
 import sys
 import time
 
-_LOOK_SECONDS = 0.1
-_STOP_SECONDS = 20.0
-
 
 def main(parent: int, folder: str, command: list[str]) -> int:
     """Run the command until it, a SIGTERM or the starting process ends it; returns the exit code."""
@@ -20,12 +17,12 @@ def main(parent: int, folder: str, command: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     while server.poll() is None and not stops and os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(0.1)
     if server.poll() is not None:
         return server.returncode
     server.terminate()
     try:
-        server.wait(_STOP_SECONDS)
+        server.wait(20.0)
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
