@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+# The words by which an error of Spark is recognized: identifiers that are not unique, or null; rows that do not fit
+# into one nested object; a text that no model was asked for.
 DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
-"""The words by which an error of Spark is recognized as one of identifiers that are not unique, or null."""
-
-SEVERAL_MESSAGE = "several matches for"
-"""The words by which an error of Spark is recognized as one of rows that do not fit into one nested object."""
-
-NO_VECTOR_MESSAGE = "no stored vector of a text of"
-"""The words by which an error of Spark is recognized as one of a text that no model was asked for."""
+SEVERAL_MESSAGE, NO_VECTOR_MESSAGE = "several matches for", "no stored vector of a text of"
 
 CARD = "icecdc_card"
 """The attribute of an error that holds, as HTML, what a notebook shows of the run that it ended."""
+LONGEST = 2000
+"""The longest text of a server that is stored or shown, in characters: servers repeat whole documents in errors."""
+
+
+def shorten(text: str, most: int = LONGEST) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 class IcecdcError(Exception):
@@ -42,15 +44,12 @@ class IcecdcError(Exception):
     def __str__(self) -> str:
         text = self.message.rstrip(".")
         if self.subject and self.value is not None:
-            shown = repr(self.value)
-            shown = shown if len(shown) <= 2000 else f"{shown[:2000]}... ({len(shown):,} characters)"
-            text += f" [{self.subject}={shown}]"
+            text += f" [{self.subject}={shorten(repr(self.value))}]"
         elif self.subject:
             text += f" [{self.subject}]"
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."
 
     def _repr_html_(self) -> str | None:
-        """The card of the run that it ended, if there was one: what a notebook shows of an error that is returned."""
         card: str | None = vars(self).get(CARD)
         return card
 
@@ -89,7 +88,6 @@ def unwritable_error(
     error: Exception,
     remedy: str = "give a path in a folder that exists and may be written to, or leave it empty",
 ) -> ConfigError:
-    """The error of a parameter whose file or folder cannot be written."""
     return ConfigError(
         f"The path cannot be written: {getattr(error, 'strerror', None) or error}",
         subject=parameter,

@@ -17,8 +17,8 @@ LOGGER = logging.getLogger("icecdc")
 LOGGER.addHandler(logging.NullHandler())
 
 _fields: ContextVar[dict[str, Any]] = ContextVar("icecdc_log_fields", default={})  # noqa: B039 (it is never changed)
+# Of the blocks around: runs in several threads have one each.
 _logs: ContextVar[tuple[logging.Handler, ...]] = ContextVar("icecdc_logs", default=())
-"""The logs of the blocks around: runs in several threads have one each."""
 _open_logs: list[logging.Handler] = []
 
 
@@ -72,9 +72,8 @@ def logging_to(path: str) -> Iterator[None]:
         if path == "-":
             handler: logging.Handler = logging.StreamHandler(sys.stderr)
         else:
-            target = Path(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            handler = logging.FileHandler(target, encoding="utf-8")
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise unwritable_error("log_path", path, error) from error
     handler.setFormatter(JsonFormatter())

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import PydanticCustomError
 
@@ -27,24 +27,16 @@ from icecdc_core.session.spark import get_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from typing_extensions import TypeVar
 
-
-C = TypeVar("C", bound=ParameterModel)
+    C = TypeVar("C", bound=ParameterModel, default=SyncConfig)
 
 # Parameters of notebooks alone; with `list_only` the first task of a Databricks job only lists indexes.
 INDEX_FILE, OPTIONS, LIST_ONLY = "index_file", "options", "list_only"
 _PLAIN_TYPES = (str, int, float, bool, list, dict, tuple)
 
 
-@overload
-def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig: ...
-
-
-@overload
-def read_parameters(namespace: Mapping[str, Any], kind: type[C]) -> C: ...
-
-
-def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = SyncConfig) -> ParameterModel:
+def read_parameters(namespace: Mapping[str, Any], kind: type[C] = SyncConfig) -> C:  # type: ignore[assignment]
     """Build the configuration from the parameters of a notebook.
 
     A global with the name of a parameter is its value, also if no cell lists it. On Databricks, where `dbutils` exists,
@@ -68,7 +60,7 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
         print(f"The values of widgets are used: {', '.join(used)}")  # noqa: T201
     given.pop(LIST_ONLY, None)
     path = str(given.pop(INDEX_FILE, "")).strip()
-    config: ParameterModel | None = None
+    config: C | None = None
     try:
         if path and issubclass(kind, SyncConfig):
             config = kind.load(path, str(given.pop("index", "")).strip(), **given)
@@ -110,9 +102,8 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
             value=0,
             remedy="leave max_polls out of the file; elsewhere give it on the command line: icecdc sync --max-polls 0",
         )
-    names = list(configs)
-    dbutils.jobs.taskValues.set(key="indexes", value=names)
-    dbutils.notebook.exit(json.dumps(names))
+    dbutils.jobs.taskValues.set(key="indexes", value=[*configs])
+    dbutils.notebook.exit(json.dumps([*configs]))
 
 
 def widget_text(value: object) -> str:
@@ -125,10 +116,9 @@ def widget_text(value: object) -> str:
 
 
 def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[dict[str, Any], list[str]]:
-    """The parameters that globals, widgets and `options` give, and the problems with misspelt ones."""
     known = [*kind.model_fields, OPTIONS, *([INDEX_FILE, LIST_ONLY] if issubclass(kind, SyncConfig) else [])]
-    values = {name: namespace[name] for name in known if name in namespace}
-    values = {name: each for name, each in values.items() if not callable(each) and not isinstance(each, ModuleType)}
+    plain = {name: each for name, each in namespace.items() if not callable(each) and not isinstance(each, ModuleType)}
+    values = {name: plain[name] for name in known if name in plain}
     names = {name for name, value in namespace.items() if isinstance(value, _PLAIN_TYPES) and name[:1] != "_"}
     problems = []
     if (dbutils := namespace.get("dbutils")) is not None:
@@ -146,10 +136,10 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
     except PydanticCustomError as error:
         problems.append(f'{OPTIONS}: {error.message()}. Remedy: write a JSON object, such as {{"max_polls": 3}}.')
     for name in sorted(names - {*known}):
-        plain = name.lower().replace("-", "_")
+        spelled = name.lower().replace("-", "_")
         # Jobs pass names of their own to all notebooks, such as `warehouse_id`, so a slip must be very similar.
-        near = [each for each in known if sorted(each) == sorted(plain)]
-        near += difflib.get_close_matches(plain, known, 1, 0.86)
+        near = [each for each in known if sorted(each) == sorted(spelled)]
+        near += difflib.get_close_matches(spelled, known, 1, 0.86)
         problems += [f"{name}: unknown parameter. Remedy: did you mean {each}." for each in near[:1]]
     return given, problems
 
@@ -199,7 +189,7 @@ def finish(
         reasons = [f"{name} ({report.tables.get(name, {}).get('error')})" for name in report.behind]
         remedy = "remove the causes; the next run reads the records again"
         raise IngestWriteError(f"Some tables could not be written: {'; '.join(reasons)}", remedy=remedy)
-    fails = isinstance(config, SyncConfig) and config.fail_on_difference
+    fails = getattr(config, "fail_on_difference", False)
     if isinstance(report, ValidationReport) and fails and not report.ok:
         raise IndexDiffersError(
             f"The index '{report.index}' differs from '{report.table}': {report.missing} missing, "
@@ -208,7 +198,6 @@ def finish(
             value=True,
             remedy="replay its dead letters or validate with repair=true; find out who else writes the index",
         )
-    dbutils = namespace.get("dbutils")
-    if dbutils is not None:
+    if (dbutils := namespace.get("dbutils")) is not None:
         # This ends the notebook by an exception and returns the result to the job, so it must be the last statement.
         dbutils.notebook.exit(text)

@@ -11,9 +11,6 @@ from typing import Any
 from icecdc_core.errors import SecretError
 
 REDACTED = "***"
-LONGEST = 2000
-"""The longest text of a server that is stored or shown, in characters: servers repeat whole documents in errors."""
-
 _REFERENCE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<scope>[^/\s]+)/(?P<key>\S+)")
 _SECRET_NAME = re.compile(
     r"passw(or)?d|passphrase|secret|token(?!izer|_(?:chars|count|filter|length))|credential|access[-_.]?key|account[-_.]?key|private[-_.]?key|shared[-_.]?key"
@@ -47,12 +44,7 @@ def redact(name: str, value: object) -> object:
 
 
 def mask_secrets(text: str) -> str:
-    """Return a text without what looks like a secret in a URL or an assignment."""
     return _SECRET_IN_TEXT.sub(lambda match: f"{match['name'] or ''}{REDACTED}", text)
-
-
-def shorten(text: str, most: int = LONGEST) -> str:
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def resolve(reference: str, parameter: str) -> str:
@@ -96,7 +88,6 @@ class Properties(UserDict[str, str]):
         return repr(redact("", self))
 
     def resolved(self, parameter: str) -> dict[str, str]:
-        """Return the mapping with every reference replaced by its secret; raises SecretError."""
         return {
             key: resolve(value, f"{parameter}.{key}") if is_reference(value) else value for key, value in self.items()
         }

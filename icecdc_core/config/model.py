@@ -24,8 +24,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from icecdc_core.config import values
 from icecdc_core.dependencies import user_folder
-from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import Properties, redact, shorten
+from icecdc_core.errors import ConfigError, shorten
+from icecdc_core.secrets import Properties, redact
 
 
 def is_given(value: object) -> bool:

@@ -12,12 +12,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from icecdc_core.errors import ConcurrentIngestError, IngestWriteError
+from icecdc_core.errors import LONGEST, ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.kafka import known_cause
 from icecdc_core.ingest.publish import MovedError, append, publish, stage
-from icecdc_core.secrets import LONGEST
 from icecdc_core.session.jvm import persisted
 from icecdc_core.table.catalogs import create_table_once, load_table, usable_table
 

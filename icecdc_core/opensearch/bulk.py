@@ -26,6 +26,7 @@ from icecdc_core.errors import (
     OpenSearchRequestError,
     OpenSearchUnreachableError,
     RejectedDocumentsError,
+    shorten,
 )
 from icecdc_core.logs import current_fields, log_fields, logging_to
 from icecdc_core.opensearch.client import (
@@ -38,7 +39,6 @@ from icecdc_core.opensearch.client import (
     unusable_answer_error,
 )
 from icecdc_core.opensearch.counts import Counts
-from icecdc_core.secrets import shorten
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -4,8 +4,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from icecdc_core.errors import IcecdcError
-from icecdc_core.secrets import mask_secrets, shorten
+from icecdc_core.errors import IcecdcError, shorten
+from icecdc_core.secrets import mask_secrets
 
 
 class ExitState(NamedTuple):

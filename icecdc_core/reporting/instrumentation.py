@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from icecdc_core.changes.steps import snapshots_between
-from icecdc_core.errors import CARD, ConfigError, IcecdcError
+from icecdc_core.errors import CARD, ConfigError, IcecdcError, shorten
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.card import card_html, failure_card
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of, utc_now
@@ -22,7 +22,7 @@ from icecdc_core.reporting.metrics import RunMetrics, push_metrics, write_metric
 from icecdc_core.reporting.progress import activity
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, trace_of_run
-from icecdc_core.secrets import mask_secrets, shorten
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.snapshots import rows_added, rows_removed

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.errors import shorten
 from icecdc_core.logs import event
 from icecdc_core.reporting.exit_states import reason_without_values, utc_now
-from icecdc_core.secrets import mask_secrets, shorten
+from icecdc_core.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from icecdc_core.reporting.instrumentation import JobRun
