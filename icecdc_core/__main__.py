@@ -35,7 +35,6 @@ def console() -> int:
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core") -> int:
-    """Run one job, print its report and return its exit code."""
     listed = list(sys.argv[1:] if arguments is None else arguments)
     if listed[:1] == [SERVICES]:
         from icecdc_core.local.__main__ import main as services  # development only: no job needs it
@@ -46,8 +45,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         return 0 if listed else EXIT_STATES["config"].code
     as_json = program != _CONSOLE or "--json" in listed
     begin, request = time.monotonic(), Request()
-    known = next((name for name in listed[:1] if name in COMMANDS), None)
-    facts: dict[str, Any] = {"job": known, "stage": "parameters", "run_id": uuid.uuid4().hex}
+    job = next((name for name in listed[:1] if name in COMMANDS), None)
+    facts: dict[str, Any] = {"job": job, "stage": "parameters", "run_id": uuid.uuid4().hex}
     report: Report | Mapping[str, Any]
     try:
         request = parse(listed)
@@ -175,7 +174,6 @@ def _session(configs: Sequence[ParameterModel], request: Request, facts: dict[st
 
 
 def _print_failure(what: str, failure: Mapping[str, Any]) -> None:
-    """Print why a run failed on the standard error: each problem on a line of its own, with its remedy."""
     first, *problems = (" ".join(part.split()) for part in failure["message"].split("\n- "))
     if "Remedy: " not in failure["message"]:
         first = f"{first.rstrip('.')}. Remedy: {failure['remedy']}"

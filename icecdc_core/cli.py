@@ -133,7 +133,8 @@ def parse(arguments: Sequence[str]) -> Request:
         raise problems_error([f"{text}. Remedy: write --name VALUE or --name=VALUE, see --help."]) from None
     if unknown:
         shown = [text for text in unknown if text.startswith("--")] or unknown[:1]
-        raise problems_error([*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown)])
+        known = re.findall(r"--[a-z-]+", parser.format_help())
+        raise problems_error([*dict.fromkeys(_unknown(text, known) for text in shown)])
     given = vars(namespace)
     own = {each.name: given.pop(each.name) for each in fields(Request) if each.name in given}
     request = Request(command, {**given, **COMMANDS[command].fixed}, **own)
@@ -151,10 +152,10 @@ def parse(arguments: Sequence[str]) -> Request:
     return request
 
 
-def _unknown(text: str, known: str) -> str:
+def _unknown(text: str, known: Sequence[str]) -> str:
     """The problem with an argument; one that may be a secret, or have one appended to its name, is not shown."""
     option = re.sub(r"[^A-Za-z0-9-].*", "", text, flags=re.DOTALL)
-    near = next(iter(difflib.get_close_matches(option, re.findall(r"--[a-z-]+", known), n=1)), "")
+    near = next(iter(difflib.get_close_matches(option, known, n=1)), "")
     shown = f"{option}: " if len(option) <= len(near) else ""
     return f"{shown}unknown option or a value without one. Remedy: {f'did you mean {near}' if near else 'see --help'}."
 
@@ -186,12 +187,19 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text, **flag)
     if takes_file:
         parser.add_argument("--file", metavar="FILE", help="Work on all indexes of a file, such as indexes.yml.")
-        only = "Work on these of its indexes, such as orders,films."
-        parser.add_argument("--only", metavar="NAMES", type=lambda text: [*map(str.strip, text.split(","))], help=only)
+        parser.add_argument(
+            "--only",
+            metavar="NAMES",
+            type=lambda text: [*map(str.strip, text.split(","))],
+            help="Work on these of its indexes, such as orders,films.",
+        )
         parser.add_argument("--parallel", type=int, metavar="N", help="Indexes at a time (1 to 64). Default: 2.")
     if command.kind is StatusConfig:
-        tables = "Start Spark and read the tables too, for the lag and waiting dead letters."
-        parser.add_argument("--tables", action="store_true", help=tables)
+        parser.add_argument(
+            "--tables",
+            action="store_true",
+            help="Start Spark and read the tables too, for the lag and waiting dead letters.",
+        )
     parser.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
     parser.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")
     parser.add_argument("--verbose", action="store_true", help="Show Spark's output, and where an error came from.")
@@ -201,7 +209,8 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
 def help_text() -> str:
     commands = {name: each.help for name, each in COMMANDS.items()}
     commands[SERVICES] = "start and stop OpenSearch and Kafka on this machine, for development"
-    lines = ["usage: icecdc COMMAND [--name value ...]", ""]
-    lines += ["Keep OpenSearch indexes in sync with Apache Iceberg tables.", ""]
-    lines += [f"  {name:<9} {text}" for name, text in commands.items()]
-    return "\n".join([*lines, "", "icecdc COMMAND --help shows the main options of a command, --help-all all of them."])
+    listed = "\n".join(f"  {name:<9} {text}" for name, text in commands.items())
+    return (
+        "usage: icecdc COMMAND [--name value ...]\n\nKeep OpenSearch indexes in sync with Apache Iceberg tables.\n\n"
+        f"{listed}\n\nicecdc COMMAND --help shows the main options of a command, --help-all all of them."
+    )

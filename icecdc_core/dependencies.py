@@ -8,7 +8,6 @@ from zipimport import zipimporter
 
 
 def installed_version(package: str) -> str:
-    """Return the version of an installed package; one that is imported from a folder is "from source"."""
     try:
         return version(package)
     except PackageNotFoundError:

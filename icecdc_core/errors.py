@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
 SEVERAL_MESSAGE, NO_VECTOR_MESSAGE = "several matches for", "no stored vector of a text of"
 
+# The attribute of an error that holds, as HTML, what a notebook shows of the run that it ended.
 CARD = "icecdc_card"
-"""The attribute of an error that holds, as HTML, what a notebook shows of the run that it ended."""
-LONGEST = 2000
-"""The longest text of a server that is stored or shown, in characters: servers repeat whole documents in errors."""
+LONGEST = 2000  # characters of a server's text that are stored or shown: servers repeat whole documents in errors
 
 
 def shorten(text: str, most: int = LONGEST) -> str:
@@ -48,10 +47,6 @@ class IcecdcError(Exception):
         elif self.subject:
             text += f" [{self.subject}]"
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."
-
-    def _repr_html_(self) -> str | None:
-        card: str | None = vars(self).get(CARD)
-        return card
 
     def _render_traceback_(self) -> list[str]:
         """Show the card of the failed run; return what, why and what to do, without a traceback (IPython's hook)."""

@@ -23,8 +23,6 @@ _open_logs: list[logging.Handler] = []
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object on one line; what looks like a secret is replaced."""
-
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

@@ -187,8 +187,10 @@ def finish(
         raise report.errors[0]
     if isinstance(report, IngestReport) and report.behind:
         reasons = [f"{name} ({report.tables.get(name, {}).get('error')})" for name in report.behind]
-        remedy = "remove the causes; the next run reads the records again"
-        raise IngestWriteError(f"Some tables could not be written: {'; '.join(reasons)}", remedy=remedy)
+        raise IngestWriteError(
+            f"Some tables could not be written: {'; '.join(reasons)}",
+            remedy="remove the causes; the next run reads the records again",
+        )
     fails = getattr(config, "fail_on_difference", False)
     if isinstance(report, ValidationReport) and fails and not report.ok:
         raise IndexDiffersError(

@@ -51,8 +51,10 @@ def resolve(reference: str, parameter: str) -> str:
     match = _REFERENCE.fullmatch(reference)
     cause: Exception | None = None
     if match is None:
-        problem = "This is not a reference to a secret (its value is not shown)"
-        remedy = "use env:NAME or secret:scope/key"
+        problem, remedy = (
+            "This is not a reference to a secret (its value is not shown)",
+            "use env:NAME or secret:scope/key",
+        )
     elif match["name"]:
         if (value := os.environ.get(match["name"])) is not None:
             return value
@@ -71,7 +73,6 @@ def resolve(reference: str, parameter: str) -> str:
 
 
 def _find_dbutils() -> Any:
-    """The `dbutils` of the notebook, else one for the active session; None outside of Databricks."""
     if (dbutils := vars(sys.modules["__main__"]).get("dbutils")) is not None:
         return dbutils
     try:

@@ -36,8 +36,6 @@ class Link(BaseModel):
 
 
 class Nested(Link):
-    """An entry of `nest`: a field with one row of another table, or an array of several."""
-
     shape: Literal["object", "array"] = Field(default="object", alias="as")
     through: Link | None = None
     select: _Expressions = Field(default_factory=list)
@@ -47,8 +45,6 @@ class Nested(Link):
 
 
 class Embedding(BaseModel):
-    """An entry of `embed`: a text of the document, and the model that makes a vector of it."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     text: _Given

@@ -17,8 +17,8 @@ from icecdc_core.secrets import REDACTED, Properties, looks_secret, redact
 
 C = TypeVar("C", bound=ParameterModel)
 
+# They describe one table and its documents, so `defaults` must not have them.
 ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", "select", "nest", "embed")
-"""Parameters that describe one table and its documents, so `defaults` must not have them."""
 
 _SECTIONS = ("defaults", "indexes")
 # Positions, errors and reports show these texts, and no reference in them is resolved.
@@ -113,19 +113,20 @@ def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[st
             lambda match: "${" if match["literal"] else os.environ.get(match["name"] or "") or match["default"] or "",
             value,
         )
+        remedy = "write env:{0} as the whole value; it is read when it is needed"
         if name in _EXPRESSIONS:
             is_secret = any(map(looks_secret, variables))
+            remedy = "leave {0} out: positions, errors and logs show expressions"
         elif kind is Properties:
             is_secret = any(redact(place[len(where) + 1 :], each) == REDACTED for each in (value, text))
         else:
             is_secret = looks_secret(name)
         if variables and is_secret:
             # The secret would be part of the configuration, which logs and reports show.
-            remedy = f"write env:{variables[0]} as the whole value; it is read when it is needed"
-            if name in _EXPRESSIONS:
-                remedy = f"leave {variables[0]} out: positions, errors and logs show expressions"
-            hidden = "may hold a secret, so it must not be written into it from a variable (value not shown)"
-            problems.append(f"{place}: {hidden}. Remedy: {remedy}.")
+            problems.append(
+                f"{place}: may hold a secret, so it must not be written into it from a variable (value not shown). "
+                f"Remedy: {remedy.format(variables[0])}."
+            )
             return text
         for match in matches:
             variable = match["name"]

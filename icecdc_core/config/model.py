@@ -81,8 +81,7 @@ class ParameterModel(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    reads_kafka: ClassVar[bool] = False
-    """Whether the session needs Spark's Kafka connector."""
+    reads_kafka: ClassVar[bool] = False  # whether the session needs Spark's Kafka connector
 
     catalog_properties: Annotated[TextMapping, AfterValidator(values.check_urls)] = Properties()
     """Iceberg catalog properties, such as {"type":"rest","uri":"https://catalog"}; values may be env:NAME or

@@ -233,7 +233,6 @@ class SyncConfig(ParameterModel):
 
     @property
     def polls(self) -> bool:
-        """Whether a sync may poll more than once, see `max_polls`."""
         return bool(self.poll_interval_seconds or self.target_lag)
 
     @property
@@ -259,14 +258,13 @@ class SyncConfig(ParameterModel):
 
     @property
     def dead_letter_parts(self) -> tuple[str, ...]:
-        return self._own_table(self.dead_letter_table, "icecdc_dead_letters")
+        given = self.dead_letter_table
+        return values.split_table_name(given) if given else (*self.table_parts[:-1], "icecdc_dead_letters")
 
     @property
     def embed_parts(self) -> tuple[str, ...]:
-        return self._own_table(self.embed_table, "icecdc_embeddings")
-
-    def _own_table(self, given: str, beside: str) -> tuple[str, ...]:
-        return values.split_table_name(given) if given else (*self.table_parts[:-1], beside)
+        given = self.embed_table
+        return values.split_table_name(given) if given else (*self.table_parts[:-1], "icecdc_embeddings")
 
     @property
     def start_point(self) -> str | int | datetime | None:

@@ -133,8 +133,7 @@ def parse_start_from(value: object) -> object:
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
-MAX_LEASE_SECONDS = 3600.0
-"""The longest lease: how long an index stays locked after a run died on another machine."""
+MAX_LEASE_SECONDS = 3600.0  # how long an index may stay locked after a run died on another machine
 
 
 def parse_duration(value: object) -> object:

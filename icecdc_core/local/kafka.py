@@ -80,8 +80,7 @@ def _kafka(ports: Sequence[int], heap: str, settings: Mapping[str, str]) -> Serv
         properties, logging = folder / "server.properties", folder / "log4j2.properties"
         merged = {**_SETTINGS, **addresses, **settings}
         # Java reads it as ISO-8859-1, and understands the escapes of JSON.
-        text = "".join(f"{key}={json.dumps(str(value))[1:-1]}\n" for key, value in merged.items())
-        properties.write_text(text, encoding="utf-8")
+        properties.write_text("".join(f"{key}={json.dumps(str(value))[1:-1]}\n" for key, value in merged.items()))
         logging.write_text(LOGGING, encoding="utf-8")
         command = [str(java), f"-Xmx{heap}", f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
         if not (data / "meta.properties").is_file():

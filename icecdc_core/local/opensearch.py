@@ -141,8 +141,7 @@ def cluster_at(url: str) -> dict[str, object]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/_cluster/health?wait_for_status=yellow&timeout=2s", timeout=5) as answer:
-            health: dict[str, object] = json.load(answer)
-            return health
+            return dict(json.load(answer))
     except (OSError, ValueError, HTTPException):
         return {}
 

@@ -24,6 +24,7 @@ from icecdc_core.local import watchdog
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.processes import is_running, one_process_at_a_time, started_at
 
+# Log4j settings of a server: it logs to its output.
 LOGGING = """\
 status = error
 appender.console.type = Console
@@ -33,19 +34,17 @@ appender.console.layout.pattern = [%d{ISO8601}][%-5p][%c{1.}] %m%n
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 """
-"""Log4j settings of a server: it logs to its output."""
 
 
 @dataclass(frozen=True)
 class Service:
     name: str
     version: str
-    ports: Sequence[int]
-    """The ports to try; 0 is any free one."""
+    ports: Sequence[int]  # to try; 0 is any free one
+    # Writes its files into its folder and the data folder, and returns the command for a port.
     prepare: Callable[[Path, Path, int], list[str]]
-    """Writes its files into its folder and the data folder, and returns the command for a port."""
+    # Where it answers, once its log says so and it does; else empty.
     find_url: Callable[[str, int], str]
-    """Where it answers, once its log says so and it does; else empty."""
 
 
 @dataclass(frozen=True)
@@ -202,11 +201,11 @@ def _folder_error(service: Service, data: Path, error: OSError) -> DiskFullError
     )
 
 
+@dataclass(frozen=True)
 class Background:
     """The server of a service that outlives the process that started it, recorded in the user's state folder."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    name: str
 
     def status(self) -> ServerState | None:
         try:
@@ -245,4 +244,4 @@ class Background:
         return state is not None
 
     def _file(self) -> Path:
-        return user_folder("XDG_STATE_HOME", ".local/state") / self._name / "server.json"
+        return user_folder("XDG_STATE_HOME", ".local/state") / self.name / "server.json"
