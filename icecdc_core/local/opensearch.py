@@ -1,5 +1,6 @@
 """A real OpenSearch on loopback without Docker: one node, with a plugin that refuses requests of web pages."""
 
+import importlib.util
 import json
 import os
 import random
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, DependencyError
 from icecdc_core.local.server import LOGGING, Background, ServerState, Service, run_java, running
 from icecdc_core.session.jars import jars_in_cache, listed_jars
 from icecdc_core.session.java import SPARK_MAXIMUM, find_java
@@ -119,16 +120,19 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
 
 def _with_plugins(java: Path, jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
     """The jars with those of the k-NN plugin, if this version has it, and with our plugin; the classes of both."""
-    import icecdc_core.session.compat  # noqa: F401, I001 (it says how to install a pyspark that is missing)
-    import pyspark
-
+    spark = importlib.util.find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        raise DependencyError(
+            "The embedded services need jars that come with pyspark, which is not installed",
+            remedy="pip install 'icecdc[local]'",
+        )
     libraries, plugins = [jar for jar in jars if jar.suffix != ".zip"], [_PLUGIN.stem]
     for plugin in [jar for jar in jars if jar.suffix == ".zip"]:
         with zipfile.ZipFile(plugin) as archive:
             names = [name for name in archive.namelist() if name.endswith(".jar")]
             libraries += [Path(archive.extract(name, folder / "lib")) for name in names]
         plugins.append(_KNN_PLUGIN)  # without its native libraries: vectors need `engine: lucene`
-    classes, spark_jars = folder / "classes", Path(pyspark.__file__).parent / "jars"
+    classes, spark_jars = folder / "classes", Path(spark.origin).parent / "jars"
     compiler = os.pathsep.join(map(str, [*spark_jars.glob("janino-*.jar"), *spark_jars.glob("commons-compiler-*.jar")]))
     given = ["-d", str(classes), "-classpath", os.pathsep.join(map(str, libraries)), str(_PLUGIN)]
     run_java([str(java), "-cp", compiler, _COMPILER_CLASS, *given], "OpenSearch")
