@@ -146,7 +146,7 @@ def cluster_at(url: str) -> dict[str, object]:
     try:
         with opener.open(f"{url}/_cluster/health?wait_for_status=yellow&timeout=2s", timeout=5) as answer:
             return dict(json.load(answer))
-    except (OSError, ValueError, HTTPException):
+    except (OSError, ValueError, TypeError, HTTPException):
         return {}
 
 

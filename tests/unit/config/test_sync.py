@@ -54,20 +54,14 @@ class DescribeCoercion:
     def it_accepts_what_a_job_can_pass(self, parameter, given, expected):
         assert getattr(config(**{parameter: given}), parameter) == expected
 
-    @pytest.mark.parametrize(
-        ("given", "expected"),
-        [
-            ("", None),
-            ("latest", "latest"),
-            ("EARLIEST", "earliest"),
-            ("4875243452", 4875243452),
+    def it_knows_what_start_from_means(self):
+        for given, expected in (
+            *(("", None), ("latest", "latest"), ("EARLIEST", "earliest"), ("4875243452", 4875243452)),
             ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
             ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
             ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
-        ],
-    )
-    def it_knows_what_start_from_means(self, given, expected):
-        assert config(start_from=given).start_point == expected
+        ):
+            assert config(start_from=given).start_point == expected
 
 
 NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \n\t${}()[]", min_size=1, max_size=20)
@@ -97,7 +91,7 @@ class DescribeNames:
     def it_accepts_index_names_that_leave_room_for_the_physical_index(self, name):
         assert len(write_alias(physical_index(config(index=name).index, 2**63 - 1)).encode()) <= 255
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(NAMES | st.lists(NAMES, min_size=3, max_size=4).map(".".join))
     @example("a%2f_all")
     @example("a/_all")
@@ -129,7 +123,7 @@ WRONG = [
     ("columns", "a,b,a"), ("columns", '["a"'), ("columns", 3), ("columns", [1]), ("mapping", ["a"]),
     ("settings", {"a": {"b": float("nan")}}), ("settings", {"a": {1, 2}}), ("settings", '{"a"'),
     ("settings", numpy.array(["a", "b"])), ("columns", numpy.array(["a", "b"])),
-    ("warehouse", "~nobodyx/w"), ("log_path", "~nobodyx/log"),
+    ("warehouse", "~nobodyx/w"), ("log_path", "~nobodyx/log"), ("warehouse", "env:A"), ("warehouse", "secret:a/key"),
 ]  # fmt: skip
 
 
@@ -175,10 +169,6 @@ class DescribeProblems:
     def it_reports_once_what_does_not_fit_together(self, parameters, wrong):
         assert [problem.partition(":")[0] for problem in problems(**parameters)] == [wrong]
 
-    def it_refuses_a_reference_that_nobody_would_resolve(self):
-        for reference in ("env:ICECDC_TEST_SECRET", "secret:search/key"):
-            assert problems(warehouse=reference)[0].startswith("warehouse: cannot be a reference to a secret")
-
 
 class DescribeSecrets:
     @pytest.mark.parametrize(
@@ -204,7 +194,7 @@ class DescribeSecrets:
     def it_refuses_them_unseen(self, parameters):
         assert "hunter2" not in "\n".join(problems(**parameters))
 
-    def it_refuses_a_reference_to_a_url_with_credentials_unseen(self, monkeypatch):
+    def it_refuses_a_reference_to_a_url_of_a_catalog_with_credentials_unseen(self, monkeypatch):
         monkeypatch.setenv("ICECDC_TEST_URL", "https://u:hunter2@h:8181")
         conf = {"spark.sql.catalog.lake.uri": "env:ICECDC_TEST_URL"}
         actual = config(catalog_properties={"type": "rest", "uri": "env:ICECDC_TEST_URL"}, spark_conf=conf)
@@ -212,8 +202,6 @@ class DescribeSecrets:
             with pytest.raises(ConfigError, match=r"must not carry credentials in a URL, as '.*uri' does") as caught:
                 resolve()
             assert "hunter2" not in str(caught.value)
-
-    def it_accepts_credentials_in_urls_of_settings_that_are_not_a_catalogs(self):
         given = {"spark.jars.repositories": "https://u:hunter2@h/maven"}
         assert config(spark_conf=given).resolved_spark_conf() == given
 
@@ -263,7 +251,6 @@ class DescribeSyncConfig:
             monkeypatch.setenv("XDG_DATA_HOME", folder)
             assert config().warehouse_location == f"{base}/icecdc/warehouse"
         assert f"{tmp_path}/icecdc/catalog-" in embedded_catalog_properties("s3://bucket/w")["uri"]
-
         for folder, expected in (
             *(("s3://b/w", "s3://b/w"), ("/w", "/w"), ("file:///w", "/w"), ("file:/w", "/w"), (Path("/w"), "/w")),
             *(("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w"))),
@@ -302,11 +289,10 @@ class DescribeEmbed:
         assert embedded(embed_table="lake.a.b").embed_parts == ("lake", "a", "b")
 
     def it_maps_a_vector_over_the_mapping(self):
-        for more, expected in (
-            ({}, {}),
-            ({"method": {"engine": "lucene"}}, {"method": {"engine": "lucene"}}),
-            ({"type": "float", "dimension": 4}, {}),
-        ):
-            found = embedded(mapping={"title": {"type": "keyword"}, "vector": more}).full_mapping
-            vector = {"type": "knn_vector", "dimension": 3, **expected}
-            assert found == {"title": {"type": "keyword"}, "vector": vector}
+        method, title = {"method": {"engine": "lucene"}}, {"title": {"type": "keyword"}}
+        for more, expected in (({}, {}), (method, method), ({"type": "float", "dimension": 4}, {})):
+            found = embedded(mapping={**title, "vector": more}).full_mapping
+            assert found == {**title, "vector": {"type": "knn_vector", "dimension": 3, **expected}}
+        assert embedded(mapping={"vector": "text"}).full_mapping == {
+            "vector": "text"
+        }  # refused as any wrong mapping is
