@@ -55,13 +55,13 @@ class DescribeCoercion:
         assert getattr(config(**{parameter: given}), parameter) == expected
 
     def it_knows_what_start_from_means(self):
-        for given, expected in (
+        for text, expected in (
             *(("", None), ("latest", "latest"), ("EARLIEST", "earliest"), ("4875243452", 4875243452)),
             ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
             ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
             ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
         ):
-            assert config(start_from=given).start_point == expected
+            assert config(start_from=text).start_point == expected
 
 
 NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \n\t${}()[]", min_size=1, max_size=20)
@@ -272,15 +272,9 @@ def embedded(entry=None, field="vector", **parameters):
 
 class DescribeEmbed:
     def it_refuses_a_wrong_entry_and_field(self):
-        wrong = (
-            {"text": " "},
-            {"function": "a.b"},
-            {"function": "a b:c"},
-            {"dimension": 0},
-            {"model": None},
-            {"batch": 3},
-        )
-        for entry, field in (*((each, "vector") for each in wrong), ({}, "a.vector"), ({}, " ")):
+        functions = ("function", "a.b"), ("function", "a b:c")
+        wrong = *functions, ("text", " "), ("dimension", 0), ("model", None), ("batch", 3)
+        for entry, field in (*(({name: value}, "vector") for name, value in wrong), ({}, "a.vector"), ({}, " ")):
             with pytest.raises(ConfigError, match="embed"):
                 embedded(entry, field)
 
@@ -293,6 +287,4 @@ class DescribeEmbed:
         for more, expected in (({}, {}), (method, method), ({"type": "float", "dimension": 4}, {})):
             found = embedded(mapping={**title, "vector": more}).full_mapping
             assert found == {**title, "vector": {"type": "knn_vector", "dimension": 3, **expected}}
-        assert embedded(mapping={"vector": "text"}).full_mapping == {
-            "vector": "text"
-        }  # refused as any wrong mapping is
+        assert embedded(mapping={"vector": "text"}).full_mapping == {"vector": "text"}  # it is refused later
