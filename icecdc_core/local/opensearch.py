@@ -16,10 +16,10 @@ from pathlib import Path
 from icecdc_core.errors import ConfigError, DependencyError
 from icecdc_core.local.server import LOGGING, Background, ServerState, Service, run_java, running
 from icecdc_core.session.jars import jars_in_cache, listed_jars
-from icecdc_core.session.java import SPARK_MAXIMUM, find_java
+from icecdc_core.session.java import find_java
 
 # The oldest and newest Java of each. The default is the first one, for which there is the k-NN plugin.
-_VERSIONS = {"2.19.1.0": (17, SPARK_MAXIMUM), "3.8.0.0": (21, 99)}
+_VERSIONS = {"2.19.1.0": (17, 22), "3.8.0.0": (21, 99)}
 _LARGEST_PORT = 9299  # the embedded server refuses ports above
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
 _KNN_PLUGIN = "org.opensearch.knn.plugin.KNNPlugin"

@@ -201,7 +201,7 @@ def _folder_error(service: Service, data: Path, error: OSError) -> DiskFullError
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Background:
     """The server of a service that outlives the process that started it, recorded in the user's state folder."""
 

@@ -17,6 +17,8 @@ def it_reads_as_prose():
         (ConfigError("2 are wrong", problems=["a: bad.", "b: worse."]), "2 are wrong:\n- a: bad.\n- b: worse."),
     ):
         assert str(error) == expected
+    text = str(IcecdcError("It was refused", subject="row_filter", value="x" * 200_000))
+    assert (len(text) < 2200, "(200,002 characters)" in text) == (True, True)
 
 
 def it_is_its_own_problem_when_there_is_only_one():

@@ -141,16 +141,14 @@ class DescribeStartOpensearch:
         assert (main(["down", "--remove-data"]), Path(first.data_folder).exists()) == (0, False)
 
     def it_does_not_stop_a_stranger_with_the_same_process_id(self, state_folder):
-        stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-        try:
-            file = state_folder / "icecdc" / "opensearch" / "server.json"
-            file.parent.mkdir(parents=True)
-            rest = {"url": "http://127.0.0.1:1", "version": "2.19.1.0", "log": "", "data_folder": ""}
+        file = state_folder / "icecdc" / "opensearch" / "server.json"
+        file.parent.mkdir(parents=True)
+        rest = {"url": "http://127.0.0.1:1", "version": "2.19.1.0", "log": "", "data_folder": ""}
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
             file.write_text(json.dumps({"pid": stranger.pid, "started": "another time", **rest}))
-            assert (background.stop(), stranger.poll()) == (False, None)
-        finally:
+            stopped, code = background.stop(), stranger.poll()
             stranger.kill()
-            stranger.wait()
+        assert (stopped, code) == (False, None)
 
     def it_reports_errors_on_the_command_line(self, state_folder, occupied_port, capsys, monkeypatch):
         assert main(["up", "--port", str(occupied_port)]) == 1
@@ -210,15 +208,13 @@ class DescribeJarsInTheCache:
         jars[1].write_bytes(content[:-1] + b"x")
         assert (kafka_jars(self.part), jars[1].read_bytes()) == (jars, content)
 
-    @pytest.mark.parametrize(("content", "message"), [(None, "ICECDC_MAVEN_URL"), (b"something else", "SHA-256")])
-    def it_refuses_a_mirror_that_lacks_a_file_or_has_another_one(self, mirror, content, message):
+    def it_refuses_a_mirror_that_lacks_a_file_or_has_another_one(self, mirror):
         place = next(mirror.glob("org/**/*.jar"))
-        place.unlink()
-        if content:
-            place.write_bytes(content)
-        with pytest.raises(DownloadError, match=message):
-            kafka_jars(self.part)
-        assert not list((mirror / "cache").rglob(f"*{place.name}"))
+        for message, change in (("ICECDC_MAVEN_URL", place.unlink), ("SHA-256", lambda: place.write_bytes(b"another"))):
+            change()
+            with pytest.raises(DownloadError, match=message):
+                kafka_jars(self.part)
+            assert not list((mirror / "cache").rglob(f"*{place.name}"))
 
 
 def _use_and_kill(url, temporary_folder):

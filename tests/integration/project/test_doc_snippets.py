@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +150,19 @@ def it_shows_in_the_tutorial_what_happens(spark, warehouse, opensearch, opensear
 
 @pytest.fixture
 def installed(tmp_path):
-    """The PATH of an empty environment with the wheel and what it needs."""
+    """The PATH of an empty environment with the wheel, which has every file of the package and no other."""
     sources, uv = tmp_path / "sources", [str(Path(sys.executable).with_name("uv")), "--quiet", "--no-config"]
-    sources.mkdir()
-    for name in ("icecdc_core", "pyproject.toml", "README.md", "LICENSE"):
+    sources.mkdir()  # so that nothing is written into the repository
+    for name in ("icecdc_core", "demo", "tests", "pyproject.toml", "README.md", "LICENSE"):
         (sources / name).symlink_to(ROOT / name)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(sources)]
     subprocess.run(build, check=True, capture_output=True)
     wheel, folder = next(tmp_path.glob("*.whl")), tmp_path / "environment"
+    files = [path for path in (ROOT / "icecdc_core").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert found == {path.relative_to(ROOT).as_posix() for path in files}
+    assert {path.suffix for path in files} <= {".py", ".java", ".json", ".typed"}
     subprocess.run([*uv, "venv", "--python", sys.executable, str(folder)], check=True)
     wanted = ["--python", str(folder / "bin" / "python"), f"icecdc[local] @ {wheel.as_uri()}"]
     subprocess.run([*uv, "pip", "install", *wanted], check=True)

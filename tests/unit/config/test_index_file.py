@@ -126,12 +126,11 @@ class DescribeProblemsOfAFile:
     def it_reports_those_of_all_indexes_with_their_place(self, problems, text, expected):
         assert [problem.split(": ")[0] for problem in problems(text)] == expected
 
-    @pytest.mark.parametrize(
-        "line", ["tokn: hunter2", "opensearch_password: hunter2\n    opensearch_username: u", "self: hunter2"]
-    )
-    def it_shows_no_secret_of_a_wrong_parameter(self, problems, line):
-        (problem,) = problems(f"{ONE}    {line}\n")
-        assert (problem.startswith(f"indexes.films.{line.partition(':')[0]}: "), "hunter2" in problem) == (True, False)
+    def it_shows_no_secret_of_a_wrong_parameter(self, problems):
+        for line in ("tokn: hunter2", "opensearch_password: hunter2\n    opensearch_username: u", "self: hunter2"):
+            (problem,) = problems(f"{ONE}    {line}\n")
+            place = f"indexes.films.{line.partition(':')[0]}: "
+            assert (problem.startswith(place), "hunter2" in problem) == (True, False)
 
     @pytest.mark.parametrize(
         ("second", "wrong"),
@@ -158,7 +157,7 @@ class DescribeYaml:
         ("text", "words"),
         [
             ("indexes:\n\tfilms: {}\n", "not YAML.*line 2, column 1"),
-            ("indexes: " + "[" * 1500, "not YAML"),
+            ("indexes: " + "[" * 600, "not YAML"),
             (f"{ONE}    start_from: 2026-13-45\n", "not YAML: a value cannot be read"),
             (f"{ONE}    table: a.b.c\n", r"has the key 'table' twice \(line 4, column 5\)"),
             (f"{ONE}    mapping: {{a: {{b: 1, b: 2}}}}\n", "has the key 'b' twice.*line 4"),

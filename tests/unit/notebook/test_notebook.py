@@ -56,13 +56,13 @@ class DescribeReadParametersUnderPapermill:
         assert {name: getattr(actual, name) for name in expected} == expected
         assert "opensearch_url" not in actual.model_fields_set
 
-    @pytest.mark.parametrize("name", ["tables", "tabel", "Table", "max_pols", "identifier_column", "dryrun", "option"])
-    def it_refuses_a_misspelt_name_beside_all_other_problems(self, name):
-        with pytest.raises(ConfigError) as caught:
-            read_parameters(_namespace(CELL, f'# Parameters\n{name} = "hunter2"\nlease_seconds = -1'))
-        problems = [problem.split(":")[0] for problem in caught.value.problems]
-        assert (sorted(problems), "hunter2" in str(caught.value)) == (sorted([name, "table", "lease_seconds"]), False)
-        assert f"{name}: unknown parameter. Remedy: did you mean" in str(caught.value)
+    def it_refuses_a_misspelt_name_beside_all_other_problems(self):
+        for name in ("tables", "tabel", "Table", "max_pols", "identifier_column", "dryrun", "option"):
+            with pytest.raises(ConfigError) as caught:
+                read_parameters(_namespace(CELL, f'# Parameters\n{name} = "hunter2"\nlease_seconds = -1'))
+            problems, text = [problem.split(":")[0] for problem in caught.value.problems], str(caught.value)
+            assert (sorted(problems), "hunter2" in text) == (sorted([name, "table", "lease_seconds"]), False)
+            assert f"{name}: unknown parameter. Remedy: did you mean" in text
 
     def it_refuses_wrong_options(self):
         for options, words in (
@@ -89,13 +89,12 @@ class DescribeReadParametersOnDatabricks:
         actual = [dbutils.widgets.get(name) for name in ("table", "dry_run", "options", "index")]
         assert actual == ["a.b.c", "false", "", ""]
 
-    @pytest.mark.parametrize(
-        "name", ["tables", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config", "indx", "brnch"]
-    )
-    def it_refuses_a_slip_of_a_passed_name(self, name):
-        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **{name: "x"})
-        with pytest.raises(ConfigError, match=f"{name}: unknown parameter.*did you mean"):
-            read_parameters(_namespace(CELL, dbutils=dbutils))
+    def it_refuses_a_slip_of_a_passed_name(self):
+        slips = "tables", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config", "indx", "brnch"
+        for name in slips:
+            dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **{name: "x"})
+            with pytest.raises(ConfigError, match=f"{name}: unknown parameter.*did you mean"):
+                read_parameters(_namespace(CELL, dbutils=dbutils))
 
     @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
     def it_says_that_a_widget_outlives_an_edit_of_the_cell_and_shows_no_value(self, capsys, widgets):
@@ -107,12 +106,12 @@ class DescribeReadParametersOnDatabricks:
         assert read_parameters(_namespace(again, dbutils=dbutils)).dry_run is True
         assert capsys.readouterr().out == "The values of widgets are used: catalog_properties, dry_run\n"
 
-    @pytest.mark.parametrize("text", [' {"token":"hunter2"}', "token=hunter2", '["hunter2"]', "hunter2"])
-    def it_shows_nothing_of_a_mapping_or_a_secret(self, capsys, text):
-        given = {"catalog_properties": text, "spark_conf": text, "opensearch_password": "hunter2", "options": text}
-        with pytest.raises(ConfigError) as caught:
-            read_parameters(_namespace(CELL, dbutils=Dbutils(table="a.b.c", **given)))
-        assert "hunter2" not in f"{caught.value}{capsys.readouterr()}"
+    def it_shows_nothing_of_a_mapping_or_a_secret(self, capsys):
+        for text in (' {"token":"hunter2"}', "token=hunter2", '["hunter2"]', "hunter2"):
+            given = {"catalog_properties": text, "spark_conf": text, "opensearch_password": "hunter2", "options": text}
+            with pytest.raises(ConfigError) as caught:
+                read_parameters(_namespace(CELL, dbutils=Dbutils(table="a.b.c", **given)))
+            assert "hunter2" not in f"{caught.value}{capsys.readouterr()}"
 
 
 FILE = """
@@ -167,13 +166,6 @@ class DescribeListIndexes:
         assert json.loads(str(caught.value)) == ["films", "orders"]
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films", "orders"]'}
 
-    def it_refuses_a_list_that_it_cannot_give(self, index_file):
-        for passed in ({"index": "films"}, {"index_file": ""}):
-            dbutils = Dbutils(**{"index_file": index_file, "list_only": "true", **passed})
-            with pytest.raises(ConfigError, match=r"list_only: needs index_file and no index"):
-                list_indexes(_namespace(CELL, dbutils=dbutils))
-            assert dbutils.jobs.taskValues.texts == {}
-
     def it_does_nothing_for_one_index(self):
         for passed in ({"table": "a.b.c"}, {"index_file": "missing.yml", "index": "films"}):
             dbutils = Dbutils(**passed)
@@ -181,22 +173,25 @@ class DescribeListIndexes:
             assert dbutils.jobs.taskValues.texts == {}
         list_indexes(_namespace(CELL, "index_file = 'missing.yml'"))
 
-    def it_checks_all_indexes_with_what_the_job_passes(self, index_file):
-        text = "defaults: {opensearch_password: env:P}\nindexes: {a: {table: l.n.a}, b: {table: l.n.b}}"
-        Path(index_file).write_text(text)
-        given = {"index_file": index_file, "list_only": "true"}
-        with pytest.raises(ConfigError, match="opensearch_username: missing"):
-            list_indexes(_namespace(CELL, dbutils=Dbutils(**given)))
-        with pytest.raises(NotebookExit):
-            list_indexes(_namespace(CELL, dbutils=Dbutils(**given, opensearch_username="u")))
-
-    def it_refuses_a_sync_that_never_ends(self, index_file):
-        for polls in ("poll_interval_seconds: 30", "target_lag: 10s"):
-            Path(index_file).write_text(f"indexes: {{a: {{table: l.n.a, max_polls: 0, {polls}}}, b: {{table: l.n.b}}}}")
-            dbutils = Dbutils(index_file=index_file, list_only="true")
-            with pytest.raises(ConfigError, match=r"The sync of a polls without a limit.*max_polls=0"):
+    def it_checks_all_indexes_with_what_the_job_passes_and_refuses_a_sync_that_never_ends(self, index_file):
+        both, endless = "indexes: {a: {table: l.n.a}, b: {table: l.n.b}}", "The sync of a polls without.*max_polls=0"
+        with_password = f"defaults: {{opensearch_password: env:P}}\n{both}"
+        for text, words, passed in (
+            (FILE, "list_only: needs index_file and no index", {"index": "films"}),
+            (FILE, "list_only: needs index_file and no index", {"index_file": ""}),
+            (with_password, "opensearch_username: missing", {}),
+            (both.replace("n.a", "n.a, max_polls: 0, poll_interval_seconds: 30"), endless, {}),
+            (both.replace("n.a", "n.a, max_polls: 0, target_lag: 10s"), endless, {}),
+        ):
+            Path(index_file).write_text(text)
+            given = {"index_file": index_file, "list_only": "true", **passed}
+            dbutils = Dbutils(**given)
+            with pytest.raises(ConfigError, match=words):
                 list_indexes(_namespace(CELL, dbutils=dbutils))
             assert dbutils.jobs.taskValues.texts == {}
+        Path(index_file).write_text(with_password)
+        with pytest.raises(NotebookExit):
+            list_indexes(_namespace(CELL, dbutils=Dbutils(**given, opensearch_username="u")))
 
 
 OWN, STARTED, DEFAULT = (f"http://127.0.0.1:{port}" for port in (8234, 8235, 9200))

@@ -56,19 +56,17 @@ class DescribeTheBundle:
             "indexes": None, "setup": None, "export": "ALL_DONE", "validate": None,
         }  # fmt: skip
 
-    def it_ships_schedules_paused_and_shows_output_only_to_the_owner(self):
+    def it_ships_schedules_paused_output_only_for_the_owner_and_an_index_file_that_can_be_loaded(self):
         assert {job["schedule"]["pause_status"] for job in JOBS.values() if "schedule" in job} == {"PAUSED"}
         given = [target.get("variables", {}).get("permissions", []) for target in BUNDLE["targets"].values()]
         assert [each for each in (VARIABLES["permissions"], *given) if each] == []
-
-    def it_deploys_an_index_file_that_can_be_loaded(self):
         path = ROOT / VARIABLES["index_file"].removeprefix("${workspace.file_path}/")
         assert list(SyncConfig.load_all(path)) == ["flights"]
 
-    @pytest.mark.parametrize("target", BUNDLE["targets"])
-    def it_names_a_databricks_runtime_with_the_spark_of_the_iceberg_runtime(self, target):
-        values = VARIABLES | BUNDLE["targets"][target].get("variables", {})
-        spark = {"17.3.x-scala2.13": "4.0", "18.x-scala2.13": "4.1"}[values["spark_version"]]
-        version = ICEBERG_RUNTIMES[spark]
-        assert values["iceberg_runtime"] == f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}"
-        assert values["store_bundle"] == f"org.apache.iceberg:iceberg-aws-bundle:{version}"
+    def it_names_a_databricks_runtime_with_the_spark_of_the_iceberg_runtime(self):
+        for target in BUNDLE["targets"].values():
+            values = VARIABLES | target.get("variables", {})
+            spark = {"17.3.x-scala2.13": "4.0", "18.x-scala2.13": "4.1"}[values["spark_version"]]
+            version = ICEBERG_RUNTIMES[spark]
+            assert values["iceberg_runtime"] == f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}"
+            assert values["store_bundle"] == f"org.apache.iceberg:iceberg-aws-bundle:{version}"
