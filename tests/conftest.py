@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.fast_java import (
 from tests.kafka_topics import Topic
 from tests.shared_servers import server, start_servers
 
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema, and so nbformat, would take 4 s for it
 set_java_options()
 remember_java_names()
 use_memory_for_files()
