@@ -208,8 +208,8 @@ def check_url(text: str) -> str:
 
 def check_urls(given: Properties, prefix: str = "") -> Properties:
     # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
-    credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
-    if found := [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]:
+    credentials = r"(?is)\s*https?://.*@"
+    if found := [name for name, value in given.items() if name.startswith(prefix) and re.match(credentials, value)]:
         raise parameter_problem(
             f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
             "write the URL as https://host:port/path, and give credential or token (for other catalogs their own "

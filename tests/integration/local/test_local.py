@@ -1,6 +1,5 @@
 """The embedded OpenSearch and Kafka: real servers, their start, their end, and their failures."""
 
-import http.client
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import urllib3
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DownloadError, PortInUseError, ServiceStartError
@@ -26,7 +26,7 @@ from icecdc_core.session.processes import is_running
 from tests.kafka_topics import Topic
 from tests.waiting import is_true_within
 
-_HEAP = "384m"
+_HEAP, CONNECTIONS = "384m", urllib3.PoolManager()
 # These start servers of their own, while every other test of the suite has one from `running_opensearch`.
 tools = pytest.mark.tools
 
@@ -71,12 +71,13 @@ class DescribeRunningOpensearch:
                 pass
         assert not answers(url)
 
-    @tools
     def it_ends_with_a_process_that_was_killed(self, temporary_folder):
         program = (
-            "import os, signal\n"
-            "from icecdc_core.local import running_opensearch\n"
-            f"with running_opensearch(heap={_HEAP!r}) as url:\n"
+            "import os, signal, sys\n"
+            "from icecdc_core.local.server import Service, answers, running\n"
+            "serve = lambda folder, data, port: [sys.executable, '-m', 'http.server', str(port), '-b', '127.0.0.1']\n"
+            "find_url = lambda log, port: f'127.0.0.1:{port}' if answers(f'127.0.0.1:{port}') else ''\n"
+            "with running(Service('Pages', '1', [0], serve, find_url), None, 30) as url:\n"
             "    print(url, flush=True)\n"
             "    os.kill(os.getpid(), signal.SIGKILL)\n"
         )
@@ -248,13 +249,6 @@ def _use_and_kill(url, temporary_folder):
 
 
 def _asked(port, method, path, body="", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.putrequest(method, path, skip_host=True)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
-            connection.putheader(name, value)
-        connection.endheaders(body.encode())
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+    given = {"Content-Type": "application/json", **headers}
+    answer = CONNECTIONS.request(method, f"http://127.0.0.1:{port}{path}", body=body, headers=given, retries=False)
+    return answer.status, answer.data.decode()
