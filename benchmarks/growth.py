@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 from pyspark.sql import SparkSession, functions as F
 
-from benchmarks.tables import create, head, merge_changes, rows_of
+from benchmarks.tables import create, head, in_a_process_of_its_own, merge_changes, rows_of
 from icecdc_core import SyncConfig, get_spark
 
 COLUMNS = (5, 10, 20, 40)
@@ -78,11 +77,7 @@ class GrowthBenchmark:
     def _elsewhere(self, cores: int, name: str) -> float:
         given = {field: getattr(self._config, field) for field in self._config.model_fields_set}
         given["spark_conf"] = {"spark.master": f"local[{cores}]", "spark.driver.memory": "3g"}
-        order = json.dumps([given, self._ranges[name]], default=dict)
-        answer = subprocess.run(
-            [sys.executable, "-m", "benchmarks.growth", order], stdout=subprocess.PIPE, check=True, text=True
-        )
-        return float(answer.stdout.splitlines()[-1])
+        return float(in_a_process_of_its_own("benchmarks.growth", [given, self._ranges[name]]))
 
 
 def timed(spark: SparkSession, table: str, start: int, end: int, count: int) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ import psutil
 import pyspark
 from pyspark.sql import SparkSession, functions as F
 
-from benchmarks.tables import head
+from benchmarks.tables import head, in_a_process_of_its_own
 from icecdc_core import SyncConfig, get_spark, sync_changes
 
 EXECUTOR_MEGABYTES = 512
@@ -43,14 +42,7 @@ def prepare(spark: SparkSession, config: SyncConfig, times_heap: float) -> SyncC
 def measure(config: SyncConfig) -> dict[str, Any]:
     """Sync what was prepared in a process of its own."""
     given = {field: getattr(config, field) for field in config.model_fields_set}
-    answer = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", json.dumps(given, default=dict)],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    result: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return result
+    return dict(in_a_process_of_its_own("benchmarks.memory", given))
 
 
 def _session(given: dict[str, Any]) -> tuple[SparkSession, SyncConfig]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from typing import Any
+
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.changes.narrow_rows import FAST
@@ -49,6 +54,13 @@ def head(spark: SparkSession, table: str) -> int:
     """The newest snapshot."""
     newest = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at DESC LIMIT 1")
     return int(newest.collect()[0][0])
+
+
+def in_a_process_of_its_own(module: str, order: object) -> Any:
+    """Run a module with its order as JSON; returns what its last line says, as JSON too."""
+    command = [sys.executable, "-m", module, json.dumps(order, default=dict)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def consume(frame: DataFrame) -> None:

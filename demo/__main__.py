@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from demo.console import add_option, print_line, timed_step
+from demo.console import add_option, timed_step
 from demo.day import FLIGHTS, TABLES, DemoTable, create_tables, day_of_operations
 from demo.results import TableResult, run_notebook, summary
 from demo.searches import answers, commands_to_try
@@ -22,6 +22,7 @@ from icecdc_core.jobs.validate import validate_table
 from icecdc_core.local import running_opensearch, start_opensearch
 from icecdc_core.notebook import open_spark
 from icecdc_core.opensearch.client import Connection
+from icecdc_core.reporting.progress import print_line
 from icecdc_core.reporting.reports import RunReport, ValidationReport
 
 if TYPE_CHECKING:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
-
-def print_line(text: str, stream: TextIO | None = None) -> None:
-    """Print a line at once, so that progress is seen through a pipe too."""
-    print(text, file=stream or sys.stdout, flush=True)
+from icecdc_core.reporting.progress import print_line
 
 
 @contextmanager

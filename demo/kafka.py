@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from demo.console import add_option, print_line, timed_step
+from demo.console import add_option, timed_step
 from demo.results import run_notebook
 from demo.workspace import ROOT, display_path, run_in_folder
 from icecdc_core.config import SyncConfig
@@ -21,6 +21,7 @@ from icecdc_core.jobs.validate import validate_table
 from icecdc_core.local import running_opensearch
 from icecdc_core.local.kafka import running_kafka
 from icecdc_core.notebook import open_spark
+from icecdc_core.reporting.progress import print_line
 
 NAMESPACE = "lake.kafka_demo"
 ORIGINS = ("EWR", "JFK", "LGA")

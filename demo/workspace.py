@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from demo.console import print_line
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DependencyError, IcecdcError
 from icecdc_core.opensearch.client import Connection
+from icecdc_core.reporting.progress import print_line
 
 ROOT = Path(__file__).resolve().parents[1]
 
