@@ -88,15 +88,12 @@ class DescribeRunningOpensearch:
         assert is_true_within(30, lambda: not answers(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
 
     @tools
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [({"heap": "1m"}, "Too small maximum heap"), ({"timeout_seconds": 0.5}, r"not healthy after 0\.5 seconds")],
-    )
-    def it_keeps_its_log_when_it_does_not_start(self, temporary_folder, given, message):
-        options = {"heap": _HEAP, **given}
-        with pytest.raises(ServiceStartError, match=message) as caught, running_opensearch(**options):
-            pass
-        assert Path(str(caught.value.value)).is_file()
+    def it_keeps_its_log_when_it_does_not_start(self, temporary_folder):
+        for heap, seconds, message in (("1m", 60, "Too small maximum heap"), (_HEAP, 0.5, "not healthy after 0.5 sec")):
+            given = {"heap": heap, "timeout_seconds": seconds}
+            with pytest.raises(ServiceStartError, match=message) as caught, running_opensearch(**given):
+                pass
+            assert Path(str(caught.value.value)).is_file()
 
     def it_reports_an_occupied_port(self, occupied_port, temporary_folder):
         for running in (running_opensearch, running_kafka):
@@ -142,8 +139,7 @@ class DescribeStartOpensearch:
         assert (main(["down", "--remove-data"]), Path(first.data_folder).exists()) == (0, False)
 
     def it_does_not_stop_a_stranger_with_the_same_process_id(self, state_folder):
-        file = state_folder / "icecdc" / "opensearch" / "server.json"
-        file.parent.mkdir(parents=True)
+        (file := state_folder / "icecdc/opensearch/server.json").parent.mkdir(parents=True)
         rest = {"url": "http://127.0.0.1:1", "version": "2.19.1.0", "log": "", "data_folder": ""}
         with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
             file.write_text(json.dumps({"pid": stranger.pid, "started": "another time", **rest}))

@@ -19,13 +19,10 @@ JOBS = list(COMMANDS)
 FILLED = ("run_id", "stage", "remedy", "message", "error")
 
 
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path, monkeypatch):
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where `init` finds no index file
 
-
-@pytest.fixture
-def run(capsys):
     def ended(*arguments):
         code = command_line.main(arguments)
         printed = capsys.readouterr()

@@ -1,9 +1,7 @@
 """bundle.yml against what Databricks accepts, the notebooks and the index file; offline."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,16 +18,9 @@ JOBS = BUNDLE["resources"]["jobs"]
 VARIABLES = {name: variable["default"] for name, variable in BUNDLE["variables"].items()}
 PAGE = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")
 
-each_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 
-
-def tasks(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for task in job["tasks"]:
-        yield (task["for_each_task"]["task"] if "for_each_task" in task else task)["notebook_task"]
-
-
-class DescribeTheBundle:
-    @each_job
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+class DescribeAJob:
     def it_is_accepted_by_databricks_own_model(self, job):
         from databricks.bundles.jobs import Job
 
@@ -39,10 +30,10 @@ class DescribeTheBundle:
             given = {**job, "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": cluster}]}
             assert Job.from_dict(given).job_clusters[0].new_cluster.spark_version is not None
 
-    @each_job
     def it_passes_texts_that_are_parameters_of_the_notebooks(self, job):
         of_the_job = {parameter["name"]: parameter["default"] for parameter in job["parameters"]}
-        for task in tasks(job):
+        for each in job["tasks"]:
+            task = (each["for_each_task"]["task"] if "for_each_task" in each else each)["notebook_task"]
             kind = IngestConfig if "kafka_ingest" in task["notebook_path"] else ExploreConfig
             passed = task["base_parameters"]
             known = kind.model_fields.keys() | ({INDEX_FILE, LIST_ONLY} if kind is ExploreConfig else set())
@@ -51,6 +42,8 @@ class DescribeTheBundle:
             assert passed.keys() & of_the_job.keys() == set()
             assert {type(value) for value in {**passed, **of_the_job}.values()} <= {str}
 
+
+class DescribeTheBundle:
     def it_exports_what_the_check_refuses_but_validates_only_if_each_export_succeeded(self):
         assert {task["task_key"]: task.get("run_if") for task in JOBS["initial_export"]["tasks"]} == {
             "indexes": None, "setup": None, "export": "ALL_DONE", "validate": None,
