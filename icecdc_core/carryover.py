@@ -30,7 +30,7 @@ numbers, show what the step did:
     ==  ====  ======  =====      ==  ====  ====  =====  =================================
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import LongType, StructField
@@ -85,20 +85,20 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     aggregates, remaining = _remaining_rows(carried, surplus, changes.columns)
     balance = F.sum(F.when(is_insert(), 1).otherwise(-1)).alias(surplus_name)
     groups = rows.groupBy(*group_keys).agg(balance, *aggregates).where(surplus != 0)
-    values: dict[str, Column | str] = {
-        field.name: F.col(row).getField(f"value{position}") for position, field in enumerate(carried)
-    }
-    values |= {**restored, CHANGE_TYPE: _change_type(surplus, changes.schema[CHANGE_TYPE].nullable)}
-    remaining_rows = groups.select("*", F.explode(remaining).alias(row))
+    change_type = F.when(surplus > 0, INSERT).when(surplus < 0, DELETE)  # without `otherwise` it may be null
+    if not changes.schema[CHANGE_TYPE].nullable:
+        change_type = F.when(surplus > 0, INSERT).otherwise(DELETE)
+    values = {**restored, CHANGE_TYPE: change_type}
+    values |= {field.name: F.col(row).getField(f"value{position}") for position, field in enumerate(carried)}
     named = [
         each if isinstance(each := values[field.name], str) else each.alias(field.name, metadata=field.metadata or None)
         for field in fields
     ]
-    return remaining_rows.select(*named)
+    return groups.select("*", F.explode(remaining).alias(row)).select(*named)
 
 
 def _group_keys(
-    fields: Sequence[StructField], keys: dict[str, Keys], taken: Sequence[str]
+    fields: Sequence[StructField], keys: Mapping[str, Keys], taken: Sequence[str]
 ) -> tuple[list[Column | str], dict[str, Column | str]]:
     """Return the keys to group by, and by name the columns whose values can be restored from them.
 
@@ -107,11 +107,11 @@ def _group_keys(
     group_keys: list[Column | str] = []
     restored: dict[str, Column | str] = {}
     for position, field in enumerate(fields):
-        name, is_negative_zero = keys[field.name]
+        name, *flags = keys[field.name]
         group_keys.append(name)
         if name == quoted(field.name):
             restored[field.name] = name
-        if is_negative_zero is not None:
+        for is_negative_zero in flags:
             flag = unused_name(f"_negative_zero_{position}", taken)
             group_keys.append(is_negative_zero.alias(flag))
             negative_zero = F.lit(-0.0).cast(field.dataType)
@@ -143,12 +143,6 @@ def _remaining_rows(
         # The side that remains has rows, so its maximum is null only if the column has nulls.
         values.append((remaining if field.nullable else F.coalesce(remaining, F.lit(0))).alias(f"value{n}"))
     return aggregates, F.array_repeat(F.struct(*values), times)
-
-
-def _change_type(surplus: Column, nullable: bool) -> Column:
-    inserted = F.when(surplus > 0, INSERT)
-    # Without `otherwise` the column stays nullable.
-    return inserted.when(surplus < 0, DELETE) if nullable else inserted.otherwise(DELETE)
 
 
 _XOR, _LEFT_BEFORE = "_icecdc_xor", "_icecdc_left_before"

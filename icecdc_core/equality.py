@@ -13,7 +13,6 @@ a string with a collation             its bytes
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
@@ -30,26 +29,32 @@ from pyspark.sql.types import (
 
 from icecdc_core.columns import quoted, unused_name
 
-
-class Keys(NamedTuple):
-    """What Spark groups or sorts by instead of one column."""
-
-    name: str
-    is_negative_zero: Column | None = None
-
-    def columns(self) -> list[Column | str]:
-        return [self.name] if self.is_negative_zero is None else [self.name, self.is_negative_zero]
+Keys = tuple[str, *tuple[Column, ...]]
+"""What Spark groups or sorts by instead of one column: the name of a column, and of a float whether it is -0.0."""
 
 
 def with_keys(frame: DataFrame, fields: Sequence[StructField]) -> tuple[DataFrame, dict[str, Keys]]:
     """Give each column keys that are equal exactly if two of its values are the same."""
     rows, names = with_canonical_columns(frame, fields)
-    of_zero = {each.name: is_negative_zero(F.col(names[each.name])) for each in fields if is_floating(each.dataType)}
-    return rows, {name: Keys(key, of_zero.get(name)) for name, key in names.items()}
+    keys: dict[str, Keys] = {name: (key,) for name, key in names.items()}
+    for name in (field.name for field in fields if is_floating(field.dataType)):
+        value = F.col(names[name])
+        keys[name] = (names[name], (value == 0.0) & (value.cast("string") == "-0.0"))
+    return rows, keys
+
+
+def canonical_value(field: StructField, keep_floats: bool = False) -> Column | None:
+    """Return a form of a column that is the same for the same values; None if Spark compares the column as it is.
+
+    Floats within structs, arrays and maps may be kept: Spark sorts them as numbers, but takes -0.0 for 0.0.
+    """
+    if is_floating(field.dataType) or _is_comparable(field.dataType):
+        return None
+    return _canonical(F.col(quoted(field.name)), field.dataType, keep_floats)
 
 
 def with_canonical_columns(
-    frame: DataFrame, fields: Sequence[StructField], canonical: Callable[[StructField], Column | None] | None = None
+    frame: DataFrame, fields: Sequence[StructField], canonical: Callable[[StructField], Column | None] = canonical_value
 ) -> tuple[DataFrame, dict[str, str]]:
     """Add a helper column for each column whose values cannot be compared as they are.
 
@@ -58,38 +63,16 @@ def with_canonical_columns(
     helpers: dict[str, Column] = {}
     names: dict[str, str] = {}
     for position, field in enumerate(fields):
-        value = (canonical or canonical_value)(field)
-        if value is None:
-            names[field.name] = quoted(field.name)
-        else:
+        names[field.name] = quoted(field.name)
+        if (value := canonical(field)) is not None:
             names[field.name] = unused_name(f"_key_{position}", frame.columns)
             helpers[names[field.name]] = value
     return (frame.withColumns(helpers) if helpers else frame), names
 
 
-def canonical_value(field: StructField) -> Column | None:
-    """Return a form of a column that is the same for the same values; None if Spark compares the column as it is."""
-    if is_floating(field.dataType) or _is_comparable(field.dataType):
-        return None
-    return _canonical(F.col(quoted(field.name)), field.dataType)
-
-
-def with_numbers(field: StructField) -> Column | None:
-    """Return a form of a column whose nested floats Spark sorts as numbers; None if it has none."""
-    kind = field.dataType.json()
-    if is_floating(field.dataType) or not ('"float"' in kind or '"double"' in kind):
-        return None
-    return _canonical(F.col(quoted(field.name)), field.dataType, keep_floats=True)
-
-
 def is_floating(data_type: DataType) -> bool:
     """Whether values of this type have a negative zero."""
     return isinstance(data_type, FloatType | DoubleType)
-
-
-def is_negative_zero(value: Column) -> Column:
-    """Whether a floating-point value is -0.0, which Spark takes for 0.0."""
-    return (value == 0.0) & (value.cast("string") == "-0.0")
 
 
 def _is_comparable(data_type: DataType) -> bool:
@@ -103,7 +86,7 @@ def _is_comparable(data_type: DataType) -> bool:
     return not isinstance(data_type, FloatType | DoubleType | MapType | VariantType)
 
 
-def _canonical(value: Column, data_type: DataType, keep_floats: bool = False) -> Column:
+def _canonical(value: Column, data_type: DataType, keep_floats: bool) -> Column:
     """A form of a value that is the same for the same values; null stays null."""
     if _is_comparable(data_type) or (keep_floats and is_floating(data_type)):
         return value

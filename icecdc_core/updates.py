@@ -19,6 +19,7 @@ INSERT and DELETE. So two neighbours of one type mean that two rows have the ide
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
@@ -38,7 +39,7 @@ from icecdc_core.columns import (
     resolve_identifiers,
     unused_name,
 )
-from icecdc_core.equality import with_canonical_columns, with_keys, with_numbers
+from icecdc_core.equality import canonical_value, with_canonical_columns, with_keys
 from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
 
 POLICIES = ("fail", "last")
@@ -74,12 +75,13 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     by_values = on_duplicate == "last"
     others = [name for name in changes.columns if by_values and name not in (*names, *RESERVED)]
     rows, keys = with_keys(changes, [changes.schema[name] for name in (*names, *others)])
-    identifier = [key for name in names for key in keys[name].columns()]
+    identifier = [key for name in names for key in keys[name]]
     latest_first: list[Column | str] = [CHANGE_ORDINAL, is_insert()]
-    rows, numbers = with_canonical_columns(rows, [changes.schema[name] for name in others], with_numbers)
+    numbers_first = partial(canonical_value, keep_floats=True)
+    rows, numbers = with_canonical_columns(rows, [changes.schema[name] for name in others], numbers_first)
     for name in others:
         latest_first += [numbers[name]] if numbers[name] != quoted(name) else []
-        latest_first += keys[name].columns()
+        latest_first += keys[name]
     # Rows with equal values may differ in these, and the choice must not depend on the order of files.
     latest_first += [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if by_values and name in changes.columns]
     window = Window.partitionBy(*identifier).orderBy(*map(F.desc, latest_first))

@@ -22,7 +22,6 @@ answer is None. Say an identifier has ``a`` rows on the older side and ``b`` on 
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, functions as F
@@ -31,7 +30,6 @@ from icecdc_core.changes.narrow_rows import keyed_hash, new_key, with_row_hash
 from icecdc_core.changes.row_changes import change_columns
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import INSERT, IS_INSERT, OWN_PREFIX, RESERVED, quoted
-from icecdc_core.session.spark import observed
 
 WAS_THERE = f"{OWN_PREFIX}was_there"
 """Whether the older side has a row of the identifier."""
@@ -42,30 +40,25 @@ _COUNTS = [f"count(1) AS {quoted('rows')}", f"count_if({WAS_THERE}) AS met"]
 _SUMS = [f"sum({_MARK} & 2147483647L) AS low", f"sum(shiftrightunsigned({_MARK}, 33)) AS high"]
 
 
-@dataclass(frozen=True)
-class JoinedRows:
-    """The changed rows of the newer side; what their computation counts is known once they were computed."""
-
-    rows: DataFrame
-    of_older: Observation
-    of_joined: Observation
-
-    def met(self, older_rows: int, newer_rows: int) -> int | None:
-        older, joined = observed(self.of_older), observed(self.of_joined)
-        return rows_met(older, joined, older_rows, newer_rows) if older and joined else None
+Observed = Mapping[str, Any] | None
 
 
-def rows_met(older: Mapping[str, Any], joined: Mapping[str, Any], older_rows: int, newer_rows: int) -> int | None:
+def rows_met(older: Observed, joined: Observed, older_rows: int, newer_rows: int) -> int | None:
     """Return how many older rows the join met; None if it met one twice while all seem to be met."""
-    if (older["rows"], joined["rows"]) != (older_rows, newer_rows):
+    if not older or not joined or (older["rows"], joined["rows"]) != (older_rows, newer_rows):
         return None
     met = int(joined["met"])
     met_each_once = all(older[half] == joined[half] for half in ("low", "high"))
     return met if met < older_rows or (met == older_rows and met_each_once) else None
 
 
-def join_sides(changes: DataFrame, identifier_columns: Sequence[str], step: Step, row_hash: str) -> JoinedRows:
-    """Join the newer rows of a step with the identifiers and hashes of the older ones."""
+def join_sides(
+    changes: DataFrame, identifier_columns: Sequence[str], step: Step, row_hash: str
+) -> tuple[DataFrame, Observation, Observation]:
+    """Join the newer rows of a step with the identifiers and hashes of the older ones.
+
+    Returns the changed rows, and what computing them counts of the older side and of the join, see ``rows_met``.
+    """
     key, ids = new_key(row_hash), [quoted(name) for name in identifier_columns]
     fields = [field for field in changes.schema.fields if field.name not in RESERVED]
     rows, hashed = with_row_hash(changes, fields, key)
@@ -82,8 +75,8 @@ def join_sides(changes: DataFrame, identifier_columns: Sequence[str], step: Step
     names = [f"{OWN_PREFIX}older_{position}" for position in range(len(ids))]
     same = " AND ".join(f"{name} = {other}" for name, other in zip(ids, names, strict=True))
     joined = rows.where(IS_INSERT).join(F.broadcast(older.toDF(*names, _HASH)), F.expr(same), "left")
-    # Rows leave generated code here, and only changed ones take their values with them.
     whole = ", ".join(quoted(field.name) for field in fields)
+    # Rows leave generated code here, and only changed ones take their values with them.
     packed = joined.selectExpr(
         f"{_HASH} IS NOT NULL AS {WAS_THERE}",
         f"if({_HASH} IS NULL, 0L, {mark}) AS {_MARK}",
@@ -92,4 +85,4 @@ def join_sides(changes: DataFrame, identifier_columns: Sequence[str], step: Step
     changed = packed.where(f"{_CHANGED} IS NOT NULL").selectExpr(
         f"{_CHANGED}.*", *change_columns(INSERT, step), WAS_THERE
     )
-    return JoinedRows(changed.select(*map(quoted, changes.columns), WAS_THERE), of_older, of_joined)
+    return changed.select(*map(quoted, changes.columns), WAS_THERE), of_older, of_joined

@@ -39,9 +39,23 @@ def new_key(row_hash: str) -> str:
 
 
 def with_row_hash(frame: DataFrame, fields: Sequence[StructField], key: str = "") -> tuple[DataFrame, str]:
-    """Return what it takes to hash these columns so that the hash differs if a value does."""
+    """Return what it takes to hash these columns so that the hash differs if a value does.
+
+    Without a key it is xxhash64 over the values, which -0.0 among them, and which are null: Spark's hash skips nulls,
+    so (1, null) and (null, 1) would be the same. One number holds the null bits of up to 32 columns, because hashing a
+    number costs as much as hashing a flag.
+    """
     rows, names = with_canonical_columns(frame, fields, _hashable)
-    return rows, keyed_hash(fields, names, key) if key else _fast(fields, names)
+    if key:
+        return rows, keyed_hash(fields, names, key)
+    floats = [names[field.name] for field in fields if is_floating(field.dataType)]
+    zeros = [f"({name} = 0.0D AND cast({name} AS string) = '-0.0')" for name in floats]  # as equality.with_keys has it
+    bits = [
+        f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
+        for position, field in enumerate(field for field in fields if field.nullable)
+    ]
+    nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
+    return rows, f"xxhash64({', '.join([*names.values(), *zeros, *nulls])})"
 
 
 def _hashable(field: StructField) -> Column | None:
@@ -54,23 +68,6 @@ def _hashable(field: StructField) -> Column | None:
         nested = F.col(quoted(field.name)) if value is None else value
         return F.to_json(F.struct(nested.alias("v")), JSON_OPTIONS)
     return value
-
-
-def _fast(fields: Sequence[StructField], names: Mapping[str, str]) -> str:
-    """SQL text of xxhash64 over the values, which -0.0 among them, and which are null.
-
-    Spark's hash skips nulls, so (1, null) and (null, 1) would be the same. One number holds the null bits of up to 32
-    columns, because hashing a number costs as much as hashing a flag.
-    """
-    values = [names[field.name] for field in fields]
-    floats = [names[field.name] for field in fields if is_floating(field.dataType)]
-    zeros = [f"({name} = 0.0D AND cast({name} AS string) = '-0.0')" for name in floats]  # equality.is_negative_zero
-    bits = [
-        f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
-        for position, field in enumerate(field for field in fields if field.nullable)
-    ]
-    nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
-    return f"xxhash64({', '.join([*values, *zeros, *nulls])})"
 
 
 def keyed_hash(fields: Sequence[StructField], names: Mapping[str, str], key: str) -> str:

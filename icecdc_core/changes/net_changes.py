@@ -36,10 +36,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, functions as F
 
 from icecdc_core.carryover import remove_narrow_carryovers
-from icecdc_core.changes.joined_rows import WAS_THERE, join_sides
+from icecdc_core.changes.joined_rows import WAS_THERE, join_sides, rows_met
 from icecdc_core.changes.narrow_rows import FAST, narrow_rows
 from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
-from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
+from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
 from icecdc_core.changes.scan_planning import StepScan
 from icecdc_core.changes.steps import Step
@@ -56,7 +56,7 @@ from icecdc_core.columns import (
 )
 from icecdc_core.errors import DUPLICATE_MESSAGE
 from icecdc_core.session.jvm import unpersist
-from icecdc_core.session.spark import RowCount, storage_level_for, tuned_for_many_groups
+from icecdc_core.session.spark import RowCount, observed, storage_level_for, tuned_for_many_groups
 from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -83,10 +83,6 @@ class PlannedRange:
 
     def changes(self) -> DataFrame:
         return changes_frame(self.table, self.scans, self.selection)
-
-    @property
-    def needs_values(self) -> bool:
-        return any(scan.by_value for scan in self.scans)
 
     @property
     def only_step(self) -> int | None:
@@ -142,9 +138,6 @@ class ChangedIdentifiers:
     carryovers: int
     all_newer: bool
 
-    def close(self) -> None:
-        unpersist(self.identifiers)
-
 
 def find_changed_identifiers(
     changes: DataFrame,
@@ -196,26 +189,23 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
     Identifiers of two rows end the query with an error that says "duplicate identifier" and shows one, unless a part of
     it is null. A DELETE has only its identifier columns, as nothing else of it is needed.
     """
-    newer = changes.where(IS_INSERT)
+    rows = changes.where(IS_INSERT)
     if not found.all_newer:
-        newer = _rows_of(newer, found, identifier_columns)
-    rows = _with_deletes(newer, found.identifiers.where(IS_DELETED), identifier_columns)
+        # Those of the upserted identifiers in the step that decides.
+        names = [*map(quoted, identifier_columns), CHANGE_ORDINAL]
+        aliases = [f"_icecdc_wanted_{position}" for position in range(len(names))]
+        wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP).toDF(*aliases)
+        wanted = F.broadcast(wanted) if found.upserts <= BROADCAST_ROWS else wanted
+        equal = "<=>" if found.nulls else "="  # Spark hashes plain equality faster
+        matches = " AND ".join(f"{name} {equal} {alias}" for name, alias in zip(names, aliases, strict=True))
+        rows = rows.join(wanted, F.expr(matches), "left_semi")
+    rows = _with_deletes(rows, found.identifiers.where(IS_DELETED), identifier_columns)
     if not found.duplicates:
         return rows
     complete = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in identifier_columns)
     fail = keep_unless_duplicate(F.expr(complete), F.lit(True), identifier_columns)
     duplicates = found.identifiers.where(IS_DUPLICATE).where(fail)
     return _with_deletes(rows, duplicates, identifier_columns)
-
-
-def fetch_current_rows(current: DataFrame, identifier_columns: Sequence[str], found: ChangedIdentifiers) -> DataFrame:
-    """Return one change row for each changed identifier: its current row, or a DELETE if there is none."""
-    changed = [f"_icecdc_changed_{position}" for position in range(len(identifier_columns))]
-    names = [quoted(name) for name in identifier_columns]
-    same = [F.col(name) == F.col(alias) for name, alias in zip(names, changed, strict=True)]
-    rows = current.join(found.identifiers.select(*names).toDF(*changed), same, "left_semi")
-    deleted = found.identifiers.join(rows.select(*names).toDF(*changed), same, "left_anti")
-    return _with_deletes(rows, deleted, identifier_columns)
 
 
 def _with_deletes(
@@ -225,17 +215,6 @@ def _with_deletes(
     change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{step} AS {CHANGE_ORDINAL}")
     deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change)
     return rows.unionByName(deletes, allowMissingColumns=True)
-
-
-def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Sequence[str]) -> DataFrame:
-    """The rows to write: those of the upserted identifiers in the step that decides."""
-    names = [*map(quoted, identifier_columns), CHANGE_ORDINAL]
-    aliases = [f"_icecdc_wanted_{position}" for position in range(len(names))]
-    wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP).toDF(*aliases)
-    wanted = F.broadcast(wanted) if found.upserts <= BROADCAST_ROWS else wanted
-    equal = "<=>" if found.nulls else "="  # Spark hashes plain equality faster
-    matches = " AND ".join(f"{name} {equal} {alias}" for name, alias in zip(names, aliases, strict=True))
-    return newer.join(wanted, F.expr(matches), "left_semi")
 
 
 _IS_DELETE = f"NOT ({IS_INSERT})"
@@ -284,7 +263,7 @@ class NetChanges:
 
 def compute_net_changes(planned: PlannedRange) -> NetChanges:
     """Read the planned files and merge the changes of each identifier into one."""
-    if planned.needs_values:
+    if any(scan.by_value for scan in planned.scans):
         return _by_values(planned)
     # Nothing else of a DELETE is needed than its identifiers.
     bare = replace(planned.selection, delete_columns=tuple(planned.identifier_columns))
@@ -309,27 +288,47 @@ def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges
     try:
         if found.nulls:
             require_no_null(found.identifiers, ids, planned.table.name)
-        rows = fetch_current_rows(merge_updates(remaining, ids, on_duplicate="last"), ids, found)
+        names = [quoted(name) for name in ids]
+        changed = [f"_icecdc_changed_{position}" for position in range(len(ids))]
+        same = [F.col(name) == F.col(alias) for name, alias in zip(names, changed, strict=True)]
+        current = merge_updates(remaining, ids, on_duplicate="last")
+        rows = current.join(found.identifiers.select(*names).toDF(*changed), same, "left_semi")
+        deleted = found.identifiers.join(rows.select(*names).toDF(*changed), same, "left_anti")
+        rows = _with_deletes(rows, deleted, ids)
         if planned.selection.has_places:
             # Any of the rows that remain may have been the last one before.
             rows = look_up_old_places(rows, [planned.changes().where(_IS_DELETE), remaining], found.identifiers, ids)
         return NetChanges.from_rows(rows, planned, LAST_ROWS, found.carryovers)
     finally:
-        found.close()
+        unpersist(found.identifiers)
 
 
 def _by_values(planned: PlannedRange) -> NetChanges:
     counts, table, ids = planned.side_counts(), planned.table, planned.identifier_columns
+    changes = planned.changes()
     if counts and len(planned.scans) == 1 and not planned.selection.has_places:
         scan, cores = planned.scans[0], table.spark.sparkContext.defaultParallelism
-        with storage_level_for(table.spark, sum(table.sizes(scan.only_older))) as level:
+        with storage_level_for(table.spark, sum(table.sizes(scan.read_older[0]))) as level:
             fits = level == StorageLevel.MEMORY_AND_DISK
         quick = counts[0] <= counts[1] or counts[0] >= LOOK_UP_FROM_ROWS
         if fits and quick and counts[0] * cores**2 <= JOINED_ROWS:
-            changes, size = planned.changes(), planned.file_bytes
-            if found := find_joined_changes(changes, ids, scan.step, *counts, planned.row_hash, size):
-                return found
-    return _by_narrow_rows(planned, sum(counts) if counts else None)
+            size = planned.file_bytes
+            if joined := find_joined_changes(changes, ids, scan.step, *counts, planned.row_hash, size):
+                return joined
+    with tuned_for_many_groups(changes.sparkSession):
+        row_count = sum(counts) if counts else None
+        found = find_changed_identifiers(changes, ids, planned.only_step, row_count, planned.row_hash)
+    rows = fetch_changed_rows(changes, ids, found)
+    if planned.selection.has_places:
+        rows = look_up_old_places(rows, [changes.where(_IS_DELETE)], found.identifiers, ids)
+    elif not found.duplicates:
+        of_all = found.upserts, found.deletes, found.nulls, found.carryovers
+        return NetChanges(rows, NARROW_ROWS, *of_all, (found.identifiers,))
+    try:
+        # Computed now, because it fails if an identifier is a duplicate, or because its places are counted.
+        return NetChanges.from_rows(rows, planned, NARROW_ROWS, found.carryovers)
+    finally:
+        unpersist(found.identifiers)
 
 
 def find_joined_changes(
@@ -343,15 +342,15 @@ def find_joined_changes(
 ) -> NetChanges | None:
     """Find the changes of one step by ``join_sides``; None if an identifier may be a duplicate or null."""
     names, null = [quoted(name) for name in identifier_columns], any_null(identifier_columns)
-    joined = join_sides(changes, identifier_columns, step, row_hash)
+    joined, of_older, of_joined = join_sides(changes, identifier_columns, step, row_hash)
     cached: list[DataFrame] = []
     found = None
     try:
         with storage_level_for(changes.sparkSession, file_bytes) as level:
-            upserts = joined.rows.persist(level)
+            upserts = joined.persist(level)
             cached.append(upserts)
             counts = count_each(upserts, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
-        met = joined.met(older_rows, newer_rows)
+        met = rows_met(observed(of_older), observed(of_joined), older_rows, newer_rows)
         inserted = upserts.where(f"NOT {WAS_THERE}").select(*names)
         if met is None or counts.nulls or (counts.inserted > 1 and inserted.distinct().count() < counts.inserted):
             return None
@@ -373,26 +372,14 @@ def find_joined_changes(
             unpersist(frame)
 
 
-def _by_narrow_rows(planned: PlannedRange, row_count: int | None) -> NetChanges:
-    changes, ids = planned.changes(), planned.identifier_columns
-    with tuned_for_many_groups(changes.sparkSession):
-        found = find_changed_identifiers(changes, ids, planned.only_step, row_count, planned.row_hash)
-    rows = fetch_changed_rows(changes, ids, found)
-    if planned.selection.has_places:
-        rows = look_up_old_places(rows, [changes.where(_IS_DELETE)], found.identifiers, ids)
-    elif not found.duplicates:
-        counts = (found.upserts, found.deletes, found.nulls, found.carryovers)
-        return NetChanges(rows, NARROW_ROWS, *counts, (found.identifiers,))
-    try:
-        # Computed now, because it fails if an identifier is a duplicate, or because its places are counted.
-        return NetChanges.from_rows(rows, planned, NARROW_ROWS, found.carryovers)
-    finally:
-        found.close()
-
-
 def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
     table, scans = planned.table, planned.scans
-    unchanged = unchanged_row_ids(newer_states(table, scans)).persist(StorageLevel.MEMORY_AND_DISK)
+    newer_states = {
+        scan.step.ordinal: (table.read(table.union(*scan.read_newer)), scan.unchanged_until)
+        for scan in scans
+        if scan.unchanged_until is not None
+    }
+    unchanged = unchanged_row_ids(newer_states).persist(StorageLevel.MEMORY_AND_DISK)
 
     def build() -> tuple[RowCount, DataFrame]:
         with active_session(table.spark):  # a new thread has none, and the run may have a session of its own

@@ -5,17 +5,10 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from icecdc_core.changes.row_lineage import changed_by_lineage, removed_rows, written_rows
+from icecdc_core.changes.row_lineage import changed_by_lineage, is_old, removed_rows
 from icecdc_core.changes.scan_planning import StepScan, plan_scans
 from icecdc_core.changes.steps import Step
-from icecdc_core.columns import (
-    CHANGE_ORDINAL,
-    CHANGE_TYPE,
-    COMMIT_SNAPSHOT_ID,
-    DELETE,
-    INSERT,
-    OWN_PREFIX,
-)
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, DELETE, INSERT, OWN_PREFIX
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -110,15 +103,6 @@ def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Sel
     return reduce(DataFrame.unionAll, frames)
 
 
-def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tuple[DataFrame, int]]:
-    """Return the newer states of the steps that row lineage covers, as ``unchanged_row_ids`` takes them."""
-    return {
-        scan.step.ordinal: (table.read(table.union(*scan.read_newer)), scan.unchanged_until)
-        for scan in scans
-        if scan.unchanged_until is not None
-    }
-
-
 def changes_by_row_ids(
     table: IcebergTable, scans: Sequence[StepScan], unchanged: DataFrame, selection: Selection
 ) -> tuple[DataFrame, RowCount]:
@@ -130,17 +114,16 @@ def changes_by_row_ids(
     removed: list[DataFrame] = []
     inserts: list[DataFrame] = []
     for scan in scans:
-        step, until, change = scan.step, scan.unchanged_until, change_columns(INSERT, scan.step)
+        step, until, written = scan.step, scan.unchanged_until, scan.read_newer[0]
         if until is None:
-            inserts += [selection.select(rows, *change) for _, rows in _sides(table, scan)]
-            continue
-        older, newer = table.union(*scan.read_older), table.union(*scan.read_newer)
-        row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
-        rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
-        removed.append(rows.selectExpr("*", *change_columns(DELETE, step, OWN_PREFIX)))
-        if len(scan.only_newer):
-            rows = written_rows(table.read(scan.only_newer), until)
-            inserts.append(selection.select(rows, *change))
+            rows_written = [rows for _, rows in _sides(table, scan)]
+        else:
+            older = table.union(*scan.read_older)
+            row_count = sum(sum(table.row_counts(tasks)) for tasks in (older, *scan.read_newer))
+            rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
+            removed.append(rows.selectExpr("*", *change_columns(DELETE, step, OWN_PREFIX)))
+            rows_written = [table.read(written).where(f"NOT ({is_old(until)})")] if len(written) else []
+        inserts += [selection.select(rows, *change_columns(INSERT, step)) for rows in rows_written]
     counted = RowCount(reduce(DataFrame.unionAll, removed))
     names = (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
     deletes = selection.select_deleted(counted.rows, *(f"{OWN_PREFIX}{name} AS {name}" for name in names))
@@ -148,21 +131,19 @@ def changes_by_row_ids(
 
 
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
+    (older, _, deletes_removed, changed_older), (newer, deletes_added, _, changed_newer) = (
+        scan.read_older,
+        scan.read_newer,
+    )
     if scan.unchanged_until is not None:
-        older, in_both = table.union(*scan.read_older), table.union(*(files.newer for files in scan.shared))
-        row_count = sum(sum(table.row_counts(tasks)) for tasks in (older, scan.only_newer, in_both))
-        removed, added = changed_by_lineage(
-            table.read(older),
-            table.read(scan.only_newer),
-            table.read(in_both) if len(in_both) else None,
-            scan.unchanged_until,
-            row_count,
-        )
+        older, in_both = table.union(*scan.read_older), table.union(*scan.read_newer[1:])
+        row_count = sum(sum(table.row_counts(tasks)) for tasks in (older, newer, in_both))
+        rows_in_both = table.read(in_both) if len(in_both) else None
+        until = scan.unchanged_until
+        removed, added = changed_by_lineage(table.read(older), table.read(newer), rows_in_both, until, row_count)
         yield DELETE, removed
-        for rows in added:
-            yield INSERT, rows
+        yield from ((INSERT, rows) for rows in added)
         return
-    older, newer = scan.only_older, scan.only_newer
     if not table.marks_deletes:
         # Neither row lineage nor flags of deleted rows: rows that both states have cancel by value.
         older, newer = table.union(*scan.read_older), table.union(*scan.read_newer)
@@ -172,14 +153,14 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
         yield INSERT, table.read(newer)
     if not table.marks_deletes:
         return
-    if len(scan.deletes_added.newer):
-        yield DELETE, table.read_marked(scan.deletes_added.newer).where("_deleted")
-    if len(scan.deletes_removed.older):
-        yield INSERT, table.read_marked(scan.deletes_removed.older).where("_deleted")
-    if len(scan.deletes_changed.older):
-        older, newer = scan.deletes_changed.older, scan.deletes_changed.newer
-        delete_count = table.deleted_count(older) + table.deleted_count(newer)
-        removed, restored = changed_by_deletes(table.read_marked(older), table.read_marked(newer), delete_count)
+    if len(deletes_added):
+        yield DELETE, table.read_marked(deletes_added).where("_deleted")
+    if len(deletes_removed):
+        yield INSERT, table.read_marked(deletes_removed).where("_deleted")
+    if len(changed_older):
+        delete_count = table.deleted_count(changed_older) + table.deleted_count(changed_newer)
+        marked = table.read_marked(changed_older), table.read_marked(changed_newer)
+        removed, restored = changed_by_deletes(*marked, delete_count)
         yield DELETE, removed
         yield INSERT, restored
 

@@ -36,7 +36,7 @@ _BITMAP_OF_ROW, _BIT_OF_ROW = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row
 def unchanged_row_ids(states: Mapping[int, tuple[DataFrame, int]]) -> DataFrame:
     """Return the ids of the rows that newer states did not change, as bitmaps."""
     bits = [
-        rows.where(_is_old(until)).selectExpr(
+        rows.where(is_old(until)).selectExpr(
             f"{step} AS {_STEP}", f"{_BITMAP_OF_ROW} AS {_BITMAP_ID}", f"{_BIT_OF_ROW} AS {_NEWER}"
         )
         for step, (rows, until) in states.items()
@@ -51,14 +51,9 @@ def count_unchanged(unchanged: DataFrame) -> int:
 def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_until: int, row_count: int) -> DataFrame:
     """Return the rows of an older state that the newer one does not have, or has changed."""
     bitmaps = unchanged.where(f"{_STEP} = {step}").selectExpr(f"{_BITMAP_ID} AS {_JOIN_ID}", _NEWER)
-    is_unchanged = f"{_is_old(unchanged_until)} AND {_has_bit(_NEWER)}"
+    is_unchanged = f"{is_old(unchanged_until)} AND {_has_bit(_NEWER)}"
     joined = _with_bitmaps(older, bitmaps, row_count, "left_outer")
     return joined.where(f"NOT ({is_unchanged})").drop(_JOIN_ID, _NEWER)
-
-
-def written_rows(newer: DataFrame, unchanged_until: int) -> DataFrame:
-    """Return the rows of a newer state that were inserted or updated since a commit."""
-    return newer.where(f"NOT ({_is_old(unchanged_until)})")
 
 
 def changed_by_lineage(
@@ -69,20 +64,16 @@ def changed_by_lineage(
     A row that was updated to equal values counts as changed. The rule is that of the Iceberg specification, "Row
     Lineage": engines keep both columns of rows they only move, and renew the sequence number of rows they change.
     """
-    is_old = _is_old(unchanged_until)
+    old = is_old(unchanged_until)
     states = [(older, _BIT_OF_ROW, "0L"), (newer, "0L", _BIT_OF_ROW)]
     if in_both is not None:
         states.append((in_both, "0L", _BIT_OF_ROW))
-    bits = reduce(
-        DataFrame.unionAll,
-        (
-            rows.where(is_old).selectExpr(
-                f"{_BITMAP_OF_ROW} AS {_BITMAP_ID}", f"{older_bit} AS {_OLDER}", f"{newer_bit} AS {_NEWER}"
-            )
-            for rows, older_bit, newer_bit in states
-        ),
-    )
-    bitmaps = bits.groupBy(_BITMAP_ID).agg(F.bit_or(_OLDER).alias(_OLDER), F.bit_or(_NEWER).alias(_NEWER))
+    bits = [
+        rows.where(old).selectExpr(f"{_BITMAP_OF_ROW} AS {_BITMAP_ID}", f"{one} AS {_OLDER}", f"{other} AS {_NEWER}")
+        for rows, one, other in states
+    ]
+    both = [F.bit_or(side).alias(side) for side in (_OLDER, _NEWER)]
+    bitmaps = reduce(DataFrame.unionAll, bits).groupBy(_BITMAP_ID).agg(*both)
 
     def only_in(state: str, other: str, rows: DataFrame, how: str) -> DataFrame:
         missing = f"{state} & ~{other}"
@@ -90,7 +81,7 @@ def changed_by_lineage(
             f"{_BITMAP_ID} AS {_JOIN_ID}", f"{missing} AS {_MISSING}"
         )
         joined = _with_bitmaps(rows, differing, row_count, how)
-        condition = _has_bit(_MISSING) if how == "inner" else f"NOT ({is_old}) OR {_has_bit(_MISSING)}"
+        condition = _has_bit(_MISSING) if how == "inner" else f"NOT ({old}) OR {_has_bit(_MISSING)}"
         return joined.where(condition).drop(_JOIN_ID, _MISSING)
 
     added = [only_in(_NEWER, _OLDER, newer, "left_outer")]
@@ -100,7 +91,8 @@ def changed_by_lineage(
     return only_in(_OLDER, _NEWER, older, "left_outer"), added
 
 
-def _is_old(unchanged_until: int) -> str:
+def is_old(unchanged_until: int) -> str:
+    """SQL text: whether a row was neither inserted nor updated since a commit."""
     return f"_last_updated_sequence_number <= {unchanged_until}L"
 
 

@@ -6,8 +6,8 @@ name them all, nothing else is planned.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from icecdc_core.changes.steps import Step, cut_at_replaces, plan_steps
 from icecdc_core.errors import HistoryGapError
@@ -16,39 +16,21 @@ from icecdc_core.table.snapshots import TableMetadata, common_ancestor, sequence
 
 
 @dataclass(frozen=True)
-class SharedFiles:
-    """Data files that both states have, with different delete files: in the same order on both sides."""
-
-    older: FileTasks
-    newer: FileTasks
-
-
-@dataclass(frozen=True)
 class StepScan:
+    """What to read of each state: data files that only it has, then those of both, in the same order on both sides.
+
+    These are three lists: files whose delete files were added, removed, and changed.
+    """
+
     step: Step
-    only_older: FileTasks
-    only_newer: FileTasks
-    deletes_added: SharedFiles
-    deletes_removed: SharedFiles
-    deletes_changed: SharedFiles
+    read_older: Sequence[FileTasks]
+    read_newer: Sequence[FileTasks]
     unchanged_until: int | None = None
     by_value: bool = False
 
     @property
-    def shared(self) -> tuple[SharedFiles, SharedFiles, SharedFiles]:
-        return self.deletes_added, self.deletes_removed, self.deletes_changed
-
-    @property
-    def read_older(self) -> list[FileTasks]:
-        return [self.only_older, *(files.older for files in self.shared)]
-
-    @property
-    def read_newer(self) -> list[FileTasks]:
-        return [self.only_newer, *(files.newer for files in self.shared)]
-
-    @property
     def only_inserts(self) -> bool:
-        return not any(len(tasks) for tasks in self.read_older)
+        return not any(map(len, self.read_older))
 
 
 def compare_scans(
@@ -69,46 +51,39 @@ def compare_scans(
             value=table.name,
             remedy="set on_history_gap=reexport, or run the export; write every data file under a path of its own",
         )
-    added, removed, changed = _different_deletes(table, older, newer, shared)
-    scan = StepScan(
-        step,
-        table.select(older, [position for position, at in enumerate(names_older) if at not in place_newer]),
-        table.select(newer, [position for position, at in enumerate(names_newer) if at not in place_older]),
-        *(added, removed, changed),
-    )
-    until = None if repeated else _unchanged_until(table, metadata, scan)
-    rewritten = len(scan.only_older) > 0 and len(scan.only_newer) > 0
-    # If the reader cannot flag deleted rows, shared files are read as both states see them.
-    read_twice = not table.marks_deletes and any(len(files.newer) for files in scan.shared)
-    return replace(scan, unchanged_until=until, by_value=until is None and (rewritten or read_twice))
-
-
-def _different_deletes(
-    table: IcebergTable, older: FileTasks, newer: FileTasks, shared: Sequence[tuple[int, int]]
-) -> Iterator[SharedFiles]:
-    """Return the shared files, by their places on both sides, whose delete files were added, removed and changed."""
     before, after = table.delete_digests(older), table.delete_digests(newer)
     different = [(a, b) for a, b in shared if before[a] != after[b]]
-    for kind in ((False, True), (True, False), (True, True)):
-        pairs = [(a, b) for a, b in different if (bool(before[a]), bool(after[b])) == kind]
-        yield SharedFiles(table.select(older, [a for a, _ in pairs]), table.select(newer, [b for _, b in pairs]))
+    read_older = [[position for position, at in enumerate(names_older) if at not in place_newer]]
+    read_newer = [[position for position, at in enumerate(names_newer) if at not in place_older]]
+    rewritten = bool(read_older[0] and read_newer[0])
+    for had_and_has_deletes in ((False, True), (True, False), (True, True)):
+        pairs = [(a, b) for a, b in different if (bool(before[a]), bool(after[b])) == had_and_has_deletes]
+        read_older.append([a for a, _ in pairs])
+        read_newer.append([b for _, b in pairs])
+    sides = [table.select(older, each) for each in read_older], [table.select(newer, each) for each in read_newer]
+    # Flags of deleted rows take one read of shared files. If the reader cannot flag them, both states are read.
+    is_compared = rewritten or (bool(different) and not table.marks_deletes)
+    until = _unchanged_until(table, metadata, step, *sides) if is_compared and not repeated else None
+    return StepScan(step, *sides, unchanged_until=until, by_value=is_compared and until is None)
 
 
-def _unchanged_until(table: IcebergTable, metadata: TableMetadata, scan: StepScan) -> int | None:
+def _unchanged_until(
+    table: IcebergTable,
+    metadata: TableMetadata,
+    step: Step,
+    read_older: Sequence[FileTasks],
+    read_newer: Sequence[FileTasks],
+) -> int | None:
     """Return the sequence number up to which row lineage identifies unchanged rows; None if it is not used."""
-    rewritten = len(scan.only_older) and len(scan.only_newer)
-    # Flags of deleted rows take one read of shared files; row lineage takes two.
-    if not rewritten and (table.marks_deletes or not any(len(files.older) for files in scan.shared)):
+    if not all(map(table.have_row_ids, (*read_older, *read_newer))):
         return None
-    if not all(table.have_row_ids(tasks) for tasks in (*scan.read_older, *scan.read_newer)):
-        return None
-    ancestor = common_ancestor(metadata, scan.step.from_snapshot_id, scan.step.to_snapshot_id)
+    ancestor = common_ancestor(metadata, step.from_snapshot_id, step.to_snapshot_id)
     if ancestor is None:
         return None
     until = sequence_number(metadata, ancestor)
     # Shared files are older than both states, unless one of the states added such a file again.
-    added = [number for files in scan.shared for number in table.sequence_numbers(files.newer)]
-    return until if all(number <= until for number in added) else None
+    numbers = [number for tasks in read_newer[1:] for number in table.sequence_numbers(tasks)]
+    return until if max(numbers, default=until) <= until else None
 
 
 def plan_scans(
@@ -123,10 +98,16 @@ def plan_scans(
     steps = plan_steps(metadata, start_snapshot_id, end_snapshot_id, mode)
     # Both ends must still be there when the rows are read, even if only commits are read to plan.
     table.read_snapshots.update(each for each in (start_snapshot_id, end_snapshot_id) if each is not None)
-    if mode == "net":
-        steps = [part for step in steps for part in _cut(table, metadata, step, cut_everywhere)]
+    path = steps[0].path or () if mode == "net" and steps else ()
+    if any(metadata.by_id[snapshot_id].operation == "replace" for snapshot_id in path):
+        commits = {snapshot_id: table.commit_files(snapshot_id) for snapshot_id in path}
+        files = {
+            snapshot_id: ({**commit.added, **commit.added_deletes}, {**commit.removed, **commit.removed_deletes})
+            for snapshot_id, commit in commits.items()
+        }
+        steps = cut_at_replaces(metadata, steps[0], files, cut_everywhere)
     scans = [_scan(table, metadata, step, trust_commits) for step in steps]
-    return [scan for scan in scans if any(len(tasks) for tasks in (*scan.read_older, *scan.read_newer))]
+    return [scan for scan in scans if any(map(len, (*scan.read_older, *scan.read_newer)))]
 
 
 def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
@@ -136,17 +117,6 @@ def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
 def is_insert_only(scans: Sequence[StepScan]) -> bool:
     """Whether no step can delete a row; then neither a shuffle nor identifier columns are needed."""
     return all(scan.only_inserts for scan in scans)
-
-
-def _cut(table: IcebergTable, metadata: TableMetadata, step: Step, everywhere: bool) -> list[Step]:
-    if not step.path or all(metadata.by_id[snapshot_id].operation != "replace" for snapshot_id in step.path):
-        return [step]
-    commits = {snapshot_id: table.commit_files(snapshot_id) for snapshot_id in step.path}
-    files = {
-        snapshot_id: ({**c.added, **c.added_deletes}, {**c.removed, **c.removed_deletes})
-        for snapshot_id, c in commits.items()
-    }
-    return cut_at_replaces(metadata, step, files, everywhere)
 
 
 def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commits: bool) -> StepScan:

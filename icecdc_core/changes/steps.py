@@ -42,7 +42,22 @@ def plan_steps(
     if mode == "net":
         path = snapshots_between(metadata, start_snapshot_id, end_snapshot_id)
         return [Step(0, start_snapshot_id, end_snapshot_id, path)]
-    return _snapshot_steps(metadata, start_snapshot_id, end_snapshot_id)
+    wanted, common = ancestors(metadata, end_snapshot_id), common_ancestor(metadata, end_snapshot_id, start_snapshot_id)
+    steps: list[Step] = []
+    if common is not None:
+        wanted = wanted[: wanted.index(common)]
+        if common != start_snapshot_id:
+            undone = ancestors(metadata, start_snapshot_id)
+            steps.append(Step(0, start_snapshot_id, common, tuple(undone[: undone.index(common)])))
+    elif start_snapshot_id is not None:
+        return [Step(0, start_snapshot_id, end_snapshot_id, None)]
+    else:
+        require_first_snapshot(metadata, end_snapshot_id)
+    for snapshot in (metadata.by_id[snapshot_id] for snapshot_id in reversed(wanted)):
+        if snapshot.operation != "replace":
+            step = Step(len(steps), snapshot.parent_snapshot_id, snapshot.snapshot_id, (snapshot.snapshot_id,))
+            steps.append(step)
+    return steps
 
 
 def snapshots_between(
@@ -74,27 +89,22 @@ def cut_at_replaces(
     Cut into (from, parent of the replace] and (replace, to], a range does not read a compaction. The cheapest set of
     cuts is found by dynamic programming over the stretches between them. ``files``: what each commit added and removed.
     """
-    path = step.path or ()
-    by_id = metadata.by_id
+    path, by_id = step.path or (), metadata.by_id
     line = (step.from_snapshot_id, *path)
-    straight = all(by_id[b].parent_snapshot_id == a for a, b in zip(line, path, strict=False) if b is not None)
-    if step.from_snapshot_id is None or not path or not straight:
+    is_straight = all(by_id[b].parent_snapshot_id == a for a, b in zip(line, path, strict=False))
+    if step.from_snapshot_id is None or not is_straight:
         return [step]
     replaces = [i for i, s in enumerate(path) if by_id[s].operation == "replace"]
-    if not replaces:
-        return [step]
-    # Node k of the graph is "everything up to and with replace k is done"; an edge is one stretch that is
-    # read.
+    # Node k of the graph is "everything up to and with replace k is done"; an edge is one stretch that is read.
     starts = [0, *(i + 1 for i in replaces)]
     ends = [*replaces, len(path)]
     best: list[tuple[int, int, list[tuple[int, int]]]] = [(0, 0, [])]
     for last in range(len(ends)):
         options = []
         for first in range(last if everywhere else 0, last + 1):
-            before = best[first]
-            stretch = (starts[first], ends[last])
-            count = before[1] + (stretch[0] < stretch[1])
-            options.append((before[0] + _bytes(path[slice(*stretch)], files), count, [*before[2], stretch]))
+            (size, count, stretches), stretch = best[first], (starts[first], ends[last])
+            size += _bytes(path[slice(*stretch)], files)
+            options.append((size, count + (stretch[0] < stretch[1]), [*stretches, stretch]))
         best.append(min(options, key=lambda option: option[:2]))
     steps: list[Step] = []
     for begin, end in best[-1][2]:
@@ -114,21 +124,3 @@ def _bytes(path: Sequence[int], files: Mapping[int, tuple[Sizes, Sizes]]) -> int
                 removed[location] = size
         added.update(new)
     return sum(added.values()) + sum(removed.values())
-
-
-def _snapshot_steps(metadata: TableMetadata, start: int | None, end: int) -> list[Step]:
-    chain, common = ancestors(metadata, end), common_ancestor(metadata, end, start)
-    steps: list[Step] = []
-    if common is None:
-        if start is not None:
-            return [Step(0, start, end, None)]
-        require_first_snapshot(metadata, end)
-    elif common != start:
-        undone = ancestors(metadata, start)
-        steps.append(Step(0, start, common, tuple(undone[: undone.index(common)])))
-    wanted = chain if common is None else chain[: chain.index(common)]
-    for snapshot_id in reversed(wanted):
-        snapshot = metadata.by_id[snapshot_id]
-        if snapshot.operation != "replace":
-            steps.append(Step(len(steps), snapshot.parent_snapshot_id, snapshot_id, (snapshot_id,)))
-    return steps

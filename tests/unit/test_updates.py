@@ -216,7 +216,7 @@ def it_leaves_what_the_model_leaves_and_so_do_narrow_rows(spark, cases):
     found = find_changed_identifiers(source, ["case"])
     duplicates = found.identifiers.where(IS_DUPLICATE).collect()
     assert {row.case for row in duplicates} == set(range(len(cases))) - set(of_one_row)
-    found.close()
+    found.identifiers.unpersist()
     found = find_changed_identifiers(source.where(unique), ["case"])
     assert left(fetch_changed_rows(source.where(unique), ["case"], found)) == of_those
-    found.close()
+    found.identifiers.unpersist()

@@ -12,7 +12,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import net_changes, read_changes
 from icecdc_core.changes.net_changes import PlannedRange, compute_net_changes
-from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
+from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame
 from icecdc_core.changes.row_lineage import unchanged_row_ids
 from icecdc_core.changes.scan_planning import file_bytes, plan_scans
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
@@ -272,7 +272,8 @@ def it_reads_just_the_columns_that_a_delete_needs(table, sql, insert, snapshots,
     if mode == "merge-on-read":
         changes = changes_frame(loaded, scans, selection)
     else:
-        changes, _ = changes_by_row_ids(loaded, scans, unchanged_row_ids(newer_states(loaded, scans)), selection)
+        newer = loaded.read(loaded.union(*scans[0].read_newer)), scans[0].unchanged_until
+        changes, _ = changes_by_row_ids(loaded, scans, unchanged_row_ids({0: newer}), selection)
     plan = changes.where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
     listed = [columns.split(", ") for columns in re.findall(r"RelationV2\[([^]]*)", plan)]
     read = {column.split("#")[0] for columns in listed for column in columns}

@@ -114,7 +114,7 @@ def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, mor
     fetched = fetch_changed_rows(changes, ["id"], found)
     plan = fetched._jdf.queryExecution().optimizedPlan().toString()
     left = sorted((row.id, row._change_type, row.name) for row in fetched.collect())
-    found.close()
+    found.identifiers.unpersist()
     newest = "newest" if only_step is None else "new"
     assert left == [(1, "INSERT", newest), (2, "DELETE", None), (3, "INSERT", "come")]
     assert plan.count("Join LeftSemi") == joins

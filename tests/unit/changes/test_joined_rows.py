@@ -101,7 +101,7 @@ def require_same(spark, older, newer, ids, row_hash):
     )
     counts = joined.upserts, joined.deletes, joined.carryovers_removed
     assert (actual, counts) == (narrow, (found.upserts, found.deletes, found.carryovers))
-    found.close()
+    found.identifiers.unpersist()
     joined.close()
 
 
@@ -120,7 +120,7 @@ def it_finds_nothing_where_an_identifier_has_two_rows_or_is_null_as_narrow_rows_
         "a null is deleted",
     }
     assert narrow.nulls == 2
-    narrow.close()
+    narrow.identifiers.unpersist()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -159,18 +159,17 @@ class DescribeCompareScans:
             ("a+x", "a+x", "", ""), ("a+x+y", "a+y+x", "", ""), ("", "", "", ""),
         ):  # fmt: skip
             scan = compared(before, after)
-            assert (shown(scan.only_older), shown(scan.only_newer)) == (only_before, only_after)
-            assert not any(files.older or files.newer for files in scan.shared)
+            assert [*map(shown, scan.read_older)] == [only_before, "", "", ""]
+            assert [*map(shown, scan.read_newer)] == [only_after, "", "", ""]
 
     def it_sorts_shared_files_by_what_happened_to_their_deletes(self):
         scan = compared("same+x added removed+x changed+x more+x", "more+x+y changed+y removed added+x same+x")
-        actual = [(shown(files.older), shown(files.newer)) for files in scan.shared]
-        assert actual == [("added", "added+x"), ("removed+x", "removed"), ("changed+x more+x", "changed+y more+x+y")]
-        assert (scan.only_older, scan.only_newer) == ([], [])
+        assert [*map(shown, scan.read_older)] == ["", "added", "removed+x", "changed+x more+x"]
+        assert [*map(shown, scan.read_newer)] == ["", "added+x", "removed", "changed+y more+x+y"]
 
     def it_reads_a_file_that_was_added_twice_on_both_sides(self):
         scan = compared("a b", "a a b", has_row_ids=True)
-        assert (shown(scan.only_older), shown(scan.only_newer)) == ("a", "a a")
+        assert (shown(scan.read_older[0]), shown(scan.read_newer[0])) == ("a", "a a")
         assert (scan.by_value, scan.unchanged_until) == (True, None)
 
     def it_refuses_a_file_that_was_overwritten_and_added_again(self):
@@ -230,10 +229,8 @@ def ranged(*steps, selection=SELECTION, has_row_ids=False):
     return PlannedRange(table, scans, ["id"], 1, selection)
 
 
-def it_is_of_one_step_or_of_several_and_needs_values_if_files_of_a_step_were_rewritten():
-    ranges = [("a", "b")], [("a", "a c")], [("a", "a c"), ("a", "b")], [("a", "a+x")]
-    found = [(each.only_step, each.needs_values) for each in (ranged(*steps) for steps in ranges)]
-    assert found == [(0, True), (0, False), (None, True), (0, False)]
+def it_is_of_one_step_or_of_several():
+    assert [ranged(("a", "b")).only_step, ranged(("a", "a c"), ("a", "b")).only_step] == [0, None]
 
 
 def it_knows_the_rows_of_both_sides_if_all_are_read():
