@@ -7,13 +7,10 @@ from pydantic import BeforeValidator, Field
 
 from icecdc_core.config import SyncConfig
 
-
-def _as_text(value: object) -> object:
-    """A parameter that papermill or a file may pass as a number or a mapping, as a text."""
-    return json.dumps(value) if isinstance(value, int | float | dict) else value
-
-
-Text = Annotated[str, BeforeValidator(_as_text)]
+# Papermill or a file may pass a number or a mapping.
+Text = Annotated[
+    str, BeforeValidator(lambda given: json.dumps(given) if isinstance(given, int | float | dict) else given)
+]
 
 
 class ExploreConfig(SyncConfig):

@@ -1,15 +1,14 @@
 """What changed between two snapshots: counts, and a sample of rows before and after."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import StructType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
@@ -24,15 +23,10 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.documents.bulk_lines import document_id, json_ready
-from icecdc_core.explore.view import Part
+from icecdc_core.explore.view import Part, View
 from icecdc_core.session.jvm import persisted
 from icecdc_core.session.spark import RowCount
 from icecdc_core.shuffle import shuffle_by_identifiers
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from icecdc_core.explore.view import View
 
 Document = Mapping[str, Any]
 
@@ -124,8 +118,14 @@ def find_differences(view: View) -> Part:
             f"{len(sample):,} of {inserts + updates + deletes:,} changes, as documents:",
             pd.DataFrame(rows, columns=["change", "_id", *fields]),
         ]
-    report = {"from_snapshot_id": start, "to_snapshot_id": end, "inserts": inserts, "updates": updates}
-    report |= {"deletes": deletes, "carryovers_removed": carried}
+    report = {
+        "from_snapshot_id": start,
+        "to_snapshot_id": end,
+        "inserts": inserts,
+        "updates": updates,
+        "deletes": deletes,
+        "carryovers_removed": carried,
+    }
     return Part(report, shown, next((each.document_id for each in sample if each.document_id), ""))
 
 

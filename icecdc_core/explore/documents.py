@@ -1,16 +1,14 @@
 """Documents of an index: one of them beside its row and what happened to it, and the hits of a query."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
-from pyspark.sql import types as T
+from opensearchpy import OpenSearch
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
@@ -25,34 +23,27 @@ from icecdc_core.explore.differences import (
     shown_fields,
     value_text,
 )
-from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
+from icecdc_core.explore.view import OTHER_DOCUMENTS, Part, View
 from icecdc_core.opensearch.checksums import WHOLE, content_digests, without_fields
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.runs.nested import heads
 from icecdc_core.runs.run import connect
-from icecdc_core.table.snapshots import ancestors, committed_at
+from icecdc_core.table.snapshots import Snapshot, ancestors, committed_at
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
 
-if TYPE_CHECKING:
-    from opensearchpy import OpenSearch
-
-    from icecdc_core.explore.view import View
-    from icecdc_core.table.snapshots import Snapshot
-
-
-_MOST_ROWS = 10
-
 
 def look_up_document(view: View, differences: Part) -> Part:
-    """Look a document up in the index and in the table, and find what snapshots did to it."""
     document_id = view.config.document_id or differences.document_id
     if not view.source.identifier_columns:
         return _part("The table has no identifier columns: an id does not say which row a document is.")
     if not document_id:
         return _part("No document changed; set document_id to look one up.")
     with view.reading() as source:
-        rows = _current_rows(source, document_id)
+        current = source.current_rows(source.head, "fail")
+        current = current.where(complete_id(current.schema, source.key_columns) == document_id)
+        documents = with_vectors(source, current, required=False).select(document_json(source.schema))
+        rows = [json.loads(row[0]) for row in documents.limit(10).collect()]  # one, unless identifiers are duplicates
         searched, history = _history(source, document_id, view.config.max_snapshots)
         if tables := list(source.nested):
             note = f"This document also has rows of {len(tables)} other tables, whose changes are not shown here"
@@ -89,17 +80,14 @@ def _part(
         ],
         columns=["snapshot_id", "committed", "operation", "change", *fields],
     )
-    report = {"document_id": document_id, "version": version, "in_table": bool(rows), "agrees": agrees}
-    title = f"Document {document_id}" if document_id else ""
-    return Part({**report, "changes": len(history)}, [title, verdict, sides, searched, changes])
-
-
-def _current_rows(source: Source, document_id: str) -> list[Document]:
-    """The rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
-    rows = source.current_rows(source.head, "fail")
-    rows = rows.where(complete_id(rows.schema, source.key_columns) == document_id)
-    found = with_vectors(source, rows, required=False).select(document_json(source.schema))
-    return [json.loads(row[0]) for row in found.limit(_MOST_ROWS).collect()]
+    report = {
+        "document_id": document_id,
+        "version": version,
+        "in_table": bool(rows),
+        "agrees": agrees,
+        "changes": len(history),
+    }
+    return Part(report, [f"Document {document_id}" if document_id else "", verdict, sides, searched, changes])
 
 
 def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tuple[Snapshot, RowChange]]]:
@@ -125,8 +113,8 @@ def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tup
 
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> tuple[Document | None, int | None]:
-    query = {"query": {"ids": {"values": [document_id]}}, "version": True}  # it may be in any shard
-    for hit in client.search(index=view.config.index, body=query, params=WHOLE)["hits"]["hits"]:
+    body = {"query": {"ids": {"values": [document_id]}}, "version": True}  # it may be in any shard
+    for hit in client.search(index=view.config.index, body=body, params=WHOLE)["hits"]["hits"]:
         return view.visible_fields(hit.get("_source") or {}), int(hit["_version"])
     return None, None
 
@@ -142,21 +130,19 @@ def _verdict(view: View, indexed: Document | None, rows: Sequence[Document]) -> 
         problem = "Only the table has it."
     elif not rows:
         problem = "Only the index has it."
-    elif is_same(indexed, rows[0], view.config.pipeline_fields, view.source.schema):
-        return True, "The index and the table agree."
     else:
+        digest = content_digests(view.source.schema)
+        # What an ingest pipeline adds does not count.
+        own = without_fields(deepcopy(dict(indexed)), view.config.pipeline_fields, view.source.schema)
+        if digest(own) == digest(dict(rows[0])):
+            return True, "The index and the table agree."
         problem = "The index and the table differ."
-    position, source = view.position, view.source
-    if (position.snapshot_id, position.nested_snapshots) != (source.head, heads(source)):
+    if (view.position.snapshot_id, view.position.nested_snapshots) != (view.source.head, heads(view.source)):
         return False, f"{problem} The index is behind the table, so the next sync may bring it."
-    cause = "it is a dead letter, or something else wrote there, which 30_validation with repair=true corrects"
-    return False, f"{problem} The index is up to date: {cause}."
-
-
-def is_same(indexed: Document, row: Document, pipeline_fields: Sequence[str], schema: T.StructType) -> bool:
-    """Return whether a document is what its row makes; what an ingest pipeline adds does not count."""
-    digest = content_digests(schema)
-    return digest(without_fields(deepcopy(dict(indexed)), pipeline_fields, schema)) == digest(dict(row))
+    return False, (
+        f"{problem} The index is up to date: it is a dead letter, or something else wrote there, which 30_validation "
+        "with repair=true corrects."
+    )
 
 
 _MOST_FIELDS = 12
@@ -173,20 +159,18 @@ def try_query(view: View) -> Part:
     if not problem:
         try:
             with closing(connect(view.config)) as client, typed_errors(view.config, "trying a query"):
-                return _hits(view, body["query"], client.search(index=view.config.index, body=body))
+                answer = client.search(index=view.config.index, body=body)
         except OpenSearchRequestError as error:
             raise _query_error(view.config.query, f"OpenSearch refuses the query: {error.message}") from error
         except IcecdcError as error:
             problem = f"The index cannot be read. {error}"
-    return Part({"hits": None, "took_ms": 0, "problem": problem}, [problem])
-
-
-def _hits(view: View, query: Any, answer: dict[str, Any]) -> Part:
+    if problem:
+        return Part({"hits": None, "took_ms": 0, "problem": problem}, [problem])
     total, took_ms = int(answer["hits"]["total"]["value"]), int(answer["took"])
     hits = [(hit, view.visible_fields(hit.get("_source") or {})) for hit in answer["hits"]["hits"]]
     fields = list(dict.fromkeys(name for _, document in hits for name in document))[:_MOST_FIELDS]
     rows = [[hit["_id"], hit.get("_score"), *(value_text(shown.get(name)) for name in fields)] for hit, shown in hits]
-    asked = json.dumps(query, ensure_ascii=False)
+    asked = json.dumps(body["query"], ensure_ascii=False)
     table = pd.DataFrame(rows, columns=["_id", "score", *fields])
     return Part({"hits": total, "took_ms": took_ms, "problem": ""}, [f"{total:,} hits in {took_ms:,} ms", asked, table])
 

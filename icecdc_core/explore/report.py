@@ -1,20 +1,14 @@
 """What the next sync would do, and the report of an exploration."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
+from icecdc_core.explore.view import Part, View
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import reason_without_values, state_of, utc_now
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.nested import heads
-
-if TYPE_CHECKING:
-    from icecdc_core.explore.view import Part, View
-
-_OF_DRY_RUN = ("state", "strategy", "snapshots", "upserts", "deletes", "carryovers_removed", "seconds")
 
 
 def explore_report(
@@ -22,7 +16,10 @@ def explore_report(
 ) -> dict[str, Any]:
     """Return what was shown in counts, and the id of one document, which is made of its identifier columns."""
     if isinstance(next_sync, RunReport):
-        dry_run = {name: getattr(next_sync, name) for name in _OF_DRY_RUN}
+        dry_run = {
+            name: getattr(next_sync, name)
+            for name in ("state", "strategy", "snapshots", "upserts", "deletes", "carryovers_removed", "seconds")
+        }
     else:
         dry_run = {"state": state_of(next_sync), "problem": reason_without_values(next_sync)}
     return {

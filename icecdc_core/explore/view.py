@@ -1,18 +1,18 @@
 """The view of a table and its index at one moment, which all parts of the exploration share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from pyspark.sql import SparkSession
 
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, IcecdcError
+from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table
 from icecdc_core.reporting.tables import as_html
@@ -24,11 +24,6 @@ from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.snapshots import TableMetadata, ancestors, committed_at, rows_added, rows_removed
 from icecdc_core.table.source import Source
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.explore.config import ExploreConfig
-
 
 @dataclass(frozen=True, repr=False)
 class Part:
@@ -36,8 +31,7 @@ class Part:
 
     report: dict[str, Any]
     shown: Sequence[str | pd.DataFrame]
-    document_id: str = ""
-    """The document to look up, unless the parameters name one."""
+    document_id: str = ""  # to be looked up, unless the parameters name one
 
     def _repr_html_(self) -> str:
         return as_html(self.shown)
@@ -88,8 +82,8 @@ def _named(metadata: TableMetadata, head: int | None, position: int | None, para
     )
 
 
+# Why documents of an index are hidden, see `View.hides_documents`.
 OTHER_DOCUMENTS = "The index was built with other columns or another select, row_filter or nest"
-"""Why documents of an index are hidden, see `View.hides_documents`."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +93,7 @@ class View:
     source: Source
     chosen: tuple[int | None, int | None, str]
     position: Position
-    missing: str = ""
-    """Why nothing of the index can be shown."""
+    missing: str = ""  # why nothing of the index can be shown
 
     @property
     def masks_columns(self) -> bool:

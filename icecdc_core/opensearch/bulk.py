@@ -62,14 +62,6 @@ def request_body(actions: pa.Array) -> memoryview:
     return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
-def are_upserts(actions: pa.Array) -> np.ndarray[Any, Any]:
-    """Return for each action whether it is an `index` operation; else it is a `delete` operation."""
-    # The third character of {"index" and {"delete" distinguishes them.
-    starts = _offsets(actions)[:-1]
-    kinds: np.ndarray[Any, Any] = np.frombuffer(actions.buffers()[2], dtype=np.uint8)[starts + 2] == ord("i")
-    return kinds
-
-
 def parse_action(action: str) -> tuple[str, dict[str, Any], str | None]:
     """Return the operation of a bulk line, its head, and the document as JSON; None for a delete."""
     head, _, document = action.partition("\n")
@@ -78,16 +70,13 @@ def parse_action(action: str) -> tuple[str, dict[str, Any], str | None]:
 
 
 def _offsets(actions: pa.Array) -> np.ndarray[Any, Any]:
-    width = np.int64 if pa.types.is_large_string(actions.type) else np.int32
-    offsets = np.frombuffer(actions.buffers()[1], dtype=width)
+    offsets = np.frombuffer(actions.buffers()[1], np.int64 if pa.types.is_large_string(actions.type) else np.int32)
     return offsets[actions.offset : actions.offset + len(actions) + 1]
 
 
-SAMPLES = 20
-"""Rejected documents that a result shows."""
-
+SAMPLES = 20  # rejected documents that a result shows
+# Dead letters that are kept of a batch that fails: enough to see what is wrong with its documents.
 FAILED_DEAD_LETTERS = 1000
-"""Dead letters that are kept of a batch that fails: enough to see what is wrong with its documents."""
 
 # By the status of the first rejected document.
 _REMEDIES = {
@@ -99,13 +88,10 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class BulkResult:
-    """What happened to the operations of one or more bulk requests; results are added with ``+``."""
-
     counts: Counts = Counts()  # noqa: RUF009 (it is frozen)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
     failure: IcecdcError | None = None
-    newest: tuple[int, str] = 0, ""
-    """The newest version that the index had before, and its document."""
+    newest: tuple[int, str] = 0, ""  # the newest version that a conflict named, and its document
 
     def __add__(self, other: BulkResult) -> BulkResult:
         return BulkResult(
@@ -164,7 +150,7 @@ def count_outcomes(
     failure: IcecdcError | None = None
     again: list[int] = []
     reason: Any = None
-    for number, (operation, outcome) in enumerate(item_outcomes(answer, are_upserts(actions))):
+    for number, (operation, outcome) in enumerate(item_outcomes(answer, actions)):
         status, error = outcome["status"], outcome.get("error") or {}
         if status in (200, 201) and outcome.get("result") == "noop":
             rejected.append(_dead_letter(actions[number].as_py(), status, _DROPPED))
@@ -207,12 +193,14 @@ def count_outcomes(
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
-def item_outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
+def item_outcomes(answer: Any, actions: pa.Array) -> list[tuple[str, dict[str, Any]]]:
     """Return operation and outcome of each item; there must be one of every operation that was sent, in its order."""
     items = answer.get("items") if isinstance(answer, dict) else None
-    if not isinstance(items, list) or len(items) != len(upserts):
-        raise unusable_answer_error(f"the answer has no items for {len(upserts)} operations", answer)
+    if not isinstance(items, list) or len(items) != len(actions):
+        raise unusable_answer_error(f"the answer has no items for {len(actions)} operations", answer)
     outcomes = []
+    # The third character of {"index" and {"delete" distinguishes them.
+    upserts = np.frombuffer(actions.buffers()[2], dtype=np.uint8)[_offsets(actions)[:-1] + 2] == ord("i")
     for item, is_upsert in zip(items, upserts.tolist(), strict=True):
         kind = "index" if is_upsert else "delete"
         outcome: Any = item.get(kind) if isinstance(item, dict) and len(item) == 1 else None
@@ -237,9 +225,7 @@ def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, A
     return {"action": action, "status": status, "reason": shorten(error_reason(error))}
 
 
-_FIRST_PAUSE_SECONDS = 0.1
-ANY_VERSION = 2**63 - 1
-"""As `highest_version`: a conflict with whatever version counts as already applied."""
+ANY_VERSION = 2**63 - 1  # as `highest_version`: a conflict with whatever version counts as already applied
 
 # Only what `count_outcomes` reads of an answer.
 _FILTER = "items.*.status,items.*.result,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
@@ -310,7 +296,7 @@ class BulkWriter:
     def _send(self, client: OpenSearch, actions: pa.Array) -> BulkResult:
         """Send one request until each of its operations is applied, already applied or rejected."""
         result = BulkResult()
-        backoff = Backoff(self.retry_timeout_seconds, _FIRST_PAUSE_SECONDS)
+        backoff = Backoff(self.retry_timeout_seconds, first_pause=0.1)
         while True:
             result += BulkResult(Counts(requests=1))
             try:

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 FOREIGN_ROUTING = "\trouting "  # between the id and the routing of a document whose index needs none
 
-# Documents that show in which form an index stores them.
-_SAMPLE = 100
-
 _ROUTING = re.compile(r'"_routing":"((?:[^"\\]|\\.)*)"')
 
 
@@ -41,8 +38,7 @@ def as_numbers(digests: DataFrame) -> DataFrame:
     # Each is a hash of one half. Two hashes of the whole digest would not be safer than one: somebody could search for
     # texts whose digests have the same xxhash64, even for every seed.
     if "place" in digests.columns:
-        both = F.concat("digest", F.coalesce("place", F.lit("")))
-        digests = digests.withColumn("digest", F.sha2(both, 256))
+        digests = digests.withColumn("digest", F.sha2(F.concat("digest", F.coalesce("place", F.lit(""))), 256))
     halves = {"high": 1, "low": 33}
     return digests.withColumns({half: F.xxhash64(F.substring("digest", at, 32)) for half, at in halves.items()}).drop(
         "digest"
@@ -67,7 +63,7 @@ def source_checksums(documents: DataFrame, schema: StructType | None = None) -> 
 
 def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bool:
     """Whether the oldest documents of an index have the fields that rows have now, so that texts can be equal."""
-    query = {**part_of_index(pit), "size": _SAMPLE, "sort": ["_doc"]}
+    query = {**part_of_index(pit), "size": 100, "sort": ["_doc"]}
     hits = client.search(body=query, params=WHOLE)["hits"]["hits"]
     names = [name for name in schema.names if name not in RESERVED]
     return all(list(hit["_source"]) == names for hit in hits)
@@ -185,17 +181,20 @@ def _remove(value: Any, parts: list[str], data_type: DataType | None) -> None:
                     del value[name]
 
 
+# Parameters of a search that reads every document as it is stored: every shard has to answer, and no search pipeline
+# hides documents or fields.
 WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
-"""Parameters of a search that reads every document as it is stored: every shard has to answer, and no search pipeline
-hides documents or fields."""
 
 # Documents of a page: at first, at most, and as many as make about so many bytes, since the server holds each whole.
 FIRST_DOCUMENTS, PAGE_DOCUMENTS, PAGE_BYTES = 100, 5000, 16 * 1024 * 1024
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
 RANGE_DOCUMENTS = 200_000
 
+# Id, digest, version and routing of each document of an answer, and what the next page is searched after.
 Page = tuple[list[tuple[str, str, int | None, str | None]], Any]
-"""Id, digest, version and routing of each document of an answer, and what the next page is searched after."""
+
+
+_HITS = pa.schema({"id": pa.string(), "digest": pa.string(), "version": pa.int64(), "place": pa.string()})
 
 
 def part_of_index(pit: str, shard: int = 0, shards: int = 1, low: int = 0, high: int = 1 << 62) -> dict[str, Any]:
@@ -215,9 +214,8 @@ def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> 
     parts = []
     for shard in range(shards):
         query = part_of_index(pit, shard, shards)
-        newest = {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
-        found = client.search(body={**query, **newest}, params=WHOLE)["aggregations"]["newest"]["value"]
-        end = int(found or 0) + 1
+        query |= {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
+        end = int(client.search(body=query, params=WHOLE)["aggregations"]["newest"]["value"] or 0) + 1
         pieces = max(-(-end // RANGE_DOCUMENTS), -(-parallelism // shards))
         ends = [end * piece // pieces for piece in range(pieces + 1)]
         parts += [part_of_index(pit, shard, shards, low, high) for low, high in pairwise(ends) if low < high]
@@ -247,10 +245,7 @@ def read_index(
                 if not rows:
                     return
                 query["size"] = min(max(PAGE_BYTES * len(rows) // len(answer), 1), PAGE_DOCUMENTS)
-                columns = zip(*rows, strict=True)
-                types = (pa.string(), pa.string(), pa.int64(), pa.string())
-                arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, names=["id", "digest", "version", "place"])
+                yield pa.RecordBatch.from_pydict(dict(zip(_HITS.names, zip(*rows, strict=True), strict=True)), _HITS)
 
     def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_archive_caches()

@@ -153,34 +153,8 @@ def require_usable(method: str, path: str, answer: Any) -> None:
         raise unusable_answer_error(f"the answer to {method} {api} lacks what OpenSearch answers", answer)
 
 
-def request_signer(region: str) -> Any:
-    """Return a signer; the driver and each executor find their own credentials, so that none travel."""
-    try:
-        import botocore.session
-        from opensearchpy import Urllib3AWSV4SignerAuth
-    except ImportError as error:
-        raise DependencyError(
-            "Signing requests for AWS needs the package botocore",
-            subject="opensearch_aws_region",
-            value=region,
-            remedy='pip install "icecdc[aws]" on the driver and the executors',
-        ) from error
-    credentials = botocore.session.get_session().get_credentials()
-    if credentials is None:
-        raise SecretError(
-            "No AWS credentials were found",
-            subject="opensearch_aws_region",
-            value=region,
-            remedy="give driver and executors a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on them",
-        )
-    return Urllib3AWSV4SignerAuth(credentials, region, "es")
-
-
+# Back-pressure and temporary trouble. Every other status says that the request itself is wrong.
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
-"""Back-pressure and temporary trouble. Every other status says that the request itself is wrong."""
-
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Backoff:
@@ -190,10 +164,7 @@ class Backoff:
         self._seconds, self._pause, self._deadline = seconds, first_pause, 0.0
 
     def wait(self, message: str, **fields: Any) -> bool:
-        """Log a failed attempt and pause; half of it is random, so that many clients do not return at once.
-
-        False, at once: the time is over.
-        """
+        """Log a failed attempt and pause, half of it by chance, as many clients may wait; False if the time is over."""
         now = time.monotonic()
         self._deadline = self._deadline or now + self._seconds
         left = self._deadline - now
@@ -201,7 +172,7 @@ class Backoff:
             return False
         event(message, logging.WARNING, **fields, seconds_left=round(left, 1))
         time.sleep(min(self._pause, left) * random.uniform(0.5, 1.0))  # noqa: S311
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+        self._pause = min(self._pause * 2, 10.0)
         return True
 
 
@@ -217,7 +188,7 @@ class RetryingTransport(Transport):
         self.deserializer = AnswerReader(parses)
 
     def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-        backoff = Backoff(self.retry_seconds, _FIRST_PAUSE_SECONDS)
+        backoff = Backoff(self.retry_seconds, first_pause=0.25)
         while True:
             try:
                 # The client takes its own options, such as the timeout, out of the parameters that it is given.
@@ -278,8 +249,7 @@ class Connection:
             options |= {"verify_certs": config.opensearch_verify_certs, "ssl_show_warn": False}
             files = {name: getattr(config, f"opensearch_{name}") for name in _FILES}
             options |= {name: path for name, path in files.items() if path}
-        aws_region = "" if config.opensearch_username else config.opensearch_aws_region
-        return cls(config.opensearch_url, config.opensearch_username, options, aws_region)
+        return cls(config.opensearch_url, config.opensearch_username, options, config.opensearch_aws_region)
 
     def client(self, connections: int = 4, retry_seconds: float = 0.0, parses: bool = True) -> OpenSearch:
         for name in self.options.keys() & {*_FILES}:
@@ -292,7 +262,29 @@ class Connection:
                     value=self.options[name],
                     remedy="set it to a PEM file that the driver and the executors can read",
                 ) from error
-        signer = {"http_auth": request_signer(self.aws_region)} if self.aws_region else {}
+        signer = {}
+        if self.aws_region:
+            try:
+                import botocore.session
+                from opensearchpy import Urllib3AWSV4SignerAuth
+            except ImportError as error:
+                raise DependencyError(
+                    "Signing requests for AWS needs the package botocore",
+                    subject="opensearch_aws_region",
+                    value=self.aws_region,
+                    remedy='pip install "icecdc[aws]" on the driver and the executors',
+                ) from error
+            # The driver and each executor find their own, so that none travel.
+            credentials = botocore.session.get_session().get_credentials()
+            if credentials is None:
+                raise SecretError(
+                    "No AWS credentials were found",
+                    subject="opensearch_aws_region",
+                    value=self.aws_region,
+                    remedy="give driver and executors a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+                    "on them",
+                )
+            signer["http_auth"] = Urllib3AWSV4SignerAuth(credentials, self.aws_region, "es")
         # opensearch-py does not ask the system, and takes SSL_CERT_DIR, a folder, for a file.
         authorities = ssl.get_default_verify_paths().cafile  # without one it asks certifi
         return OpenSearch(
@@ -331,8 +323,9 @@ def typed_error(error: OpenSearchException, url: str, doing: str, username: str 
             subject="opensearch_ca_certs",
             remedy="set opensearch_ca_certs to the file with the server's CA; check the host name in the URL",
         )
-    unreachable = (ConnectionError, UnusableAnswerError)
-    if isinstance(error, unreachable) or (isinstance(error, TransportError) and error.status_code == 503):
+    if isinstance(error, (ConnectionError, UnusableAnswerError)) or (
+        isinstance(error, TransportError) and error.status_code == 503
+    ):
         return OpenSearchUnreachableError(
             f"Cannot connect to OpenSearch ({doing}): {reason}",
             subject="opensearch_url",

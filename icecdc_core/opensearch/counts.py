@@ -7,8 +7,6 @@ from dataclasses import astuple, dataclass, fields
 
 @dataclass(frozen=True)
 class Counts:
-    """Counters that are added up over requests, partitions, file groups and batches."""
-
     upserts: int = 0
     deletes: int = 0
     already_applied: int = 0
@@ -28,5 +26,5 @@ class Counts:
         return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
+# Report, log, commit log and traces have them.
 COUNTERS = tuple(counter.name for counter in fields(Counts))
-"""The names of all counters: report, log, commit log and traces have them."""

@@ -48,8 +48,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         elif name == "max_result_window" and text.isdecimal() and int(text) < PAGE_DOCUMENTS:
             reason = f"a validation reads {PAGE_DOCUMENTS} documents at a time"
         elif text == "true":
-            found = (why for refused, why in _REFUSED_IF_TRUE.items() if f"{name}.".startswith(f"{refused}."))
-            reason = next(found, "")
+            reason = next((why for each, why in _REFUSED_IF_TRUE.items() if f"{name}.".startswith(f"{each}.")), "")
         if reason:
             raise ConfigError(
                 f"The setting '{name}' cannot be {value!r}: {reason}",
@@ -115,8 +114,7 @@ def not_in_place_error(problem: str) -> SchemaChangeError:
 
 def named_pipelines(config: SyncConfig) -> list[str]:
     given = given_settings(config.settings)
-    named = (str(given.get(kind, "_none")) for kind in ("default_pipeline", "final_pipeline"))
-    return [name for name in named if name != "_none"]
+    return [str(given[kind]) for kind in ("default_pipeline", "final_pipeline") if given.get(kind, "_none") != "_none"]
 
 
 def require_pipelines(client: OpenSearch, config: SyncConfig) -> None:

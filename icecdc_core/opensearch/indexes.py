@@ -66,7 +66,6 @@ def count_operations(client: OpenSearch, physical: str) -> int:
 
 
 def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
-    """Return the physical indexes behind a name, with their aliases, mappings and settings."""
     try:
         return dict(client.indices.get(index=index))
     except NotFoundError:
@@ -106,7 +105,6 @@ def create_physical(
     loading: bool = True,
     identity: Mapping[str, Any] | None = None,
 ) -> str:
-    """Create an index with its write alias; return its uuid."""
     body = index_definition(client, config, schema, loading)
     meta = {"table": config.table, "index": config.index, "name": physical, "run": run_id, **(identity or {})}
     body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.full_mapping, config.settings)}}
@@ -187,14 +185,13 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     """Let the server index a document in an index of its own: do the fields of the mapping accept the columns?"""
     if not config.full_mapping:
         return
-    pipelines = ("default_pipeline", "final_pipeline")
-    settings = {name: value for name, value in given_settings(config.settings).items() if name not in pipelines}
+    given = given_settings(config.settings).items()
+    settings = {name: value for name, value in given if name not in ("default_pipeline", "final_pipeline")}
     properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
     probe = physical_index(config.index, unused_epoch(client, config.index, 0))
     create_physical(client, config.replace(settings=settings), probe, schema, uuid.uuid4().hex)
     try:
-        head = {"index": {"routing": "a"} if config.routing else {}}
-        body = [head, sample_document(schema, properties)]
+        body = [{"index": {"routing": "a"} if config.routing else {}}, sample_document(schema, properties)]
         answer = client.bulk(index=write_alias(probe), body=body, params={"require_alias": "true"})
     finally:
         _delete(client, probe)
@@ -239,8 +236,9 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
             meta = {"icecdc": {**icecdc_meta(entry), **spec}}
             client.indices.put_mapping(index=name, body={"properties": properties, "_meta": meta})
     except RequestError as error:
-        problem = f"The table's new columns cannot be added to the mapping of index '{physical}'"
-        raise not_in_place_error(f"{problem}: {exception_reason(error)}") from error
+        raise not_in_place_error(
+            f"The table's new columns cannot be added to the mapping of index '{physical}': {exception_reason(error)}"
+        ) from error
 
 
 def _delete(client: OpenSearch, physical: str) -> None:

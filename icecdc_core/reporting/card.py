@@ -29,7 +29,6 @@ def command_for(job: str, table: str | None, index: str | None) -> str:
 
 
 def moment(text: str) -> str:
-    """An ISO time in UTC as a person reads it; a text that is none as it is."""
     try:
         return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
@@ -63,8 +62,13 @@ def failure_card(report: Mapping[str, Any]) -> Card:
     next_job = job if job in ("ingest", "init") else _NEXT.get(state, job)
     if report["error"] == "SchemaChangeError":  # perhaps a parameter is wrong
         next_job = "setup"
-    word = NOTHING if state == "locked" else FAILED
-    return Card(word, f"{job} of {index or table or '?'}", what, facts, command_for(next_job, table, index))
+    return Card(
+        word=NOTHING if state == "locked" else FAILED,
+        title=f"{job} of {index or table or '?'}",
+        what=what,
+        facts=facts,
+        command=command_for(next_job, table, index),
+    )
 
 
 def card_html(card: Card) -> str:
@@ -96,12 +100,3 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         with_options = "" if " --file " in card.command else " (with the options of this run; with --file also --only)"
         facts.append(("Run next", card.command + with_options))
     return facts
-
-
-def page(html: str) -> str:
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>icecdc</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<style>:root { color-scheme: light dark } body { font: 16px/1.5 system-ui, sans-serif; margin: 1em auto; "
-        f"max-width: 60em; padding: 0 .8em }}</style></head><body>{html}</body></html>\n"
-    )

@@ -41,7 +41,6 @@ EXIT_STATES: dict[str, ExitState] = {
         10, "a topic lost records, or a table lost what an ingest wrote", "find out why, then follow the remedy"
     ),
 }
-"""Every state with its exit code, its meaning and what to do about it."""
 
 
 def state_of(error: BaseException | None) -> str:
@@ -54,8 +53,7 @@ def utc_now() -> str:
 
 
 LONGEST_MESSAGE = 20_000
-REPORT = "icecdc_report"
-"""The attribute of an error that holds the report of the run that it ended."""
+REPORT = "icecdc_report"  # the attribute of an error that holds the report of the run that it ended
 
 
 def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The instrumentation of a run: its id, clock and facts, and the log, metrics and failure report that it leaves."""
 
-from __future__ import annotations
-
 import logging
 import time
 import traceback
@@ -10,9 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from pyspark.sql import SparkSession
 
 from icecdc_core.changes.steps import snapshots_between
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import CARD, ConfigError, IcecdcError, shorten
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.card import card_html, failure_card
@@ -26,17 +28,9 @@ from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
 from icecdc_core.table.snapshots import rows_added, rows_removed
+from icecdc_core.table.source import Source
 
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from pyspark.sql import SparkSession
-
-    from icecdc_core.config.model import ParameterModel
-    from icecdc_core.table.source import Source
-
-C = TypeVar("C", bound="ParameterModel")
+C = TypeVar("C", bound=ParameterModel)
 R = TypeVar("R", bound=Report)
 
 
@@ -83,7 +77,18 @@ class JobRun(Generic[C]):
     ) -> None:
         try:
             if error is not None:
-                self._failed(error)
+                self.note(seconds=self.seconds, state=state_of(error))
+                report = failure_report(error, self._facts)
+                setattr(error, REPORT, report)
+                setattr(error, CARD, card_html(failure_card(report)))
+                logged = {name: report[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
+                # A notebook does not show it. The event has the message already, which can be long.
+                shown = "".join(traceback.format_exception(error))
+                if isinstance(error, IcecdcError) and str(error):
+                    shown = shown.replace(str(error), "(see message)")
+                logged["traceback"] = shorten(mask_secrets(shown), LONGEST_MESSAGE)
+                event(f"run failed: {report['message']}", logging.ERROR, **logged)
+                leave_report(report, self.config)
             elif self._finished is not None:
                 # The report of an ingest has its name as the job.
                 self._facts.update({**self._finished.to_dict(), **self._identity})
@@ -105,8 +110,9 @@ class JobRun(Generic[C]):
 
     def finish(self, report: R) -> R:
         if isinstance(report, RunReport):
-            lag = ("lag_snapshots", "lag_seconds")
-            known: dict[str, Any] = {name: self._facts[name] for name in lag if name in self._facts}
+            known: dict[str, Any] = {
+                name: self._facts[name] for name in ("lag_snapshots", "lag_seconds") if name in self._facts
+            }
             known |= {"seconds": self.seconds, "stage_seconds": self.stage_seconds}
             if known.get("lag_snapshots") and "lag_read_at" in self._facts and not report.dry_run:
                 waited = self.seconds - self._facts["lag_read_at"]
@@ -146,20 +152,6 @@ class JobRun(Generic[C]):
         # In a run without a natural end it is a trace of its own.
         with span("batch", attributes, None if self.is_endless else self._trace) as facts:
             yield facts
-
-    def _failed(self, error: BaseException) -> None:
-        self.note(seconds=self.seconds, state=state_of(error))
-        report = failure_report(error, self._facts)
-        setattr(error, REPORT, report)
-        setattr(error, CARD, card_html(failure_card(report)))
-        logged = {name: report[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
-        # A notebook does not show it. The event has the message already, which can be long.
-        trace = "".join(traceback.format_exception(error))
-        if isinstance(error, IcecdcError) and str(error):
-            trace = trace.replace(str(error), "(see message)")
-        logged["traceback"] = shorten(mask_secrets(trace), LONGEST_MESSAGE)
-        event(f"run failed: {report['message']}", logging.ERROR, **logged)
-        leave_report(report, self.config)
 
 
 def leave_report(report: Report | Mapping[str, Any], config: ParameterModel) -> None:

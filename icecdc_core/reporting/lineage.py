@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 # As OpenLineage's Java client does: these schemes have no slash before the path, and one name for all their spellings.
 _OBJECT_STORES = frozenset({"s3", "gs", "abfss", "wasbs"})
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs"}
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _PRODUCER, _SPEC = "https://pypi.org/project/icecdc", "https://openlineage.io/spec"
-_ANSWER_SECONDS = 2.0
 
 
 def table_name(location: str) -> tuple[str, str]:
@@ -58,7 +56,7 @@ def _event(
 ) -> dict[str, Any]:
     source, url = run.opened_source, urlsplit(config.opensearch_url)
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
-    port = url.port or _DEFAULT_PORTS.get(url.scheme, 9200)
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme, 9200)
     index = {"namespace": f"opensearch://{host}:{port}", "name": config.index}
     read: list[dict[str, Any]] = [index] if run.job == "validate" else []
     if source is not None:
@@ -103,7 +101,7 @@ def _post(sent: dict[str, Any]) -> bool:
         if "@" in url:  # urllib's error would show it
             raise ValueError("OPENLINEAGE_URL must not contain a user or a password")
         request = Request(url, json.dumps(sent).encode(), headers)  # noqa: S310 (the user names the server)
-        with urlopen(request, timeout=_ANSWER_SECONDS):  # noqa: S310
+        with urlopen(request, timeout=2.0):  # noqa: S310
             return True
     except (OSError, HTTPException, ValueError) as error:
         reason = shorten(mask_secrets(f"{type(error).__name__}: {error}"), 300)

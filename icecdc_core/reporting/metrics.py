@@ -13,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from icecdc_core.reporting.exit_states import EXIT_STATES
 
+# The fact and the meaning of every metric; all are gauges of the last run, labelled with table, index and job.
+# Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
 METRICS = {
     "icecdc_run_timestamp_seconds": ("", "When the last run ended."),
     "icecdc_success_timestamp_seconds": ("", "When a run last succeeded."),
@@ -40,14 +42,6 @@ METRICS = {
     "icecdc_ingest_tables_behind": ("tables_behind", "Tables that an ingest could not write."),
     "icecdc_ingest_complete_through_timestamp_seconds": ("complete_through", "Time up to which tables are complete."),
 }
-"""The fact and the meaning of every metric; all are gauges of the last run, labelled with table, index and job.
-
-Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
-"""
-
-_PUSH_SECONDS = 10.0
-_RESULTS = ("upserts", "deletes", "already_applied", "rejected")
-_VERDICTS = ("missing", "extra", "stale")
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,6 @@ class RunMetrics:
                 yield family
 
     def _samples(self) -> dict[str, list[tuple[dict[str, str], float]]]:
-        """Return the samples of each metric: its own labels and the value."""
         facts = self.facts
         samples: dict[str, Any] = {
             name: [({}, facts[fact])] for name, (fact, _) in METRICS.items() if facts.get(fact) is not None
@@ -86,8 +79,14 @@ class RunMetrics:
             "icecdc_success_timestamp_seconds": [({}, self.now)] if succeeded else [],
             "icecdc_run_success": [({}, float(succeeded))],
             "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
-            "icecdc_documents": [({"result": result}, facts[result]) for result in _RESULTS if result in facts],
-            "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
+            "icecdc_documents": [
+                ({"result": each}, facts[each])
+                for each in ("upserts", "deletes", "already_applied", "rejected")
+                if each in facts
+            ],
+            "icecdc_differences": [
+                ({"verdict": each}, facts[each]) for each in ("missing", "extra", "stale") if each in facts
+            ],
         }
         for lag in ("lag_snapshots", "lag_seconds"):
             if facts.get(lag) is not None:
@@ -111,4 +110,4 @@ def write_metrics(metrics: RunMetrics, folder: str) -> None:
 def push_metrics(metrics: RunMetrics, url: str) -> None:
     """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays."""
     group = {"index": metrics.facts["index"], "icecdc_job": metrics.facts["job"]}
-    pushadd_to_gateway(url, "icecdc", metrics, grouping_key=group, timeout=_PUSH_SECONDS)
+    pushadd_to_gateway(url, "icecdc", metrics, grouping_key=group, timeout=10.0)

@@ -13,13 +13,11 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-SECONDS_BETWEEN_LOOKS = 0.5
-"""How often a counter is looked at, and the line drawn."""
+SECONDS_BETWEEN_LOOKS = 0.5  # at a counter; the line is drawn as often
 _ERASE = "\r\x1b[K"
 
 _lock = threading.RLock()
-_shown: list[Progress] = []
-"""What is being done, in all threads; the last one has the line."""
+_shown: list[Progress] = []  # in all threads; the last one has the line
 _hidden = threading.Event()
 
 
@@ -39,9 +37,6 @@ class Progress:
     @contextmanager
     def watching(self, count: Callable[[], int]) -> Iterator[None]:
         """Look from time to time how many documents are done, while the caller waits for Spark."""
-        if self._output is None:
-            yield
-            return
         ended, known = threading.Event(), self._known
 
         def look() -> None:
@@ -52,7 +47,8 @@ class Progress:
                     if not ended.is_set():
                         self.n = min(max(self.n, counted), self.total)
 
-        threading.Thread(target=look, name="icecdc-progress", daemon=True).start()
+        if self._output is not None:
+            threading.Thread(target=look, name="icecdc-progress", daemon=True).start()
         try:
             yield
         finally:
@@ -162,5 +158,4 @@ def _kernel() -> Any:
 
 
 def person_output() -> Any:
-    """Where a person sees a bar: in the notebook or on the terminal; None: nowhere."""
     return _notebook_line() if _kernel() is not None and not _hidden.is_set() else _terminal()

@@ -25,7 +25,6 @@ from icecdc_core.reporting.card import (
     command_for,
     failure_card,
     moment,
-    page,
     snapshots_text,
 )
 from icecdc_core.reporting.exit_states import utc_now
@@ -40,8 +39,6 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Base class of all reports."""
-
     ended_at: str = field(default_factory=utc_now, compare=False)
 
     @property
@@ -50,7 +47,6 @@ class Report:
         return "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
         return {**asdict(self), "state": self.state}
 
     def to_json(self) -> str:
@@ -59,7 +55,6 @@ class Report:
 
     @property
     def line(self) -> str:
-        """What came out, in a few words."""
         return ""
 
     def text(self) -> str:
@@ -77,7 +72,6 @@ class Report:
 
     @property
     def ended(self) -> str:
-        """When it ended and how long it took, as a person reads it."""
         seconds = getattr(self, "seconds", None)
         return moment(self.ended_at) + ("" if seconds is None else f", after {seconds:,.1f} s")
 
@@ -260,10 +254,9 @@ class ValidationReport(Report):
         position = snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
         behind = compared != position
         word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if behind else ("differs", "repair")
-        counts = f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
         facts = [
-            ("Compared", counts),
+            ("Compared", f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"),
             ("Lag", f"the index is at {position}" if behind else "none"),
             *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items()),
             ("Ended", self.ended),
@@ -290,13 +283,17 @@ def check_report_path(path: str, subject: str = "report_path") -> None:
 
 
 def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
-    """Write the report as JSON to a file, folders made as needed."""
     return _write(path, report_json(report) + "\n")
 
 
 def write_page(report: Report | Mapping[str, Any], path: str) -> Path:
-    """Write the report, or that of a failed run, as an HTML page to a file, folders made as needed."""
-    return _write(path, page(report_html(report)), subject="html")
+    html = (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>icecdc</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<style>:root { color-scheme: light dark } body { font: 16px/1.5 system-ui, sans-serif; margin: 1em auto; "
+        f"max-width: 60em; padding: 0 .8em }}</style></head><body>{report_html(report)}</body></html>\n"
+    )
+    return _write(path, html, subject="html")
 
 
 def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") -> Path:
@@ -310,8 +307,8 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
         raise unwritable_error(subject, path, error) from error
 
 
+# The states, those first that a retry does not help.
 WORST_FIRST = ("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry", "locked", "ok")
-"""The states, those first that a retry does not help."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +326,6 @@ class ManyReport(Report):
 
     @property
     def states(self) -> dict[str, str]:
-        """How the job of each index ended."""
         return {name: str(_values(report)["state"]) for name, report in self.indexes.items()}
 
     @property
@@ -359,8 +355,7 @@ class ManyReport(Report):
                 problems += [f"{name}: {problem}" for problem in values.get("problems", ())]
             seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
             rows.append((name, self.states[name], what, seconds, error))
-        found = "".join(f"{problem}\n" for problem in problems)
-        return f"{text_table(rows)}\n\n{found}{self.state} in {self.seconds:,.1f} s"
+        return "\n".join([f"{text_table(rows)}\n", *problems, f"{self.state} in {self.seconds:,.1f} s"])
 
 
 def _values(report: Report | dict[str, Any]) -> dict[str, Any]:

@@ -48,8 +48,7 @@ def span(name: str, attributes: Mapping[str, Any] | None = None, parent: Any = N
             for each, value in facts.items():
                 if each in ("state", "strategy") or isinstance(value, int | float):
                     # As a text: most tools that show traces lose the last digits of a number this long.
-                    shown = str(value) if each.endswith("snapshot_id") else value
-                    opened.set_attribute(f"icecdc.{each}", shown)
+                    opened.set_attribute(f"icecdc.{each}", str(value) if each.endswith("snapshot_id") else value)
             if facts.get("state", "ok") != "ok":
                 opened.set_status(trace.Status(trace.StatusCode.ERROR, facts["state"]))
 

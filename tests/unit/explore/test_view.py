@@ -11,7 +11,7 @@ from icecdc_core.commits.position import Position
 from icecdc_core.errors import ConfigError, DuplicateIdentifierError
 from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.documents import _indexed, is_same
+from icecdc_core.explore.documents import _indexed, _verdict
 from icecdc_core.explore.view import Part, View, choose_snapshots
 from icecdc_core.opensearch.checksums import WHOLE
 from tests.table_metadata import metadata_of
@@ -63,7 +63,11 @@ ROW = {"id": 1, "place": {"city": "Rome"}}
     ],
 )  # fmt: skip
 def it_leaves_out_what_an_ingest_pipeline_makes(indexed, expected):
-    assert is_same(indexed, ROW, ["meta.model", "place.country"], SCHEMA) is expected
+    config = SimpleNamespace(pipeline_fields=["meta.model", "place.country"])
+    source = SimpleNamespace(schema=SCHEMA, head=1, nested={})
+    position = Position("t", "lake.ns.t", "", snapshot_id=1)
+    view = SimpleNamespace(config=config, source=source, position=position, hides_documents=False)
+    assert _verdict(view, indexed, [ROW])[0] is expected
 
 
 def it_reports_no_value_of_a_row_when_the_dry_run_fails(monkeypatch):
