@@ -80,8 +80,7 @@ class DescribeFieldTypes:
         shown = report.upserts, documents["1"]["spot"], documents["1"]["code"], documents["2"].keys()
         assert shown == (2, {"lat": "48.100000", "lon": "11.500000"}, "ABC", documents["1"].keys())
         ages = {"bool": {"must": [{"term": {"people.name": "Ann"}}, {"range": {"people.age": {"gt": 35}}}]}}
-        near = {"distance": "10km"}
-        munich = {"lat": 48.1, "lon": 11.5}
+        near, munich = {"distance": "10km"}, {"lat": 48.1, "lon": 11.5}
         queries = [
             ({"match": {"title": "run"}}, ["1"]),
             ({"term": {"title.raw": "Running shoes"}}, ["1"]),
@@ -125,9 +124,8 @@ class DescribeSettings:
         assert [hit["_id"] for hit in found] == ["1"]
 
     def it_overrides_a_template_that_could_lose_documents(self, spark, sql, make_config, opensearch, name):
-        risky = {"gc_deletes": "1m", "translog": {"durability": "async"}, "refresh_interval": "9s"}
-        index = {**risky, "codec": "best_compression"}
-        template = {"settings": {"index": index}, "aliases": {f"{name}-by-template": {}}}
+        index = {"gc_deletes": "1m", "translog": {"durability": "async"}, "refresh_interval": "9s"}
+        template = {"settings": {"index": {**index, "codec": "best_compression"}}, "aliases": {f"{name}-added": {}}}
         body = {"index_patterns": [f"{name}--*"], "priority": 900, "template": template}
         opensearch.indices.put_index_template(name=name, body=body)
         try:
@@ -137,7 +135,7 @@ class DescribeSettings:
             settings = entry["settings"]["index"]
             kept = (settings["gc_deletes"], settings["translog"], settings["codec"], settings.get("refresh_interval"))
             assert kept == ("1h", {"durability": "request"}, "best_compression", None)
-            assert opensearch.indices.exists_alias(name=f"{name}-by-template")
+            assert opensearch.indices.exists_alias(name=f"{name}-added")
         finally:
             opensearch.indices.delete_index_template(name=name)
 

@@ -31,15 +31,11 @@ class DescribeHiddenDocuments:
     @pytest.mark.parametrize(
         ("stored", "parameters", "expected"),
         [
-            ({}, {}, DOCUMENT),
-            ({"row_filter": "id > 0"}, {}, DOCUMENT),
-            ({}, {"row_filter": "email <> 'jane'"}, {}),
-            ({"row_filter": "id > 0"}, {"row_filter": "id > 0"}, DOCUMENT),
-            ({"columns": ["id"]}, {"columns": ["id"]}, {"id": 1}),
-            ({}, {"columns": ["id"]}, {}),
-            ({"nest": {"owner": {"table": "lake.ns.owner"}}}, {}, {}),
+            ({}, {}, DOCUMENT), ({"row_filter": "id > 0"}, {}, DOCUMENT), ({}, {"row_filter": "email <> 'jane'"}, {}),
+            ({"row_filter": "id > 0"}, {"row_filter": "id > 0"}, DOCUMENT), ({}, {"columns": ["id"]}, {}),
+            ({"columns": ["id"]}, {"columns": ["id"]}, {"id": 1}), ({"nest": {"owner": {"table": "t"}}}, {}, {}),
         ],
-    )
+    )  # fmt: skip
     def it_may_be_of_an_index_that_other_parameters_made(self, stored, parameters, expected):
         assert view(stored, **parameters).visible_fields(DOCUMENT) == expected
 
@@ -99,20 +95,20 @@ def chosen(from_snapshot="", to_snapshot="", position=None, table=TABLE, head=14
     return choose_snapshots(table, head, position, from_snapshot, to_snapshot)[:2]
 
 
+COMPACTED = metadata(*LINE, (15, 14, "replace", {}), (16, 15, "replace", {}), main=16)
+
+
 class DescribeTheDefault:
     @pytest.mark.parametrize(
-        ("position", "expected"), [(12, (12, 14)), (14, (13, 14)), (None, (13, 14)), (99, (13, 14))]
-    )
-    def it_is_what_the_index_lacks_else_the_last_snapshot(self, position, expected):
-        assert chosen(position=position) == expected
-
-    def it_is_everything_if_there_is_one_snapshot_and_nothing_for_an_empty_table(self):
-        assert chosen(table=metadata(LINE[0], main=11), head=11) == (None, 11)
-        assert chosen(table=metadata(), head=None) == (None, None)
-
-    def it_looks_past_compactions(self):
-        table = metadata(*LINE, (15, 14, "replace", {}), (16, 15, "replace", {}), main=16)
-        assert chosen(position=16, table=table, head=16) == (13, 16)
+        ("table", "head", "position", "expected"),
+        [
+            (TABLE, 14, 12, (12, 14)), *((TABLE, 14, position, (13, 14)) for position in (14, None, 99)),
+            (metadata(LINE[0], main=11), 11, None, (None, 11)), (metadata(), None, None, (None, None)),
+            (COMPACTED, 16, 16, (13, 16)),
+        ],
+    )  # fmt: skip
+    def it_is_what_the_index_lacks_else_the_last_change(self, table, head, position, expected):
+        assert chosen(position=position, table=table, head=head) == expected
 
     def it_is_nothing_if_the_snapshot_before_has_expired(self):
         _, end, note = choose_snapshots(metadata(LINE[3], main=14), 14, 14, "", "")
@@ -138,9 +134,6 @@ class DescribeAName:
         ):
             with pytest.raises(ConfigError, match=f"{name}='{value}'.*Remedy: use the id of a snapshot"):
                 chosen(**{name: value}, position=position)
-
-    def it_is_refused_if_the_first_snapshots_expired_or_there_are_none(self):
-        with pytest.raises(ConfigError, match="has expired"):
-            chosen("earliest", table=metadata(*LINE[2:], main=14))
-        with pytest.raises(ConfigError, match="has no such snapshot"):
-            chosen("12", table=metadata(), head=None)
+        for value, table, head in (("earliest", metadata(*LINE[2:], main=14), 14), ("12", metadata(), None)):
+            with pytest.raises(ConfigError, match="has no such snapshot, or it has expired"):
+                chosen(value, table=table, head=head)

@@ -156,22 +156,17 @@ def it_is_transient_if_a_failure_may_pass():
     assert [is_transient(failure) for failure in (*PASSING, *LASTING)] == [True] * len(PASSING) + [False] * len(LASTING)
 
 
-class DescribeBackoff:
-    def it_counts_from_the_first_failure_and_not_from_the_first_attempt(self):
-        backoff = Backoff(0.05, 0.01)
-        time.sleep(0.06)
+def it_pauses_twice_as_long_each_time_until_the_time_since_the_first_failure_is_over(monkeypatch):
+    backoff, now, pauses = Backoff(3.0, 0.5), [0.0], []
+    # Only the module's clock: threads of other tests may sleep meanwhile.
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=pauses.append)
+    monkeypatch.setattr("icecdc_core.opensearch.client.time", clock)
+    assert not Backoff(0.0, 0.5).wait("it failed")
+    for now[0] in (100.0, 101.0, 102.0, 102.5):
         assert backoff.wait("it failed")
-        time.sleep(0.06)
-        assert (backoff.wait("it failed"), Backoff(0.0, 0.01).wait("it failed")) == (False, False)
-
-    def it_doubles_its_pauses_and_never_sleeps_beyond_the_end(self, monkeypatch):
-        backoff, pauses = Backoff(3.0, 0.5), []
-        # Only the module's clock: threads of other tests may sleep meanwhile.
-        clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
-        monkeypatch.setattr("icecdc_core.opensearch.client.time", clock)
-        for _ in range(5):
-            assert backoff.wait("it failed")
-        assert (pauses[2] > pauses[0], max(pauses) <= 3.0) == (True, True)
+    assert (pauses[2] > pauses[0], pauses[3] <= 0.5) == (True, True)
+    now[0] = 103.0
+    assert not backoff.wait("it failed")
 
 
 class DescribeRetryingTransport:

@@ -100,11 +100,10 @@ class DescribeCreatePhysical:
         ("part", "template", "message"),
         [
             ("mappings", {"_source": {"enabled": False}}, f"`_source`.*Remedy: .*{ONE}"),
-            ("mappings", {"_routing": {"required": True}}, "`_routing`"),
-            ("aliases", {"t": {}}, "the alias 't'"),
+            ("mappings", {"_routing": {"required": True}}, "`_routing`"), ("aliases", {"t": {}}, "the alias 't'"),
             ("settings", {"derived_source.enabled": True}, "derived_source"),
         ],
-    )
+    )  # fmt: skip
     def it_refuses_and_deletes_an_index_that_a_template_makes_unusable(
         self, server, client, config, monkeypatch, part, template, message
     ):

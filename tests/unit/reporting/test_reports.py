@@ -81,14 +81,11 @@ def state_report(state):
     return {"state": state, "error": "SomeError", "message": "It broke\nin two. Remedy: correct it", "seconds": 0.5}
 
 
-def it_has_the_worst_state_of_all():
+def it_has_the_report_of_each_index_and_the_worst_state_of_all():
     assert sorted(WORST_FIRST) == sorted(EXIT_STATES)
     for *states, worst in (["ok"], ["locked"] * 2, ["retry", "config", "config"], ["data", "failed", "failed"]):
         found = {f"t{n}": state_report(state) for n, state in enumerate(states)}
         assert ManyReport({"good": SYNCED, **found}).state == worst
-
-
-def it_has_the_report_of_each_index():
     shown = json.loads(ManyReport({"t": SYNCED, "u": state_report("retry")}, 2.5).to_json())
     assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 1200)
     assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
@@ -99,9 +96,8 @@ def it_shows_each_problem_of_a_setup_with_its_remedy():
     report = SetupReport(False, "lake.ns.t", "t", problems=list(map(str, errors)), errors=errors)
     text = ManyReport({"t": report}, 2.5).text()
     assert "NOT ready: 2 problems " in text
-    assert [line for line in text.splitlines() if "Remedy: correct" in line] == [
-        f"t: {each}" for each in report.problems
-    ]
+    shown = [line for line in text.splitlines() if "Remedy: correct" in line]
+    assert shown == [f"t: {each}" for each in report.problems]
 
 
 RUN = RunReport("sync", "lake.ns.t", "t", strategy="diff", snapshots=6, upserts=2551, deletes=8255, run_id="r1")
@@ -193,19 +189,14 @@ def it_knows_the_state_of_every_error_and_gives_each_state_a_code_of_its_own():
     assert (len({*codes.values()}), codes["ok"], codes["failed"]) == (11, 0, 1)
 
 
-class DescribeTheReason:
-    def it_has_the_class_what_it_means_and_the_remedy(self):
-        error = DuplicateIdentifierError("2 rows share {'email': 'jane'}", value=["jane"], remedy="remove one")
-        expected = "DuplicateIdentifierError: rows or documents cannot be indexed; the log has the details"
-        assert reason_without_values(error) == f"{expected}. Remedy: remove one"
-        expected = "KeyError: an unexpected error; the log has the details. Remedy: see the log and please report it"
-        assert reason_without_values(KeyError("jane")) == expected
-
-    @pytest.mark.parametrize("kind", [ConfigError, CatalogError, SchemaChangeError, IcecdcError])
-    def it_repeats_no_value(self, kind):
+def it_gives_the_class_of_a_failure_what_it_means_and_the_remedy_and_no_value_and_no_secret():
+    error = DuplicateIdentifierError("2 rows share {'email': 'jane'}", value=["jane"], remedy="remove one")
+    expected = "DuplicateIdentifierError: rows or documents cannot be indexed; the log has the details"
+    assert reason_without_values(error) == f"{expected}. Remedy: remove one"
+    expected = "KeyError: an unexpected error; the log has the details. Remedy: see the log and please report it"
+    assert reason_without_values(KeyError("jane")) == expected
+    for kind in (ConfigError, CatalogError, SchemaChangeError, IcecdcError):
         error = kind("row_filter fails for the value 'jane': select=[\"name <> 'jane'\"]", subject="row_filter")
         assert "jane" not in reason_without_values(error)
-
-    def it_masks_secrets(self):
-        error = CatalogError("refused", remedy="look at jdbc:x?password=hunter2")
-        assert "hunter2" not in reason_without_values(error)
+    error = CatalogError("refused", remedy="look at jdbc:x?password=hunter2")
+    assert "hunter2" not in reason_without_values(error)
