@@ -115,17 +115,16 @@ class AnswerConnection(Urllib3HttpConnection):
         if options.get("client_cert"):
             self.pool.cert_file, self.pool.key_file = options["client_cert"], options.get("client_key")
 
-    def _raise_error(self, status_code: int, raw_data: str | bytes, content_type: str | None = None) -> None:
-        text = raw_data if isinstance(raw_data, str) else raw_data.decode(errors="replace")
+    def _raise_error(self, status_code: int, raw_data: Any, content_type: str | None = None) -> None:
         try:
             # The error of a HEAD request has no body.
-            is_object = isinstance(AnswerReader(True).loads(text or "{}", content_type or "no JSON"), dict)
+            is_object = isinstance(AnswerReader(True).loads(raw_data or "{}", content_type or "no JSON"), dict)
         except UnusableAnswerError:
             is_object = False
         # The page of another server must not pass for a status that says something about the content of the cluster.
         if not is_object and status_code in (404, 409):
-            raise unusable_answer_error("the error is no JSON object", text, status_code)
-        super()._raise_error(status_code, text, content_type if is_object else "text/plain")
+            raise unusable_answer_error("the error is no JSON object", raw_data, status_code)
+        super()._raise_error(status_code, raw_data, content_type if is_object else "text/plain")
 
 
 def require_usable(method: str, path: str, answer: Any) -> None:
