@@ -209,7 +209,7 @@ def _with_hidden_types(schema: T.StructType, types: dict[str, Any]) -> T.StructT
         kind, written_as = _with_hidden_type(column.dataType, field["type"])
         metadata = dict(column.metadata or {})
         if written_as:
-            metadata[WRITTEN_AS] = json.dumps(written_as)
+            metadata[WRITTEN_AS] = written_as
         if field.get("write-default") is not None and isinstance(field["type"], str):
             metadata[DEFAULT] = _default_text(column.dataType, field["write-default"])
         fields.append(T.StructField(column.name, kind, column.nullable, metadata))
@@ -330,15 +330,14 @@ def plan_evolution(
         elif not guessed and (wider := promote_type(widened.get(path, current), wanted)) is not None:
             widened[path] = wider
 
-    for schema in seen.schemas:
+    for schema in (seen.guessed, *seen.written):
         visit(current, schema, (), schema is seen.guessed)
     names = ColumnNames(current, others, settings.column_case == "lower")
-    paths = (((*at[:-1], names.new_name(name)), kind) for at, (name, kind) in added.items())
-    new = ((path, names.new_type(kind, path)) for path, kind in paths)
+    new = [(at[:-1], names.new_column(name, kind, at[:-1])) for at, (name, kind) in added.items()]
     # A column that identifies rows must be required, and so must a struct around one.
     required = [f"{name.lower()}." for name in (*settings.identifier_columns, *identifiers)]
     return [
-        *(ColumnChange("add", path, kind) for path, kind in new if kind is not None),
+        *(ColumnChange("add", (*parent, column.name), column.dataType) for parent, column in new if column),
         *(ColumnChange("widen", path, kind) for path, kind in widened.items()),
         *(
             ColumnChange("optional", path)

@@ -14,36 +14,34 @@ from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     SECRET,
     is_whole_object,
+    parse_object,
     wrap_object,
     wrapped_record,
 )
-from icecdc_core.ingest.readers import ColumnMatching, Path, StructReader
+from icecdc_core.ingest.readers import FLOATS, Path, StructReader, struct_reader
 from icecdc_core.session.jvm import java_class
 from icecdc_core.session.threads import active_session
 
 _NO_NAME = f"{SECRET}."
 # A name with its quotes, before a colon; looked ahead, so that no match begins in another. A group that repeats without
 # a limit would make Java recurse.
-_NAMES = r'(?=("[^"\\]*+(?:\\.[^"\\]*+){0,50}")\s*:)'
+_NAMES = r'(?=("[^"\\]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*+){0,50}")\s*:)'
 _MAX_FLOAT = 3.4028234663852886e38
+_PROMOTED: dict[type[T.DataType], T.DataType] = {T.IntegerType: T.LongType(), T.FloatType: T.DoubleType()}
 
 
 @dataclass(frozen=True)
 class Seen:
     guessed: T.StructType = field(default_factory=T.StructType)
     written: list[T.StructType] = field(default_factory=list)
+    # The columns that a value in plain JSON does not fit, with the type that it fits.
     widened: dict[Path, T.DataType] = field(default_factory=dict)
-    """The columns that a value in plain JSON does not fit, with the type that it fits."""
-
-    @property
-    def schemas(self) -> list[T.StructType]:
-        """All schemas; of a field with two types in them, each has its own."""
-        return [self.guessed, *self.written]
 
 
 def infer_schema(decoded: DataFrame, settings: IngestConfig) -> T.StructType:
     """Return the schema of all payloads: the writers' schemas, and Spark's inference for plain JSON."""
     plain, written = _plain_and_written(decoded, settings)
+    plain = plain.where(is_whole_object(parse_object(F.col("payload"), T.StructType())))
     # One without fields does not count: it would make all optional.
     schemas: list[T.DataType] = [schema for schema in (_guess(plain), *written) if schema.fields]
     return cast(T.StructType, reduce(merge_types, schemas)) if schemas else T.StructType()
@@ -58,8 +56,8 @@ def look_at(
 ) -> Seen:
     """Return what the records bring that could be stored; others must not hide what these need."""
     plain, written = _plain_and_written(decoded, settings)
-    reader = ColumnMatching(spellings).struct_reader(cast(T.StructType, _lenient(current)))
-    parsed = reader.parse(F.col("payload"))
+    reader = struct_reader(cast(T.StructType, _lenient(current)), F.col("payload"), spellings)
+    parsed = parse_object(F.col("payload"), reader.json_type)
     plain = plain.where(is_whole_object(parsed))
     tests = list(_widening_tests(reader, wrapped_record(parsed))) if widen else []
     found = plain.agg(*(F.max(is_wider) for _, _, is_wider in tests)).first() if tests else None
@@ -80,17 +78,10 @@ def find_spellings(texts: DataFrame, schema: T.StructType) -> dict[str, Path]:
     found = texts.select(F.explode(F.regexp_extract_all("payload", F.lit(_NAMES), F.lit(1))).alias("name"))
     found = found.where(F.lower(name).isin([f'"{each}"' for each in wanted]) | F.contains(name, F.lit("\\")))
     spellings: dict[str, Path] = {}
-    for each in sorted({_unquoted(row.name) for row in found.distinct().collect()}):
+    for each in sorted({json.loads(row.name, strict=False) for row in found.distinct().collect()}):
         if each.lower() in wanted:
             spellings[each.lower()] = (*spellings.get(each.lower(), ()), each)
     return spellings
-
-
-def _unquoted(name: str) -> str:
-    try:
-        return str(json.loads(name))
-    except ValueError:
-        return ""
 
 
 def _plain_and_written(decoded: DataFrame, settings: IngestConfig) -> tuple[DataFrame, list[T.StructType]]:
@@ -110,31 +101,27 @@ def _guess(plain: DataFrame) -> T.StructType:
     named = F.regexp_replace(payload, r'(?<!\\)""(?=\s*:)', f'"{_NO_NAME}"')
     filled = F.regexp_replace(named, r'""(?!\s*:)', '"?"')
     text = F.when(F.contains(payload, F.lit('""')), filled).otherwise(payload)
-    # By default, Spark's `ltrim` does not remove line breaks.
-    is_object = F.ltrim(payload, F.lit(" \t\r\n")).startswith("{")
-    texts = plain.where(is_object).select(wrap_object(text).alias("value"))
-    spark = plain.sparkSession
+    spark, texts = plain.sparkSession, plain.select(wrap_object(text).alias("value"))
     reader = spark.read.options(**{**JSON_READ_OPTIONS, "mode": "DROPMALFORMED", "dropFieldIfAllNull": "true"})
     # PySpark offers this reader only for RDDs of Python texts.
     encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
     with active_session(spark):  # it says whether names differ by case
         found = reader._jreader.json(getattr(texts._jdf, "as")(encoder)).schema().json()
-    wrapped = {each.name: each.dataType for each in T.StructType.fromJson(json.loads(found))}
-    records = wrapped.get(SECRET, T.ArrayType(T.StructType()))
-    assert isinstance(records, T.ArrayType)
-    guessed = cast(T.StructType, _by_our_rules(records.elementType))
-    return T.StructType([each for each in guessed if each.name != SECRET])
+    wrapped = T.StructType.fromJson(json.loads(found))
+    if not wrapped.fields:
+        return wrapped
+    elements = cast(T.ArrayType, wrapped[SECRET].dataType).elementType
+    return T.StructType([each for each in cast(T.StructType, _by_our_rules(elements)) if each.name != SECRET])
 
 
 def _by_our_rules(kind: T.DataType) -> T.DataType:
     """A type of Spark's inference with names as they are, and whole numbers of any length."""
     if isinstance(kind, T.StructType):
-        fields: dict[str, T.DataType] = {}
         # Of names that differ only in case, the first becomes a column: the one in lower case.
-        for each in sorted(kind.fields, key=lambda each: each.name.swapcase()):
-            name, inner = each.name.replace(_NO_NAME, ""), _by_our_rules(each.dataType)
-            fields[name] = merge_types(fields[name], inner) if name in fields else inner
-        return T.StructType([T.StructField(name, inner) for name, inner in fields.items()])
+        fields = sorted(kind.fields, key=lambda each: each.name.swapcase())
+        return T.StructType(
+            [T.StructField(each.name.replace(_NO_NAME, ""), _by_our_rules(each.dataType)) for each in fields]
+        )
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_by_our_rules(kind.elementType))
     return T.DecimalType(38, 0) if isinstance(kind, T.DecimalType) else kind
@@ -148,9 +135,7 @@ def _lenient(kind: T.DataType) -> T.DataType:
         return T.ArrayType(_lenient(kind.elementType))
     if isinstance(kind, T.MapType):
         return T.MapType(T.StringType(), _lenient(kind.valueType))
-    if isinstance(kind, (T.IntegerType, T.FloatType)):
-        return T.LongType() if isinstance(kind, T.IntegerType) else T.DoubleType()
-    return T.StringType()
+    return _PROMOTED.get(type(kind), T.StringType())
 
 
 def _widening_tests(
@@ -158,7 +143,7 @@ def _widening_tests(
 ) -> Iterator[tuple[Path, T.DataType, Column]]:
     """The columns of a `_lenient` type that can be widened, that type, and whether a value does not fit the column."""
     for each in reader.fields:
-        path, value, kind = (*parent, each.name), each.parsed(parsed), each.reader.kind if each.reader else None
+        path, value, kind = (*parent, each.column.name), each.parsed(parsed), each.column.dataType
         if isinstance(each.reader, StructReader):
             yield from _widening_tests(each.reader, value, path)
         elif isinstance(kind, T.LongType):
@@ -167,59 +152,49 @@ def _widening_tests(
             yield path, kind, (F.abs(value) > _MAX_FLOAT) & (F.abs(value) < float("inf"))
 
 
-_FLOATS = (T.FloatType, T.DoubleType)
-_MAX_DIGITS = 38
-_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
-
-
 def merge_types(left: T.DataType, right: T.DataType) -> T.DataType:
     """Return the narrowest type that holds the values of both; a string if there is no other."""
     if left == right or isinstance(right, T.NullType):
         return left
+    if isinstance(left, T.NullType):
+        return right
     if isinstance(left, T.StructType) and isinstance(right, T.StructType):
-        return _merge_structs(left, right)
+        others, fields = {each.name: each for each in right.fields}, []
+        for each in left.fields:
+            other = others.pop(each.name, T.StructField(each.name, T.NullType()))
+            kind, nullable = merge_types(each.dataType, other.dataType), each.nullable or other.nullable
+            fields.append(T.StructField(each.name, kind, nullable))
+        return T.StructType(fields + [T.StructField(each.name, each.dataType) for each in others.values()])
     if isinstance(left, T.ArrayType) and isinstance(right, T.ArrayType):
         nulls = left.containsNull or right.containsNull
         return T.ArrayType(merge_types(left.elementType, right.elementType), nulls)
     if isinstance(left, T.MapType) and isinstance(right, T.MapType):
         nulls = left.valueContainsNull or right.valueContainsNull
         return T.MapType(merge_types(left.keyType, right.keyType), merge_types(left.valueType, right.valueType), nulls)
-    return right if isinstance(left, T.NullType) else _merge_scalars(left, right)
+    if not (isinstance(left, T.NumericType) and isinstance(right, T.NumericType)):
+        return T.StringType()
+    if isinstance(left, FLOATS) or isinstance(right, FLOATS):
+        return T.DoubleType()
+    if isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType):
+        return T.LongType()
+    decimals = [
+        kind if isinstance(kind, T.DecimalType) else T.DecimalType(19 if isinstance(kind, T.LongType) else 10, 0)
+        for kind in (left, right)
+    ]
+    scale = max(kind.scale for kind in decimals)
+    digits = max(kind.precision - kind.scale for kind in decimals) + scale
+    return T.DecimalType(digits, scale) if digits <= 38 else T.StringType()
 
 
 def promote_type(current: T.DataType, seen: T.DataType) -> T.DataType | None:
     """Return the type to which Iceberg can promote a column for values of another; None if there is none."""
-    if isinstance(current, T.IntegerType) and isinstance(seen, T.LongType):
-        return seen
-    if isinstance(current, T.FloatType) and isinstance(seen, T.DoubleType):
+    if seen == _PROMOTED.get(type(current)):
         return seen
     if isinstance(current, T.DecimalType) and isinstance(seen, T.DecimalType):
         digits = seen.precision - seen.scale + current.scale
         if seen.scale <= current.scale and current.precision < digits <= 38:
             return T.DecimalType(digits, current.scale)
     return None
-
-
-def _merge_structs(left: T.StructType, right: T.StructType) -> T.StructType:
-    others, fields = {each.name: each for each in right.fields}, []
-    for each in left.fields:
-        other = others.pop(each.name, None)
-        kind = each.dataType if other is None else merge_types(each.dataType, other.dataType)
-        fields.append(T.StructField(each.name, kind, other is None or each.nullable or other.nullable))
-    return T.StructType(fields + [T.StructField(each.name, each.dataType) for each in others.values()])
-
-
-def _merge_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
-    if not (isinstance(left, T.NumericType) and isinstance(right, T.NumericType)):
-        return T.StringType()
-    if isinstance(left, _FLOATS) or isinstance(right, _FLOATS):
-        return T.DoubleType()
-    if type(left) in _DIGITS and type(right) in _DIGITS:
-        return max(left, right, key=lambda kind: _DIGITS[type(kind)])
-    one, other = (k if isinstance(k, T.DecimalType) else T.DecimalType(_DIGITS[type(k)], 0) for k in (left, right))
-    scale = max(one.scale, other.scale)
-    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
-    return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()
 
 
 _METADATA_COLUMNS = ["_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"]
@@ -233,36 +208,28 @@ class ColumnNames:
         self._lower = lower
 
     def new_struct(self, kind: T.StructType, path: Path = ()) -> T.StructType:
-        new = ((self.new_name(field.name), field.dataType) for field in kind.fields)
-        fields = ((name, self.new_type(inner, (*path, name))) for name, inner in new)
-        return T.StructType([T.StructField(name, inner) for name, inner in fields if inner is not None])
+        columns = [self.new_column(field.name, field.dataType, path) for field in kind.fields]
+        return T.StructType([column for column in columns if column])
 
-    def new_type(self, kind: T.DataType, path: Path) -> T.DataType | None:
-        """Return the type of a new field, without inner fields that cannot become columns; None if itself it cannot."""
+    def new_column(self, name: str, kind: T.DataType, parent: Path) -> T.StructField | None:
+        """Return the column of a new field, without inner fields that cannot be columns; None if itself it cannot."""
+        name = name.lower() if self._lower else name
+        path, folded = (*parent, name), fold_case(name)
+        dotted, reserved = fold_case(".".join(path)), folded in _METADATA_COLUMNS or is_reserved(folded)
         # A field of the type null, as Avro has it, never has a value.
-        if isinstance(kind, T.NullType) or not self._add(path):
+        if isinstance(kind, T.NullType) or not name or (reserved and not parent) or dotted in self._names:
             return None
-        if isinstance(kind, T.StructType):
-            return self.new_struct(kind, path) or None
-        if isinstance(kind, T.ArrayType):
-            element = self.new_type(kind.elementType, (*path, "element"))
-            return None if element is None else T.ArrayType(element)
-        if isinstance(kind, T.MapType):
-            value = self.new_type(kind.valueType, (*path, "value"))
-            return None if value is None else T.MapType(kind.keyType, value)
-        return T.IntegerType() if isinstance(kind, (T.ByteType, T.ShortType)) else kind
-
-    def new_name(self, name: str) -> str:
-        return name.lower() if self._lower else name
-
-    def _add(self, path: Path) -> bool:
-        """Add the name of a new field; False if no field may have it: it is empty, reserved or not new."""
-        dotted, name = fold_case(".".join(path)), fold_case(path[-1])
-        reserved = len(path) == 1 and (name in _METADATA_COLUMNS or is_reserved(name))
-        if not name or reserved or dotted in self._names:
-            return False
         self._names.add(dotted)
-        return True
+        if isinstance(kind, T.StructType):
+            struct = self.new_struct(kind, path)
+            return T.StructField(name, struct) if struct.fields else None
+        if isinstance(kind, T.ArrayType):
+            element = self.new_column("element", kind.elementType, path)
+            return T.StructField(name, T.ArrayType(element.dataType)) if element else None
+        if isinstance(kind, T.MapType):
+            value = self.new_column("value", kind.valueType, path)
+            return T.StructField(name, T.MapType(kind.keyType, value.dataType)) if value else None
+        return T.StructField(name, kind)
 
 
 def unknown_fields(columns: T.DataType, seen: T.DataType, any_case: bool, path: Path = ()) -> Iterator[Path]:

@@ -1,6 +1,5 @@
 """How each value of a record is read: the type with which `from_json` reads it, and when it does not fit its column."""
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -9,17 +8,16 @@ from typing import Any
 
 from pyspark.sql import Column, functions as F, types as T
 
-from icecdc_core.ingest.formats.decode_results import has_too_big_number, parse_object
+from icecdc_core.ingest.formats.decode_results import has_too_big_number
 
 Path = tuple[str, ...]
 """The names from a top-level field down to a nested one."""
 
 WRITTEN_AS, DEFAULT = "icecdc.written_as", "icecdc.default"
-"""Metadata keys: the Iceberg type that Spark does not show (uuid or fixed), as JSON, and `write-default`, as SQL."""
+"""Metadata keys: the Iceberg type that Spark does not show (uuid or fixed), and `write-default`, as SQL."""
 
-_FLOATS = (T.FloatType, T.DoubleType)
-TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
-"""The types that are read as ISO 8601 text."""
+FLOATS = (T.FloatType, T.DoubleType)
+TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)  # read as ISO 8601 text
 
 _INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Infinity", "INF"))
 # In Java, "$" also matches before a final line break.
@@ -27,21 +25,14 @@ _NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
 
-@dataclass(frozen=True)
-class Record:
-    payload: Column
-    is_delete: Column
-
-
-Violations = Callable[[Column, Column | None, Record], list[Column]]
-"""The conditions under which what was parsed does not fit, given it, its converted value if known, and its record."""
+Violations = Callable[[Column, Column | None], list[Column]]
+"""The conditions under which what was parsed does not fit, given it, and its converted value if known."""
 
 
 @dataclass
 class Reader:
     """How a value is read: `from_json` reads the `json_type`; `convert` makes the column's type of it, or null."""
 
-    kind: T.DataType
     json_type: T.DataType
     convert: Callable[[Column], Column] | None = None
     violations: Violations = lambda *_: []
@@ -54,65 +45,58 @@ class Reader:
 class FieldReader:
     """Reads a field of a struct, under each of its spellings; a field without a reader has no column."""
 
-    name: str
+    column: T.StructField
     spellings: Path
     reader: Reader | None
-    type_name: str = "string"
-    required: bool = False
+    is_delete: Column
     identifies: bool = False
-    default: str | None = None
 
     @property
     def json_fields(self) -> list[T.StructField]:
         """The field under each spelling; Spark's parser fills in the default of a missing one."""
         kind = T.StringType() if self.reader is None else self.reader.json_type
-        defaults = {"EXISTS_DEFAULT": self.default} if self.default and len(self.spellings) == 1 else {}
+        has_default = DEFAULT in self.column.metadata and len(self.spellings) == 1
+        defaults = {"EXISTS_DEFAULT": self.column.metadata[DEFAULT]} if has_default else {}
         return [T.StructField(name, kind, True, defaults) for name in self.spellings]
 
     def parsed(self, parent: Column) -> Column:
         if len(self.spellings) == 1:
             return parent.getField(self.spellings[0])
         # Which of several spellings is missing says nothing, so that here a null gets the default, too.
-        default = [F.expr(self.default)] if self.default else []
+        default = [F.expr(self.column.metadata[DEFAULT])] if DEFAULT in self.column.metadata else []
         return F.coalesce(*map(parent.getField, self.spellings), *default)
 
     def is_twice(self, parent: Column) -> Column:
         there = (F.when(parent.getField(name).isNotNull(), F.lit(1)) for name in self.spellings)
         return F.size(F.array_compact(F.array(*there))) > 1
 
-    def violations(self, parent: Column, value: Column | None, record: Record) -> list[Column]:
+    def violations(self, parent: Column, value: Column | None) -> list[Column]:
         parsed = self.parsed(parent)
         if self.reader is None:
-            return [parsed.isNotNull() & ~record.is_delete]
-        found = list(self.reader.violations(parsed, None if value is None else value.getField(self.name), record))
+            return [parsed.isNotNull() & ~self.is_delete]
+        found = list(self.reader.violations(parsed, None if value is None else value.getField(self.column.name)))
         if self.identifies:
             found.append(parsed.isNull())
-        elif self.required:  # a delete often names only the identifier columns
-            found.append(parent.isNotNull() & parsed.isNull() & ~record.is_delete)
+        elif not self.column.nullable:  # a delete often names only the identifier columns
+            found.append(parent.isNotNull() & parsed.isNull() & ~self.is_delete)
         return [*found, self.is_twice(parent)] if len(self.spellings) > 1 else found
 
 
 class StructReader(Reader):
     """Reads a struct. Names that differ only in case are different: the session of a batch is case-sensitive."""
 
-    kind: T.StructType
     json_type: T.StructType
 
     def __init__(self, kind: T.StructType, fields: list[FieldReader]) -> None:
-        json_type = T.StructType([each for field in fields for each in field.json_fields])
-        super().__init__(kind, json_type)
+        super().__init__(T.StructType([each for field in fields for each in field.json_fields]))
+        self.kind, self.fields = kind, fields
         self.violations = lambda *given: [found for field in fields for found in field.violations(*given)]
-        self.fields = fields
-        if any(field.reader is None or field.reader.convert or field.spellings != (field.name,) for field in fields):
+        if any(not each.reader or each.reader.convert or each.spellings != (each.column.name,) for each in fields):
             self.convert = lambda parsed: F.when(parsed.isNotNull(), self.row(parsed))
-
-    def parse(self, payload: Column) -> Column:
-        """Parse a payload as a record, for `is_whole_object` and `wrapped_record`."""
-        return parse_object(payload, self.json_type)
 
     def row(self, parsed: Column) -> Column:
         return F.struct(
-            *(each.reader.value(each.parsed(parsed)).alias(each.name) for each in self.fields if each.reader)
+            *(each.reader.value(each.parsed(parsed)).alias(each.column.name) for each in self.fields if each.reader)
         )
 
 
@@ -124,11 +108,12 @@ def any_of(conditions: Iterable[Column]) -> Column:
     return F.coalesce(found[0], F.lit(False))
 
 
-def _text_reader(kind: T.DataType, convert: Callable[[Column], Column]) -> Reader:
-    def violations(parsed: Column, value: Column | None, _: Record) -> list[Column]:
-        return [parsed.isNotNull() & (convert(parsed) if value is None else value).isNull()]
-
-    return Reader(kind, T.StringType(), convert, violations)
+def _text_reader(convert: Callable[[Column], Column]) -> Reader:
+    return Reader(
+        T.StringType(),
+        convert,
+        lambda parsed, value: [parsed.isNotNull() & (convert(parsed) if value is None else value).isNull()],
+    )
 
 
 def _time_reader(kind: T.DataType) -> Reader:
@@ -145,7 +130,7 @@ def _time_reader(kind: T.DataType) -> Reader:
         in_utc = F.timestamp_micros(F.timestamp_diff("MICROSECOND", epoch, local))
         return F.when(is_iso, F.when(no_zone, in_utc).otherwise(parsed.try_cast(kind)))
 
-    return _text_reader(kind, convert)
+    return _text_reader(convert)
 
 
 def _key_reader(kind: T.DataType) -> Reader:
@@ -155,11 +140,11 @@ def _key_reader(kind: T.DataType) -> Reader:
         if not isinstance(kind, (T.NumericType, T.BooleanType)):
             return F.lit(None).cast(kind)
         key = parsed.try_cast(kind)
-        if isinstance(kind, _FLOATS):
+        if isinstance(kind, FLOATS):
             return F.when((F.abs(key) != F.lit(float("inf"))) | parsed.isin(*_INFINITIES), key)
         return key if isinstance(kind, T.DecimalType) else F.when(key.cast("string") == parsed, key)
 
-    return _time_reader(kind) if isinstance(kind, TIMES) else _text_reader(kind, convert)
+    return _time_reader(kind) if isinstance(kind, TIMES) else _text_reader(convert)
 
 
 def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
@@ -174,77 +159,77 @@ def _map_reader(kind: T.MapType, key: Reader, item: Reader) -> Reader:
         # Of a text that is there twice, the session of a batch keeps the last value (`mapKeyDedupPolicy`).
         return made if key.convert is None else F.when(are_keys(keys), made)
 
-    def violations(parsed: Column, _: Column | None, record: Record) -> list[Column]:
+    def violations(parsed: Column, _: Column | None) -> list[Column]:
         wrong = [] if key.convert is None else [~are_keys(F.transform(F.map_keys(parsed), key.value))]
-        return wrong + _item_violations(F.map_values(parsed), item, record, kind.valueContainsNull)
+        return wrong + _item_violations(F.map_values(parsed), item, kind.valueContainsNull)
 
-    json_type = T.MapType(T.StringType(), item.json_type)
-    return Reader(kind, json_type, convert, violations)
+    return Reader(T.MapType(T.StringType(), item.json_type), convert, violations)
 
 
-def _item_violations(items: Column, reader: Reader, record: Record, nulls: bool) -> list[Column]:
+def _item_violations(items: Column, reader: Reader, nulls: bool) -> list[Column]:
     found = [] if nulls else [F.exists(items, lambda item: item.isNull())]
-    if reader.violations(F.lit(None), None, record):
-        found.append(F.exists(items, lambda item: any_of(reader.violations(item, None, record))))
+    if reader.violations(F.lit(None), None):
+        found.append(F.exists(items, lambda item: any_of(reader.violations(item, None))))
     return found
 
 
-@dataclass(frozen=True)
-class ColumnMatching:
-    spellings: Mapping[str, Path] | None = None
-    """The names in the records by their lower-case form; None: names match exactly."""
-    unknown: Collection[Path] = ()
-    """The fields without a column that make a record unusable."""
-    identifiers: Collection[str] = ()
+def _scalar_reader(kind: T.DataType, written_as: str, payload: Column) -> Reader:
+    if isinstance(kind, TIMES):
+        return _time_reader(kind)
+    if written_as == "uuid":  # in its usual form: Java accepts shorter ones, and writes another UUID
+        return _text_reader(lambda parsed: F.when(parsed.rlike(_UUID), F.lower(parsed)))
+    if written_as:
+        length = int(written_as.removeprefix("fixed[").removesuffix("]"))
+        return Reader(kind, None, lambda parsed, _: [F.octet_length(parsed) != length])
+    if not isinstance(kind, FLOATS):
+        return Reader(kind)
+    # `from_json` reads some texts as infinity, which are allowed, and a number that is too big.
+    infinite = F.lit(float("inf"))
+    return Reader(kind, None, lambda parsed, _: [(F.abs(parsed) == infinite) & has_too_big_number(payload, kind)])
 
-    def struct_reader(self, schema: T.StructType, path: Path = ()) -> StructReader:
-        fields = []
-        for column in schema.fields:
-            metadata = column.metadata or {}
-            written_as = json.loads(metadata.get(WRITTEN_AS, '""'))
-            fields.append(
-                FieldReader(
-                    column.name,
-                    (self.spellings or {}).get(column.name.lower(), (column.name,)),
-                    self.reader(column.dataType, (*path, column.name), written_as),
-                    written_as if isinstance(written_as, str) and written_as else column.dataType.simpleString(),
-                    required=not column.nullable,
-                    identifies=not path and column.name.lower() in [name.lower() for name in self.identifiers],
-                    default=metadata.get(DEFAULT),
-                )
+
+def struct_reader(
+    schema: T.StructType,
+    payload: Column,
+    spellings: Mapping[str, Path] | None = None,
+    unknown: Collection[Path] = (),
+    identifiers: Collection[str] = (),
+    is_delete: Column | None = None,
+) -> StructReader:
+    """Return how the columns of a schema are read.
+
+    `spellings` are the names in the records by their lower-case form; with None, names match exactly. `unknown` are the
+    fields without a column that make a record unusable.
+    """
+    identify, deletes = {name.lower() for name in identifiers}, F.lit(False) if is_delete is None else is_delete
+
+    def struct(kind: T.StructType, path: Path) -> StructReader:
+        fields = [
+            FieldReader(
+                column,
+                (spellings or {}).get(column.name.lower(), (column.name,)),
+                reader(column.dataType, (*path, column.name), column.metadata.get(WRITTEN_AS, "")),
+                deletes,
+                identifies=not path and column.name.lower() in identify,
             )
-        unknown = sorted(each[-1] for each in self.unknown if each[:-1] == path)
-        return StructReader(schema, fields + [FieldReader(name, (name,), None) for name in unknown])
+            for column in kind.fields
+        ]
+        for name in sorted(each[-1] for each in unknown if each[:-1] == path):
+            fields.append(FieldReader(T.StructField(name, T.StringType()), (name,), None, deletes))
+        return StructReader(kind, fields)
 
-    def reader(self, kind: T.DataType, path: Path, written_as: Any = "") -> Reader:
+    def reader(kind: T.DataType, path: Path, written_as: Any) -> Reader:
         if isinstance(kind, T.StructType):
-            return self.struct_reader(kind, path)
+            return struct(kind, path)
         if isinstance(kind, T.ArrayType):
-            item, nulls = self.reader(kind.elementType, (*path, "element"), written_as), kind.containsNull
+            item, nulls = reader(kind.elementType, (*path, "element"), written_as), kind.containsNull
             convert = None if item.convert is None else partial(F.transform, f=item.value)
-            return Reader(
-                kind,
-                T.ArrayType(item.json_type),
-                convert,
-                lambda parsed, _, of: _item_violations(parsed, item, of, nulls),
-            )
-        if isinstance(kind, T.MapType):
-            hidden = written_as or {"key": "", "value": ""}
-            # JSON has keys as text, as Spark shows a UUID.
-            is_text = isinstance(kind.keyType, T.StringType)
-            key = self.reader(kind.keyType, path, hidden["key"]) if is_text else _key_reader(kind.keyType)
-            return _map_reader(kind, key, self.reader(kind.valueType, (*path, "value"), hidden["value"]))
-        if isinstance(kind, TIMES):
-            return _time_reader(kind)
-        if written_as == "uuid":  # in its usual form: Java accepts shorter ones, and writes another UUID
-            return _text_reader(kind, lambda parsed: F.when(parsed.rlike(_UUID), F.lower(parsed)))
-        if written_as:
-            length = int(written_as.removeprefix("fixed[").removesuffix("]"))
-            return Reader(kind, kind, None, lambda parsed, *_: [F.octet_length(parsed) != length])
-        if not isinstance(kind, _FLOATS):
-            return Reader(kind, kind)
-        # `from_json` reads some texts as infinity, which are allowed, and a number that is too big.
-        infinite = F.lit(float("inf"))
-        return Reader(
-            kind, kind, None, lambda parsed, _, of: [(F.abs(parsed) == infinite) & has_too_big_number(of.payload, kind)]
-        )
+            return Reader(T.ArrayType(item.json_type), convert, lambda it, _: _item_violations(it, item, nulls))
+        if not isinstance(kind, T.MapType):
+            return _scalar_reader(kind, written_as, payload)
+        hidden, of_text = written_as or {"key": "", "value": ""}, isinstance(kind.keyType, T.StringType)
+        # JSON has keys as text, as Spark shows a UUID.
+        key = _scalar_reader(kind.keyType, hidden["key"], payload) if of_text else _key_reader(kind.keyType)
+        return _map_reader(kind, key, reader(kind.valueType, (*path, "value"), hidden["value"]))
+
+    return struct(schema, ())

@@ -14,12 +14,12 @@ from icecdc_core.ingest.formats.decode_results import (
     evaluate_once,
     is_whole_object,
     parse_object,
-    quoted_start,
     unreadable_reason,
+    with_start,
     wrapped_record,
 )
 from icecdc_core.ingest.inference import Seen, find_spellings, look_at, unknown_fields
-from icecdc_core.ingest.readers import ColumnMatching, FieldReader, Path, Record, StructReader, any_of
+from icecdc_core.ingest.readers import WRITTEN_AS, FieldReader, Path, StructReader, any_of, struct_reader
 
 PARSED, ROW, IS_VALID = f"{OWN_PREFIX}parsed", "row", "is_valid"
 """The columns of `parse_rows`: what was parsed, the row as a struct of the columns, and whether it can be used."""
@@ -39,24 +39,24 @@ def parse_rows(
         report_unknown = settings.unknown_fields == "reject" or settings.evolve_schema
     if report_unknown:
         seen = seen or look_at(decoded, schema, settings, spellings, widen=False)
-        unknown = {path for each in seen.schemas for path in unknown_fields(schema, each, any_case)}
+        schemas = seen.guessed, *seen.written
+        unknown = {path for each in schemas for path in unknown_fields(schema, each, any_case)}
         if op_field := "Op" if settings.format == "dms" else settings.op_field.split(".")[0]:
             unknown.discard((op_field,))
+    payload, is_delete, rows = F.col("payload"), F.col("op").eqNullSafe("delete"), decoded
     # One check for all that are not nested: a field for each would take minutes if every record brings other names.
-    nested = {path for path in unknown if len(path) > 1}
-    reader = ColumnMatching(spellings, nested, settings.identifier_columns).struct_reader(schema)
-    rows = decoded
-    if names := sorted(path[0] for path in unknown - nested):
-        reason = F.when(~F.col("op").eqNullSafe("delete"), _without_column(F.col("payload"), names))
+    if names := sorted(path[0] for path in unknown if len(path) == 1):
+        reason = F.when(~is_delete, _without_column(payload, names))
         rows = rows.withColumn("problem", F.coalesce("problem", reason))
+    nested = [path for path in unknown if len(path) > 1]
+    reader = struct_reader(schema, payload, spellings, nested, settings.identifier_columns, is_delete)
     for field in reader.fields:
-        if field.reader is not None and [field.name] == settings.identifier_columns:
-            given = (F.col("payload"), F.col("payload_type"), field.name, field.spellings[0], field.reader.kind)
-            rows = rows.withColumn("payload", convert_text_key(*given))
-    rows = rows.withColumn(PARSED, reader.parse(F.col("payload")))
+        if [field.column.name] == settings.identifier_columns:
+            given = (field.column.name, field.spellings[0], field.column.dataType)
+            rows = rows.withColumn("payload", convert_text_key(payload, F.col("payload_type"), *given))
+    rows = rows.withColumn(PARSED, parse_object(payload, reader.json_type))
     rows = rows.withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
-    record = Record(F.col("payload"), F.col("op").eqNullSafe("delete"))
-    is_invalid = _is_invalid(reader, record, F.col(PARSED), F.col(ROW))
+    is_invalid = _is_invalid(reader, F.col(PARSED), F.col(ROW))
     # Behind a nondeterministic condition: pushed below the parse, this one would parse every record twice.
     first = F.when(F.monotonically_increasing_id() < 0, F.lit(False))
     return rows.withColumn(IS_VALID, first.otherwise(F.col("problem").isNull() & ~is_invalid)), reader
@@ -78,46 +78,43 @@ def _without_column(payload: Column, names: list[str]) -> Column:
 
 def explain_rows(rows: DataFrame, reader: StructReader) -> DataFrame:
     """Give the rows of `parse_rows` that are not valid a problem. It takes longer to plan than the rows themselves."""
-    record = Record(F.col("payload"), F.col("op").eqNullSafe("delete"))
-    reason = F.coalesce(F.col("problem"), _reason(reader, record, F.col(PARSED), F.col(ROW)))
+    reason = F.coalesce(F.col("problem"), _reason(reader, F.col("payload"), F.col(PARSED), F.col(ROW)))
     return rows.withColumn("problem", F.when(~F.col(IS_VALID), reason))
 
 
-def _is_invalid(reader: StructReader, record: Record, parsed: Column, row: Column | None) -> Column:
-    return any_of([~is_whole_object(parsed), *reader.violations(wrapped_record(parsed), row, record)])
+def _is_invalid(reader: StructReader, parsed: Column, row: Column | None) -> Column:
+    return any_of([~is_whole_object(parsed), *reader.violations(wrapped_record(parsed), row)])
 
 
-def _reason(reader: StructReader, record: Record, parsed: Column, row: Column | None) -> Column:
+def _reason(reader: StructReader, payload: Column, parsed: Column, row: Column | None) -> Column:
     """Why a record does not fit: the first field with a text that is not its value, or with a violation."""
-    payload, values = record.payload, wrapped_record(parsed)
-    other = F.concat(F.lit("does not fit the columns: "), quoted_start(payload))
+    values = wrapped_record(parsed)
 
     def explain(texts: Column) -> Column:
         reasons = []
         for field in reader.fields:
             text = F.coalesce(*(F.try_element_at(texts, F.lit(name)) for name in field.spellings))
-            wrong = [text.isNotNull() & field.parsed(values).isNull(), *field.violations(values, row, record)]
-            if isinstance(field.json_fields[0].dataType, (T.StructType, T.ArrayType, T.MapType)):
+            wrong = [text.isNotNull() & field.parsed(values).isNull(), *field.violations(values, row)]
+            if isinstance(field.column.dataType, (T.StructType, T.ArrayType, T.MapType)):
                 # A nested value was parsed, but without the values in it that do not fit.
                 wrong.append(parse_object(payload, T.StructType(field.json_fields))[MALFORMED].isNotNull())
             reasons.append(F.when(any_of(wrong), _field_reason(field, values, text)))
-        return F.coalesce(*reasons, other)
+        return F.coalesce(*reasons, with_start("does not fit the columns", payload))
 
     texts = F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS)
     return unreadable_reason(payload, evaluate_once(texts, explain))
 
 
 def _field_reason(field: FieldReader, values: Column, text: Column) -> Column:
-    name = field.spellings[0] or '""'
-    value = F.concat(F.lit(f"field {name}: '"), F.left(text, F.lit(SHOWN)), F.lit("' "))
-    if field.reader is None:
-        return F.concat(value, F.lit("has no column"))
+    name, written_as = field.spellings[0] or '""', field.column.metadata.get(WRITTEN_AS)
+    kind = written_as if isinstance(written_as, str) else field.column.dataType.simpleString()
     missing = F.lit(f"field {name} is missing or null, and {'identifies the row' if field.identifies else 'required'}")
     # Nobody sent the infinity as which a number that is too big was read.
-    is_too_big = text.isin('"Infinity"', '"-Infinity"') & F.lit(field.type_name in ("float", "double"))
-    too_big = F.lit(f"field {name} is too big for {field.type_name}")
+    is_too_big = text.isin('"Infinity"', '"-Infinity"') & F.lit(kind in ("float", "double"))
     twice = F.lit(f"is there twice, as {' and '.join(field.spellings)}")
-    other = F.concat(value, F.when(field.is_twice(values), twice).otherwise(F.lit(f"is not of type {field.type_name}")))
+    wrong = F.when(field.is_twice(values), twice).otherwise(F.lit(f"is not of type {kind}"))
+    other = F.concat(F.lit(f"field {name}: '"), F.left(text, F.lit(SHOWN)), F.lit("' "), wrong)
+    too_big = F.lit(f"field {name} is too big for {kind}")
     return F.when(text.isNull(), missing).when(is_too_big, too_big).otherwise(other)
 
 
@@ -128,10 +125,8 @@ def needs_no_inference(settings: IngestConfig) -> bool:
 
 def schema_problem(text: Column, schema: T.StructType) -> Column:
     """Return why a JSON text does not fit a schema; null if it does. Fields that the schema lacks are no problem."""
-    reader = ColumnMatching().struct_reader(schema)
-    record = Record(text, F.lit(False))
-
-    def problem(parsed: Column) -> Column:
-        return F.when(_is_invalid(reader, record, parsed, None), _reason(reader, record, parsed, None))
-
-    return evaluate_once(reader.parse(text), problem)
+    reader = struct_reader(schema, text)
+    return evaluate_once(
+        parse_object(text, reader.json_type),
+        lambda parsed: F.when(_is_invalid(reader, parsed, None), _reason(reader, text, parsed, None)),
+    )

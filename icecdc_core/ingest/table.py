@@ -25,11 +25,11 @@ from icecdc_core.ingest.destinations import (
     payload_schema,
     reject_unwritable_rows,
 )
-from icecdc_core.ingest.formats.decode_results import wrapped_record
+from icecdc_core.ingest.formats.decode_results import parse_object, wrapped_record
 from icecdc_core.ingest.inference import find_spellings
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
-from icecdc_core.ingest.readers import ColumnMatching, StructReader
+from icecdc_core.ingest.readers import StructReader, struct_reader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.logs import event
@@ -275,8 +275,9 @@ def delete_old_identifiers(
     """Add a delete of the old row, with the same offset, to each update that gave its row another identifier."""
     kinds, own = StructType([column for column in schema if column.name in identifiers]), []
     spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
-    reader = ColumnMatching(spellings).struct_reader(kinds)
-    old = reader.row(wrapped_record(reader.parse(F.col("before"))))  # null for a value that is missing or does not fit
+    reader = struct_reader(kinds, F.col("before"), spellings)
+    parsed = parse_object(F.col("before"), reader.json_type)
+    old = reader.row(wrapped_record(parsed))  # null for a value that is missing or does not fit
     now, then = [], []
     for number, column in enumerate(identifiers):
         own.append(f"{IDENTIFIER}{number}")

@@ -4,6 +4,7 @@ DMS has a nested form with `data` and `metadata` (its Kafka target), and a flat 
 """
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from functools import partial, reduce
@@ -25,11 +26,11 @@ from icecdc_core.ingest.formats.decode_results import (
     json_field,
     parse_object,
     parse_operation,
-    quoted_start,
     unreadable_reason,
+    with_start,
     wrapped_record,
 )
-from icecdc_core.ingest.formats.logical_types import DECIMAL, FLOAT, LogicalType, column_type, payload_json
+from icecdc_core.ingest.formats.logical_types import DECIMAL, RETYPED, LogicalType, column_type, payload_json
 
 _UNAVAILABLE = "__debezium_unavailable_value"
 # What Debezium writes for a large PostgreSQL value that did not change: the text, an object (hstore), its Base64
@@ -44,10 +45,8 @@ _PLACEHOLDERS = {
     ),
 }
 
-_JSON_DOCUMENT = "io.debezium.data.Json"
-_PAYLOAD = ',"payload":'
-_SCHEMA_FIRST = '{"schema":'
-_VARIANT = T.VariantType()
+_PAYLOAD, _SCHEMA_FIRST = ',"payload":', '{"schema":'
+_VARIANT = T.VariantType()  # it keeps numbers exact; `from_json` rounds a number in a text to a double
 _EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after", _VARIANT)
 _DMS_RECORD = T.StructType([T.StructField(name, _VARIANT) for name in ("data", "before-image", "metadata")])
 _DMS_RECORD = _DMS_RECORD.add("Op", "string")
@@ -64,23 +63,22 @@ _SIMPLE_TYPES: dict[str, T.DataType] = {
 }
 
 
-def decode_debezium_envelope(event: Column, envelope: LogicalType, settings: IngestConfig) -> Column | None:
-    """Return the decode result of a change event with a schema; None if the schema describes none."""
+def decode_debezium_envelope(
+    event: Column, envelope: LogicalType, tombstone: Column, settings: IngestConfig, problem: Column | str
+) -> Column:
+    """Return the decode result of a value with a schema; the problem if that describes no change event and no key."""
     if not envelope.fields.keys() >= {"op", "before", "after"}:
-        return None
+        # A message of the log has a schema of its own.
+        is_message = event["op"].cast("string") == "m" if "op" in envelope.fields else F.lit(False)
+        other = F.when(is_message, decode_result(op=IGNORED)).otherwise(decode_result(problem=problem))
+        return F.when(tombstone, delete_by_typed_key(event, envelope, settings)).otherwise(other)
     row = envelope.fields["after"]
-    if row.name == _JSON_DOCUMENT:
+    if row.name == "io.debezium.data.Json":  # a document of MongoDB
         return _decode_change(event["op"], event["before"], event["after"], settings)
     if not row.fields:
         raise ValueError("after is no row")
     before, after = (payload_json(event[name], row) for name in ("before", "after"))
     return _decode_change(event["op"], before, after, settings, column_type(row).json())
-
-
-def decode_without_rows(event: Column, envelope: LogicalType, problem: Column | str) -> Column:
-    """The result of a record whose schema describes no change event: the problem, but for a message of the log."""
-    is_message = event["op"].cast("string") == "m" if "op" in envelope.fields else F.lit(False)
-    return F.when(is_message, decode_result(op=IGNORED)).otherwise(decode_result(problem=problem))
 
 
 def unavailable_problem(row: Column) -> Column:
@@ -101,16 +99,15 @@ def _decode_change(
         row_op, unknown = parse_operation(op, "the operation of the change event (op)")
         deletes = row_op == "delete"
         problem = (
-            F.when(op == "m", F.lit(None).cast("string"))
-            .when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
+            F.when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
             .when(unknown.isNotNull(), unknown)
             .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before to name the row"))
             .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
             .when(~deletes, unavailable_problem(after))
         )
-        row = F.when(deletes, before).otherwise(after)
-        row_op = F.when(op == "m", F.lit(IGNORED)).otherwise(row_op)
-        return decode_result(row, payload_type, row_op, problem, F.when(row_op == "upsert", before))
+        row, replaced = F.when(deletes, before).otherwise(after), F.when(row_op == "upsert", before)
+        change = decode_result(row, payload_type, row_op, problem, replaced)
+        return F.when(op == "m", decode_result(op=IGNORED)).otherwise(change)
 
     return evaluate_once(F.struct(op.alias("op"), before.alias("before"), after.alias("after")), decode)
 
@@ -128,7 +125,16 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
         with suppress(ValueError, RecursionError):
             json.loads(f"[{','.join(parts)}]")
             break
-    plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text, settings))
+
+    def decode_without_schema(event: Column) -> Column:
+        inner = event["payload"]
+        op = F.coalesce(event["op"], inner["op"])
+        before, after = (F.coalesce(_row_text(event[name]), _row_text(inner[name])) for name in ("before", "after"))
+        return _decode_change(op, before, after, settings)
+
+    shape = T.StructType([*_EVENT.fields, T.StructField("payload", _EVENT)])
+    change = _decode_object(text, shape, decode_without_schema, "not a change event")
+    plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(change)
     if not parts:
         return plain
 
@@ -136,34 +142,20 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
         branches = F.when(part.isNull() | (part == "null"), plain)
         for schema in parts:
             decode = partial(_decode_with_schema, text, schema, tombstone, settings)
-            understood = decode_by_schema(records, "the schema part of the record", schema, decode)
-            branches = branches.when(part == schema, understood)
+            decoded = decode_by_schema(records, "the schema part of the record", schema, decode)
+            branches = branches.when(part == schema, decoded)
         return branches
 
     return evaluate_once(part, choose)
 
 
-def _decode_without_schema(text: Column, settings: IngestConfig) -> Column:
-    # A variant keeps numbers exact; `from_json` rounds a number in a text to a double.
-    shape = T.StructType([*_EVENT.fields, T.StructField("payload", _EVENT)])
-
-    def decode(event: Column) -> Column:
-        inner = event["payload"]
-        op = F.coalesce(event["op"], inner["op"])
-        before, after = (F.coalesce(_row_text(event[name]), _row_text(inner[name])) for name in ("before", "after"))
-        return _decode_change(op, before, after, settings)
-
-    return _decode_object(text, shape, decode, "not a change event: ")
-
-
-def _decode_object(text: Column, shape: T.StructType, decode: Any, otherwise: str) -> Column:
+def _decode_object(text: Column, shape: T.StructType, decode: Callable[[Column], Column], otherwise: str) -> Column:
     """What a decoder makes of a text that is one object of a shape; a problem if it is not."""
-    problem = decode_result(problem=unreadable_reason(text, F.concat(F.lit(otherwise), quoted_start(text))))
-
-    def choose(parsed: Column) -> Column:
-        return F.when(is_whole_object(parsed), decode(wrapped_record(parsed))).otherwise(problem)
-
-    return evaluate_once(parse_object(text, shape), choose)
+    problem = decode_result(problem=unreadable_reason(text, with_start(otherwise, text)))
+    return evaluate_once(
+        parse_object(text, shape),
+        lambda parsed: F.when(is_whole_object(parsed), decode(wrapped_record(parsed))).otherwise(problem),
+    )
 
 
 def _row_text(variant: Column) -> Column:
@@ -174,39 +166,34 @@ def _row_text(variant: Column) -> Column:
 
 
 def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: IngestConfig) -> Column:
-    whole = _logical_type(json.loads(schema_part))
-
-    def decode(record: Column) -> Column:
-        event = decode_debezium_envelope(record["payload"], whole, settings)
-        if event is not None:
-            return event
-        problem = F.concat(F.lit("not a change event: "), quoted_start(text))
-        key = delete_by_typed_key(record["payload"], whole, settings)
-        return F.when(tombstone, key).otherwise(decode_without_rows(record["payload"], whole, problem))
-
-    shape = T.StructType([T.StructField("payload", whole.kind)])
-    return _decode_object(text, shape, decode, "the record does not fit its own schema part: ")
+    whole, problem = _logical_type(json.loads(schema_part)), with_start("not a change event", text)
+    return _decode_object(
+        text,
+        T.StructType([T.StructField("payload", whole.kind)]),
+        lambda record: decode_debezium_envelope(record["payload"], whole, tombstone, settings, problem),
+        "the record does not fit its own schema part",
+    )
 
 
 def _logical_type(node: dict[str, Any]) -> LogicalType:
     """The type of a value by the `schema` part of Connect's JSON converter."""
     kind, name, optional = node["type"], node.get("name") or "", bool(node.get("optional"))
     parameters = {key: str(value) for key, value in (node.get("parameters") or {}).items()}
-    of = partial(LogicalType, name=name, parameters=parameters, optional=optional, in_json=True)
+    of = partial(LogicalType, name=name, parameters=parameters, optional=optional)
     if kind == "struct":
         fields = {field["field"]: _logical_type(field) for field in node["fields"]}
         if len(fields) < len(node["fields"]):
             raise ValueError("two fields have the same name")
         return of(T.StructType([T.StructField(key, each.kind) for key, each in fields.items()]), fields=fields)
     if kind == "array":
-        element = _logical_type(node["items"])
-        return of(T.ArrayType(element.kind), element=element)
+        item = _logical_type(node["items"])
+        return of(T.ArrayType(item.kind), item=item)
     if kind == "map":
-        value = _logical_type(node["values"])
-        return of(T.MapType(T.StringType(), value.kind), value=value)
+        item = _logical_type(node["values"])
+        return of(T.MapType(T.StringType(), item.kind), item=item)
     if kind == "bytes" and name == DECIMAL:
         return of(_VARIANT)
-    return of(_SIMPLE_TYPES[kind], name=kind if kind in ("bytes", FLOAT) else name)
+    return of(_SIMPLE_TYPES[kind], name=kind if kind in RETYPED else name)
 
 
 def decode_dms(text: Column, tombstone: Column, settings: IngestConfig) -> Column:
@@ -218,24 +205,22 @@ def decode_dms(text: Column, tombstone: Column, settings: IngestConfig) -> Colum
         nested_op, nested_problem = parse_operation(operation, "the operation (metadata.operation)")
         flat_op, flat_problem = parse_operation(record["Op"], "the operation (Op)")
         is_missing = record["data"].isNull() | F.is_variant_null(record["data"])
+        problem = F.coalesce(nested_problem, F.when(is_missing, F.lit("the record has no data")))
         data = F.when(~is_missing, F.to_json(record["data"]))
-        no_data = F.when(is_missing, F.lit("the record has no data"))
         before = F.when(nested_op == "upsert", F.to_json(record["before-image"]))
-        nested = decode_result(data, None, nested_op, F.coalesce(nested_problem, no_data), before)
-        other = F.concat(F.lit("not a DMS record: "), quoted_start(text))
         return (
             F.when(record["Op"].isNotNull(), decode_result(text, None, flat_op, flat_problem))
             .when(F.lower(kind) == "control", decode_result(op=IGNORED))
-            .when(metadata.isNotNull(), nested)
-            .otherwise(decode_result(problem=other))
+            .when(metadata.isNotNull(), decode_result(data, None, nested_op, problem, before))
+            .otherwise(decode_result(problem=with_start("not a DMS record", text)))
         )
 
-    change = _decode_object(text, _DMS_RECORD, decode, "not a DMS record: ")
+    change = _decode_object(text, _DMS_RECORD, decode, "not a DMS record")
     return F.when(tombstone, delete_by_key(text, settings)).otherwise(change)
 
 
+# The `payload_type` of a key that is a single value as plain text: the type of the identifier column decides.
 TEXT_KEY = "key text"
-"""The `payload_type` of a key that is a single value as plain text: the type of the identifier column decides."""
 
 _UNNAMED = "the record has no value, and its key does not name the identifier columns"
 _UNSET = "the record has no value, and identifier_columns does not say which column its key is"
@@ -247,8 +232,8 @@ def delete_by_key(key: Column, settings: IngestConfig, is_json: bool = False) ->
     trimmed, is_valid = F.trim(key), F.try_parse_json(key).isNotNull()
     result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, op="delete"))
     if len(settings.identifier_columns) != 1:
-        problem = _UNNAMED if settings.identifier_columns else _UNSET
-        return result.otherwise(decode_result(op="delete", problem=problem))
+        unnamed = decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
+        return result.otherwise(unnamed)
     [name] = settings.identifier_columns
     if is_json or settings.key_format == "json":
         result = result.when(is_valid & ~trimmed.startswith("["), decode_result(_object(name, key), op="delete"))
@@ -259,16 +244,14 @@ def delete_by_key(key: Column, settings: IngestConfig, is_json: bool = False) ->
 
 def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: IngestConfig) -> Column:
     """Return the decode result of a tombstone whose key has a schema: of an object, or of a single value."""
-    if logical_type.fields:
-        payload = payload_json(key, logical_type)
-        problem = F.when(payload.isNull(), F.lit(_UNNAMED))
-        return decode_result(payload, column_type(logical_type).json(), "delete", problem)
-    if len(settings.identifier_columns) != 1:
-        return decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
-    [name] = settings.identifier_columns
-    record = LogicalType(T.StructType(), fields={name: logical_type})
-    payload = payload_json(F.struct(key.alias(name)), record)
-    return decode_result(payload, column_type(record).json(), "delete")
+    if not logical_type.fields:
+        if len(settings.identifier_columns) != 1:
+            return decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
+        [name] = settings.identifier_columns
+        key, logical_type = F.struct(key.alias(name)), LogicalType(T.StructType(), fields={name: logical_type})
+    payload = payload_json(key, logical_type)
+    problem = F.when(payload.isNull(), F.lit(_UNNAMED))
+    return decode_result(payload, column_type(logical_type).json(), "delete", problem)
 
 
 def convert_text_key(

@@ -1,15 +1,15 @@
 """How JSON is read exactly, and the result of decoding one record: a struct that every format makes."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import reduce
 from typing import cast
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import OWN_PREFIX
 
-MALFORMED = f"{OWN_PREFIX}bad"
-"""The field of a `from_json` schema that gets the whole text if the text does not fit the schema."""
+MALFORMED = f"{OWN_PREFIX}bad"  # the field of a `from_json` schema that gets the whole text if that does not fit
 
 JSON_READ_OPTIONS = {
     "mode": "PERMISSIVE",
@@ -24,8 +24,7 @@ JSON_READ_OPTIONS = {
     "maxNestingDepth": "102",  # with the two of `wrap_object`
 }
 
-SECRET = f"{OWN_PREFIX}{secrets.token_hex(8)}"
-"""A name that no record can know, so that no record can forge what stands under it."""
+SECRET = f"{OWN_PREFIX}{secrets.token_hex(8)}"  # no record can know this name, or forge what stands under it
 
 SHOWN = 100  # characters of a value that a problem shows
 _LONGEST_STRING = 20_000_000  # of Spark's JSON parser, in characters
@@ -89,38 +88,26 @@ def has_too_big_number(text: Column, kind: T.DataType) -> Column:
 
 def unreadable_reason(text: Column, problem: Column) -> Column:
     """Return why a JSON text could not be read: that it is not one object, or the given problem."""
-    not_one_object = F.concat(F.lit("not one JSON object: "), quoted_start(text))
     is_one_object = is_whole_object(parse_object(text, T.StructType()))
-    reason = F.when(is_one_object, problem).otherwise(not_one_object)
+    reason = F.when(is_one_object, problem).otherwise(with_start("not one JSON object", text))
     limit = F.lit(f"; perhaps a string in it has more than {_LONGEST_STRING:,} characters, which is the limit")
     return F.when(F.length(text) > _LONGEST_STRING, F.concat(reason, limit)).otherwise(reason)
 
 
-def quoted_start(text: Column) -> Column:
-    return F.concat(F.lit("'"), F.left(F.coalesce(text, F.lit("null")), F.lit(SHOWN)), F.lit("'"))
+def with_start(problem: str, text: Column) -> Column:
+    return F.concat(F.lit(f"{problem}: '"), F.left(F.coalesce(text, F.lit("null")), F.lit(SHOWN)), F.lit("'"))
 
 
-def json_field(payload: Column, path: str | Sequence[str]) -> Column:
-    """Return one field of a JSON object, by its path or dotted name, as text; null if it is missing."""
-    path = path.split(".") if isinstance(path, str) else path
+def json_field(payload: Column, path: list[str]) -> Column:
     kind: T.DataType = T.StringType()
     for part in reversed(path):
         kind = T.StructType([T.StructField(part, kind)])
-    column: Column = F.from_json(payload, cast(T.StructType, kind), JSON_READ_OPTIONS)
-    for part in path:
-        column = column.getField(part)
-    return column
+    return reduce(Column.getField, path, F.from_json(payload, cast(T.StructType, kind), JSON_READ_OPTIONS))
 
 
-IGNORED = "ignore"
-"""The operation of a record that is dropped because it does not describe a row."""
-
+IGNORED = "ignore"  # the operation of a record that is dropped because it does not describe a row
 _UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", "load")
 DELETES = ("d", "delete")
-
-_FIELDS = ("payload", "payload_type", "op", "problem", "before")
-_RESULT = f"{OWN_PREFIX}decode_result"
-_REASON = 300
 
 
 def decode_result(
@@ -130,8 +117,8 @@ def decode_result(
     problem: Column | str | None = None,
     before: Column | None = None,
 ) -> Column:
-    given = (payload, payload_type, op, problem, before)
-    return F.struct(*(F.lit(value).cast("string").alias(name) for name, value in zip(_FIELDS, given, strict=True)))
+    given = {"payload": payload, "payload_type": payload_type, "op": op, "problem": problem, "before": before}
+    return F.struct(*(F.lit(value).cast("string").alias(name) for name, value in given.items()))
 
 
 def unusable(why: str, value: Column) -> Column:
@@ -141,18 +128,6 @@ def unusable(why: str, value: Column) -> Column:
     )
 
 
-def expand_results(records: DataFrame, result: Column, columns: Sequence[str]) -> DataFrame:
-    """Return columns of the records and the fields of their results, without the ignored records."""
-    decoded = records.select(*columns, result.alias(_RESULT))
-    fields = {name: F.col(_RESULT).getField(name) for name in _FIELDS}
-    reason = F.regexp_extract(fields["payload"], f'{SECRET}([^"]*)', 1)
-    fields["problem"] = F.coalesce(fields["problem"], F.when(fields["payload"].contains(SECRET), reason))
-    # The nondeterministic condition stops Spark from pushing the filter below, where it would decode twice.
-    fields["op"] = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(fields["op"])
-    expanded = decoded.select(*columns, *(field.alias(name) for name, field in fields.items()))
-    return expanded.where(F.col("op").isNull() | (F.col("op") != IGNORED))
-
-
 def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callable[[], Column]) -> Column:
     """Return what a decoder makes of records; whatever their schema is or throws concerns only these records."""
     try:
@@ -160,7 +135,7 @@ def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callabl
         records.select(result)  # Spark checks the types here
     except Exception as error:
         found = getattr(error, "java_exception", error)  # Py4J's own text is about the call
-        reason = " ".join(f"{type(error).__name__}: {found}".split())[:_REASON]
+        reason = " ".join(f"{type(error).__name__}: {found}".split())[:300]
         return decode_result(problem=f"{schema} cannot be understood ({reason}): '{text[:SHOWN]}'")
     return result
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial
 
 from pyspark.sql import Column, functions as F, types as T
 
 from icecdc_core.columns import JSON_OPTIONS
 from icecdc_core.ingest.formats.decode_results import unusable
 
-_DATES = {"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"}
-_LOCAL = {"io.debezium.time.Timestamp": 1, "io.debezium.time.MicroTimestamp": 0, "io.debezium.time.NanoTimestamp": -1}
-_TIMES = {
-    "io.debezium.time.Time": 1,
-    "io.debezium.time.MicroTime": 0,
-    "io.debezium.time.NanoTime": -1,
-    "org.apache.kafka.connect.data.Time": 1,
-}
-_INSTANT = "org.apache.kafka.connect.data.Timestamp"
-_ZONED = "io.debezium.time.ZonedTimestamp"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-FLOAT = "float32"
-"""The name of a float in JSON, which is read as a double, so that a number too big for a float is not infinity."""
 _DECIMAL_BYTES = 16
-_DAY = 86_400_000_000
 # The years 1 to 9999. Debezium sends a database's "infinity" as a number far outside.
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+# Values that are in the payload as they are, but not of the type of their column.
+RETYPED: dict[str, T.DataType] = {
+    "io.debezium.time.ZonedTimestamp": T.TimestampType(),
+    # In JSON. A float is read as a double, so that a number too big for a float is not infinity.
+    "float32": T.FloatType(),
+    "bytes": T.BinaryType(),
+}
 
 
 @dataclass(frozen=True)
@@ -38,26 +36,19 @@ class LogicalType:
     parameters: dict[str, str] = field(default_factory=dict)
     optional: bool = True
     fields: dict[str, LogicalType] = field(default_factory=dict)
-    element: LogicalType | None = None
-    value: LogicalType | None = None
-    in_json: bool = False
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the value needs no conversion, nor any value in it."""
-        inner = [*self.fields.values(), *(each for each in (self.element, self.value) if each is not None)]
-        return column_type(self) == self.kind and all(each.is_plain for each in inner)
+    item: LogicalType | None = None  # of an array's elements, or of a map's values
 
 
 def column_type(logical_type: LogicalType) -> T.DataType:
-    if logical_type.fields and logical_type.name != _VARIABLE_DECIMAL:
-        fields = logical_type.fields.items()
+    if conversion := _conversion(logical_type):
+        return conversion[0]
+    if fields := logical_type.fields.items():
         return T.StructType([T.StructField(name, column_type(each), each.optional) for name, each in fields])
-    if logical_type.element is not None:
-        return T.ArrayType(column_type(logical_type.element), logical_type.element.optional)
-    if logical_type.value is not None:
-        return T.MapType(T.StringType(), column_type(logical_type.value), logical_type.value.optional)
-    return _converted_type(logical_type) or logical_type.kind
+    if (item := logical_type.item) is None:
+        return logical_type.kind
+    if isinstance(logical_type.kind, T.ArrayType):
+        return T.ArrayType(column_type(item), item.optional)
+    return T.MapType(T.StringType(), column_type(item), item.optional)
 
 
 def payload_json(column: Column, logical_type: LogicalType) -> Column:
@@ -68,67 +59,45 @@ def payload_json(column: Column, logical_type: LogicalType) -> Column:
 
 
 def _to_payload(column: Column, logical_type: LogicalType) -> Column:
-    if logical_type.is_plain:
+    if column_type(logical_type) == logical_type.kind:
         return column
-    if logical_type.fields and logical_type.name != _VARIABLE_DECIMAL:
+    if conversion := _conversion(logical_type):
+        return conversion[1](column)
+    if (item := logical_type.item) is None:
         fields = [_to_payload(column.getField(name), each).alias(name) for name, each in logical_type.fields.items()]
         return F.when(column.isNotNull(), F.struct(*fields))
-    if (element := logical_type.element) is not None:
-        return F.transform(column, lambda item: _to_payload(item, element))
-    if (value := logical_type.value) is not None:
-        return F.transform_values(column, lambda _, item: _to_payload(item, value))
-    return _scalar_to_payload(column, logical_type)
+    if isinstance(logical_type.kind, T.ArrayType):
+        return F.transform(column, lambda each: _to_payload(each, item))
+    return F.transform_values(column, lambda _, each: _to_payload(each, item))
 
 
-def _converted_type(logical_type: LogicalType) -> T.DataType | None:
-    """The column type of a value that is converted, else None. Spark has already converted Avro's own times."""
-    name, number = logical_type.name, isinstance(logical_type.kind, T.IntegralType)
-    if number and name in _DATES:
-        return T.DateType()
-    if number and name in _LOCAL:
-        return T.TimestampNTZType()
-    if number and name in _TIMES:
-        return T.StringType()
-    if (number and name == _INSTANT) or name == _ZONED:
-        return T.TimestampType()
+def _conversion(logical_type: LogicalType) -> tuple[T.DataType, Callable[[Column], Column]] | None:
+    """The column type of a value that is converted, and how. Spark has already converted Avro's own times."""
+    name, kind, parameters = logical_type.name, logical_type.kind, logical_type.parameters
+    if isinstance(kind, T.IntegralType):
+        return _TIMES.get(name)
+    if name in RETYPED:
+        return RETYPED[name], lambda column: column
     if name == _VARIABLE_DECIMAL:
-        return T.StringType()
-    if name == FLOAT and logical_type.in_json:
-        return T.FloatType()
-    if name == DECIMAL and isinstance(logical_type.kind, (T.VariantType, T.BinaryType)):
-        scale = int(logical_type.parameters.get("scale", 0))
-        digits = int(logical_type.parameters.get("connect.decimal.precision", 38))
-        return T.DecimalType(min(max(digits, scale, 1), 38), min(scale, 38)) if scale >= 0 else T.DecimalType(38, 0)
-    return T.BinaryType() if logical_type.in_json and name == "bytes" else None
+        is_bytes = isinstance(logical_type.fields["value"].kind, T.BinaryType)
+        return T.StringType(), lambda column: _decimal_text(column["value"], column["scale"], is_bytes)
+    if name != DECIMAL or not isinstance(kind, (T.VariantType, T.BinaryType)):
+        return None
+    scale, digits = int(parameters.get("scale", 0)), int(parameters.get("connect.decimal.precision", 38))
+    fitting = T.DecimalType(min(max(digits, scale, 1), 38), min(scale, 38)) if scale >= 0 else T.DecimalType(38, 0)
+    if isinstance(kind, T.VariantType):
+        return fitting, lambda column: _json_decimal(column, scale)
+    return fitting, lambda column: _decimal_text(column, F.lit(scale), is_bytes=True)
 
 
-def _scalar_to_payload(column: Column, logical_type: LogicalType) -> Column:
-    name, text = logical_type.name, column.cast("string")
-    if name in _DATES:
-        date = F.date_from_unix_date(column.cast("int"))
-        return F.when(column.between(-719_162, 2_932_896), date.cast("string")).otherwise(text)
-    if name in _LOCAL:
-        return _time_text(column.cast("long"), _LOCAL[name], "")
-    if name == _INSTANT:
-        return _time_text(column.cast("long"), 1, "Z")
-    if name in _TIMES:
-        time = F.substr(_time_text(column.cast("long"), _TIMES[name], ""), F.lit(len("1970-01-01T") + 1))
-        is_time = column.between(0, {1: _DAY // 1000, 0: _DAY, -1: _DAY * 1000}[_TIMES[name]] - 1)
-        return F.when(is_time, time).otherwise(unusable("is no time of day", text))
-    if name not in (DECIMAL, _VARIABLE_DECIMAL):
-        return column
-    scale, bytes_type = F.lit(int(logical_type.parameters.get("scale", 0))), logical_type.kind
-    if name == _VARIABLE_DECIMAL:
-        column, scale, bytes_type = column["value"], column["scale"], logical_type.fields["value"].kind
-    if isinstance(bytes_type, T.BinaryType):
-        return _decimal_text(column, F.base64(column), scale)
-    if isinstance(bytes_type, T.VariantType):
-        return _json_decimal(column, int(logical_type.parameters.get("scale", 0)))
-    return _decimal_text(F.try_to_binary(column, F.lit("base64")), column, scale)
+def _date_text(days: Column) -> Column:
+    date = F.date_from_unix_date(days.cast("int"))
+    return F.when(days.between(-719_162, 2_932_896), date.cast("string")).otherwise(days.cast("string"))
 
 
-def _time_text(number: Column, thousands: int, zone: str) -> Column:
+def _time_text(number: Column, thousands: int, zone: str = "") -> Column:
     """The text of a time given as milli- (1), micro- (0) or nanoseconds (-1) since 1970."""
+    number = number.cast("long")
     # Nanoseconds are rounded down, without a subtraction that overflows.
     nanos = F.call_function("div", number, F.lit(1000)) - F.when(number % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
     micros = {1: number * 1000, 0: number, -1: nanos}[thousands]
@@ -139,6 +108,26 @@ def _time_text(number: Column, thousands: int, zone: str) -> Column:
     return F.when(inside, text).otherwise(number.cast("string"))
 
 
+def _time_of_day(number: Column, thousands: int) -> Column:
+    time = F.substr(_time_text(number, thousands), F.lit(len("1970-01-01T") + 1))
+    is_time = number.between(0, {1: 86_400_000, 0: 86_400_000_000, -1: 86_400_000_000_000}[thousands] - 1)
+    return F.when(is_time, time).otherwise(unusable("is no time of day", number.cast("string")))
+
+
+_TIMES: dict[str, tuple[T.DataType, Callable[[Column], Column]]] = {
+    "io.debezium.time.Date": (T.DateType(), _date_text),
+    "org.apache.kafka.connect.data.Date": (T.DateType(), _date_text),
+    "io.debezium.time.Timestamp": (T.TimestampNTZType(), partial(_time_text, thousands=1)),
+    "io.debezium.time.MicroTimestamp": (T.TimestampNTZType(), partial(_time_text, thousands=0)),
+    "io.debezium.time.NanoTimestamp": (T.TimestampNTZType(), partial(_time_text, thousands=-1)),
+    "org.apache.kafka.connect.data.Timestamp": (T.TimestampType(), partial(_time_text, thousands=1, zone="Z")),
+    "io.debezium.time.Time": (T.StringType(), partial(_time_of_day, thousands=1)),
+    "io.debezium.time.MicroTime": (T.StringType(), partial(_time_of_day, thousands=0)),
+    "io.debezium.time.NanoTime": (T.StringType(), partial(_time_of_day, thousands=-1)),
+    "org.apache.kafka.connect.data.Time": (T.StringType(), partial(_time_of_day, thousands=1)),
+}
+
+
 def _json_decimal(variant: Column, scale: int) -> Column:
     """The text of a decimal in JSON: its number, or the Base64 text of its unscaled value."""
     text, kind = F.try_variant_get(variant, "$", "string"), F.schema_of_variant(variant)
@@ -147,25 +136,23 @@ def _json_decimal(variant: Column, scale: int) -> Column:
     is_exact = (
         (kind == "BIGINT") | kind.startswith("DECIMAL") | ((kind == "DOUBLE") & (number < 10.0 ** min(15 - scale, 300)))
     )
-    decoded = _decimal_text(F.try_to_binary(text, F.lit("base64")), text, F.lit(scale))
     other = F.when(is_exact, text).otherwise(unusable("is no decimal of at most 38 digits", text))
-    return F.when(text.isNotNull(), F.when(kind == "STRING", decoded).otherwise(other))
+    decimal = F.when(kind == "STRING", _decimal_text(text, F.lit(scale), is_bytes=False)).otherwise(other)
+    return F.when(text.isNotNull(), decimal)
 
 
-def _decimal_text(data: Column, given: Column, scale: Column) -> Column:
-    """The text of a decimal of a scale and an unscaled value, big-endian in two's complement; given as a text."""
-    # Byte by byte, because Spark converts at most eight bytes at once.
-    positions = F.sequence(F.lit(1), F.octet_length(data))
-    zero = F.lit(0).cast("decimal(38,0)")
-
-    def next_byte(total: Column, position: Column) -> Column:
-        byte = F.conv(F.hex(F.substring(data, position, F.lit(1))), 16, 10).cast("decimal(38,0)")
-        # The first byte carries the sign.
-        signed = F.when((position == 1) & (byte > 127), byte - 256).otherwise(byte)
-        return (F.try_add(F.try_multiply(total, F.lit(256)), signed)).cast("decimal(38,0)")
-
-    digits = F.aggregate(positions, zero, next_byte)
-    fits = F.octet_length(data).between(1, _DECIMAL_BYTES)
+def _decimal_text(unscaled: Column, scale: Column, is_bytes: bool) -> Column:
+    """The text of a decimal by its scale and unscaled value, in bytes (big-endian, two's complement) or in Base64."""
+    data = unscaled if is_bytes else F.try_to_binary(unscaled, F.lit("base64"))
+    is_negative = F.substring(data, 1, 1) > F.lit(b"\x7f")
+    whole = F.lpad(data, _DECIMAL_BYTES, F.when(is_negative, F.lit(b"\xff")).otherwise(F.lit(b"\0")))
+    # Spark converts at most eight bytes at once. The second half gets the sign of the first, as else the sum of a
+    # negative number would begin below it, and perhaps with more than 38 digits.
+    high, low = F.conv(F.hex(F.substring(whole, 1, 8)), 16, -10), F.conv(F.hex(F.substring(whole, 9, 8)), 16, 10)
+    carry, step = F.when(is_negative, F.lit(1)).otherwise(F.lit(0)).cast("decimal(1,0)"), F.lit(Decimal(1 << 64))
+    upper = F.try_multiply(high.cast("decimal(38,0)") + carry, step)
+    digits = F.try_add(upper, low.cast("decimal(38,0)") - carry * step)
     text = F.concat(digits.cast("string"), F.lit("E"), F.try_subtract(F.lit(0), scale).cast("string"))
+    fits, given = F.octet_length(data).between(1, _DECIMAL_BYTES), F.base64(unscaled) if is_bytes else unscaled
     wrong = unusable("is no Base64 text of a decimal of at most 38 digits", given)
-    return F.when(given.isNotNull(), F.coalesce(F.when(fits, text), wrong))
+    return F.when(unscaled.isNotNull(), F.coalesce(F.when(fits, text), wrong))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
-from pyspark.sql import Column, SparkSession, functions as F, types as T
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.avro.functions import from_avro
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
@@ -26,41 +25,31 @@ from icecdc_core.session.compat import AVRO_READER
 from icecdc_core.session.jars import avro_package
 from icecdc_core.session.jvm import java_class
 
-_STRINGS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
+_SCALARS: dict[Any, T.DataType] = {"integer": T.LongType(), "number": T.DoubleType(), "boolean": T.BooleanType()}
+_FORMATS: dict[Any, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
 _MOST_NODES, _MOST_DIGITS = 10_000, 38
 
 
-def read_avro(spark: SparkSession, schema: RegisteredSchema, data: Column) -> tuple[Column, LogicalType]:
+def read_avro(records: DataFrame, schema: RegisteredSchema, data: Column) -> tuple[Column, LogicalType]:
     """Return a value in Avro's binary encoding, and its type; null if the bytes, to the last one, do not fit."""
 
     def parse(*texts: str) -> Any:
         # Spark does not check defaults either.
-        parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
+        parser = java_class(records.sparkSession, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
         return [parser.parse(text) for text in texts][-1]
 
-    parsed = parse(*(other.text for other in schema.references.values()), schema.text)
-    node = json.loads(parsed.toString())
-    if (readable := _without_long_decimals(node)) != node:
-        parsed = parse(json.dumps(readable))
-
-    def read(data: Column) -> Column:
-        # Spark reads a malformed record as a record of nulls, but a malformed array as null. In the encoding an array
-        # is a count, that many values, and a zero.
-        array = F.concat(F.lit(b"\2"), data, F.lit(b"\0"))
-        values = from_avro(array, f'{{"type": "array", "items": {parsed}}}', {"mode": "PERMISSIVE"})
-        return F.when(F.size(values) == 1, F.get(values, F.lit(0)))
-
-    kind = spark.range(0).select(read(F.lit(None).cast("binary"))).schema[0].dataType
-    return read(data), _avro_type(parsed, kind)
+    whole = parse(*(other.text for other in schema.references.values()), schema.text)
+    parsed = parse(json.dumps(json.loads(whole.toString(), object_hook=_without_long_decimal)))
+    # Spark reads a malformed record as a record of nulls, but a malformed array as null. In the encoding an array
+    # is a count, that many values, and a zero.
+    array = F.concat(F.lit(b"\2"), data, F.lit(b"\0"))
+    values = from_avro(array, f'{{"type": "array", "items": {parsed}}}', {"mode": "PERMISSIVE"})
+    value = F.when(F.size(values) == 1, F.get(values, F.lit(0)))
+    return value, _avro_type(parsed, records.select(value).schema[0].dataType)
 
 
-def _without_long_decimals(node: Any) -> Any:
-    """The schema with bytes for the decimals that Spark refuses: Connect's type without a precision has 64 digits."""
-    if isinstance(node, list):
-        return [_without_long_decimals(each) for each in node]
-    if not isinstance(node, dict):
-        return node
-    node = {key: _without_long_decimals(each) for key, each in node.items()}
+def _without_long_decimal(node: dict[str, Any]) -> dict[str, Any]:
+    """The type with bytes for a decimal that Spark refuses: Connect's type without a precision has 64 digits."""
     digits = node.get("precision")
     if node.get("logicalType") != "decimal" or not isinstance(digits, int) or digits <= _MOST_DIGITS:
         return node
@@ -96,9 +85,9 @@ def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> Logical
             {field.name(): _avro_type(field.schema(), kind[field.name()].dataType) for field in schema.getFields()}
         )
     if isinstance(kind, T.ArrayType):
-        return of(element=_avro_type(schema.getElementType(), kind.elementType))
+        return of(item=_avro_type(schema.getElementType(), kind.elementType))
     if isinstance(kind, T.MapType):
-        return of(value=_avro_type(schema.getValueType(), kind.valueType))
+        return of(item=_avro_type(schema.getValueType(), kind.valueType))
     return of()
 
 
@@ -138,33 +127,28 @@ def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
     def single(node: dict[str, Any], root: Any, around: tuple[int, ...]) -> T.DataType:
         kind = node.get("type")
         if kind == "object" or "properties" in node:
-            required, fields = set(node.get("required", ())), []
-            for name, property_ in node.get("properties", {}).items():
-                inner, nullable = type_of(property_, root, around)
-                fields.append(T.StructField(name, inner, nullable or name not in required))
-            values = node.get("additionalProperties")
+            required, values = set(node.get("required", ())), node.get("additionalProperties")
+            inner = {name: type_of(each, root, around) for name, each in node.get("properties", {}).items()}
+            fields = [T.StructField(name, each, null or name not in required) for name, (each, null) in inner.items()]
             if not fields and isinstance(values, dict):
                 return T.MapType(T.StringType(), *type_of(values, root, around))
             return T.StructType(fields) if fields else T.StringType()
         if kind == "array":
             return T.ArrayType(*type_of(node.get("items"), root, around))
-        if kind == "integer":
-            return T.IntegerType() if node.get("connect.type") in ("int8", "int16", "int32") else T.LongType()
+        if kind == "integer" and node.get("connect.type") in ("int8", "int16", "int32"):
+            return T.IntegerType()
         if kind == "string":
-            return _STRINGS.get(node.get("format", ""), T.StringType())
-        return T.DoubleType() if kind == "number" else T.BooleanType() if kind == "boolean" else T.StringType()
+            return _FORMATS.get(node.get("format"), T.StringType())
+        return _SCALARS.get(kind, T.StringType())
 
     whole = json.loads(schema.text)
     kind, _ = type_of(whole, whole, ())
     return kind if isinstance(kind, T.StructType) else None
 
 
-_NOT_FOUND = frozenset({40401, 40402, 40403})
-"""The registry's error codes for an unknown subject, version and schema."""
+_NOT_FOUND = (40401, 40402, 40403)  # the registry's error codes for an unknown subject, version and schema
 _TRANSIENT = (429, *range(500, 600))
-_HIGHEST_ID = (1 << 31) - 1
 _MISSING = "the schema registry has no"
-_TIMEOUT_SECONDS = 15.0
 _RETRY_SECONDS = (0.5, 2.0)
 
 
@@ -175,77 +159,69 @@ class RegisteredSchema:
     references: dict[str, RegisteredSchema] = field(default_factory=dict)
 
 
-class SchemaRegistry:
-    """The schema registry at a URL, by Confluent's REST API; it is asked for each schema once."""
-
-    def __init__(
-        self,
-        url: str,
-        auth: str = "",
-        known: dict[int, RegisteredSchema] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._url, self._sleep = url.rstrip("/"), sleep
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
+def registered_schema(
+    schema_id: int, known: dict[int, RegisteredSchema], url: str, auth: str = ""
+) -> RegisteredSchema | str:
+    """Return a schema with its references, which is read once; if the registry lacks one of them, a text says which."""
+    name = f"schema {schema_id}"
+    if schema_id >= 1 << 31:  # the registry would answer as for a wrong URL
+        return f"{_MISSING} {name}"
+    if schema_id not in known:
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         if auth:
-            self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
-        self._known = {} if known is None else known
+            headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
+        found = _read(partial(_get, url.rstrip("/"), headers), f"/schemas/ids/{schema_id}", name)
+        if isinstance(found, str):
+            return found
+        known[schema_id] = found
+    return known[schema_id]
 
-    def schema(self, schema_id: int) -> RegisteredSchema | str:
-        """Return a schema with its references; if the registry lacks one of them, a text that says which."""
-        if schema_id in self._known:
-            return self._known[schema_id]
-        name = f"schema {schema_id}"
-        if schema_id > _HIGHEST_ID:  # the registry would answer as for a wrong URL
-            return f"{_MISSING} {name}"
-        found = self._read(f"/schemas/ids/{schema_id}", name)
-        if isinstance(found, RegisteredSchema):
-            self._known[schema_id] = found
-        return found
 
-    def _read(self, path: str, name: str) -> RegisteredSchema | str:
-        answer = self._get(path)
-        if answer is None:
-            return f"{_MISSING} {name}"
-        references: dict[str, RegisteredSchema] = {}
-        for reference in answer.get("references") or []:
-            subject, version = reference["subject"], reference["version"]
-            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-            other = self._read(path, f"version {version} of subject {subject}")
-            if isinstance(other, str):
-                return f"{other}, to which {name} refers"
-            references.update(other.references)
-            references[reference["name"]] = other
-        return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
+def _read(get: Callable[[str], dict[str, Any] | None], path: str, name: str) -> RegisteredSchema | str:
+    answer = get(path)
+    if answer is None:
+        return f"{_MISSING} {name}"
+    references: dict[str, RegisteredSchema] = {}
+    for reference in answer.get("references") or []:
+        subject, version = reference["subject"], reference["version"]
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        other = _read(get, path, f"version {version} of subject {subject}")
+        if isinstance(other, str):
+            return f"{other}, to which {name} refers"
+        references |= {**other.references, reference["name"]: other}
+    return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
 
-    def _get(self, path: str) -> dict[str, Any] | None:
-        attempts = Retrying(
-            retry=retry_if_exception(lambda error: not isinstance(error, HTTPError) or error.code in _TRANSIENT),
-            wait=wait_chain(*map(wait_fixed, _RETRY_SECONDS)),
-            stop=stop_after_attempt(len(_RETRY_SECONDS) + 1),
-            sleep=self._sleep,
-            reraise=True,
-        )
-        try:
-            return attempts(self._request, path)
-        except (OSError, ValueError, HTTPException) as error:  # an HTTPError is an OSError
-            what = "rejects the request" if isinstance(error, HTTPError) else "cannot be read"
-            raise SchemaRegistryError(
-                f"The schema registry {what}: {error}",
-                subject="schema_registry_url",
-                value=self._url + path,
-                remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
-            ) from error
 
-    def _request(self, path: str) -> dict[str, Any] | None:
-        try:
-            with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
-                answer: Any = json.loads(response.read())
-        except HTTPError as error:
-            with suppress(ValueError, AttributeError, OSError):
-                if error.code == 404 and json.loads(error.read()).get("error_code") in _NOT_FOUND:
-                    return None
-            raise
+def _get(url: str, headers: dict[str, str], path: str) -> dict[str, Any] | None:
+    """Return the registry's answer, by Confluent's REST API; None if it does not have what was asked for."""
+
+    def request() -> dict[str, Any]:
+        with urlopen(Request(url + path, headers=headers), timeout=15) as response:  # noqa: S310
+            answer: Any = json.loads(response.read())
         if not isinstance(answer, dict) or "schema" not in answer:
             raise ValueError("the answer is no schema")
         return answer
+
+    attempts = Retrying(
+        retry=retry_if_exception(lambda error: not isinstance(error, HTTPError) or error.code in _TRANSIENT),
+        wait=wait_chain(*map(wait_fixed, _RETRY_SECONDS)),
+        stop=stop_after_attempt(len(_RETRY_SECONDS) + 1),
+        reraise=True,
+    )
+    try:
+        return attempts(request)
+    except (OSError, ValueError, HTTPException) as error:  # an HTTPError is an OSError
+        with suppress(ValueError, AttributeError, OSError, HTTPException):
+            if (
+                isinstance(error, HTTPError)
+                and error.code == 404
+                and json.loads(error.read()).get("error_code") in _NOT_FOUND
+            ):
+                return None
+        what = "rejects the request" if isinstance(error, HTTPError) else "cannot be read"
+        raise SchemaRegistryError(
+            f"The schema registry {what}: {error}",
+            subject="schema_registry_url",
+            value=url + path,
+            remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
+        ) from error

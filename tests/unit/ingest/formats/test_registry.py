@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.errors import SchemaRegistryError
 from icecdc_core.ingest.formats import schemas
-from icecdc_core.ingest.formats.schemas import RegisteredSchema, SchemaRegistry, json_schema_struct as spark_struct
+from icecdc_core.ingest.formats.schemas import RegisteredSchema, json_schema_struct as spark_struct, registered_schema
 from tests.http_server import http_server
 
 
@@ -26,12 +26,12 @@ def registry_server(*answers):
 
 
 class DescribeSchemaRegistry:
-    def it_requests_a_schema_once_with_its_credentials_and_retries_temporary_errors(self):
-        slept: list[float] = []
+    def it_requests_a_schema_once_with_its_credentials_and_retries_temporary_errors(self, monkeypatch):
+        slept, known = [], {}
+        monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
         answers = (503, {}), (429, {}), (200, {"schema": "{}", "schemaType": "JSON"}), (200, {"schema": '"int"'})
         with registry_server(*answers) as (url, asked):
-            registry = SchemaRegistry(url, "me:secret", sleep=slept.append)
-            found = [registry.schema(number) for number in (7, 7, 8)]
+            found = [registered_schema(number, known, url, "me:secret") for number in (7, 7, 8)]
         assert found == [RegisteredSchema("JSON", "{}")] * 2 + [RegisteredSchema("AVRO", '"int"')]
         assert slept == [0.5, 2.0]
         assert asked == [(f"/api/schemas/ids/{number}", "Basic bWU6c2VjcmV0") for number in (7, 7, 7, 8)]
@@ -48,9 +48,10 @@ class DescribeSchemaRegistry:
         ],
         ids=str,
     )
-    def it_raises_for_errors_that_are_not_about_the_schema(self, answers, text):
+    def it_raises_for_errors_that_are_not_about_the_schema(self, answers, text, monkeypatch):
+        monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
         with registry_server(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
-            SchemaRegistry(url, "me:secret", sleep=lambda _: None).schema(7)
+            registered_schema(7, {}, url, "me:secret")
         assert "secret" not in str(caught.value)
 
     def it_raises_for_an_answer_that_is_cut_off(self, monkeypatch):
@@ -58,16 +59,18 @@ class DescribeSchemaRegistry:
             raise IncompleteRead(b"{")
 
         monkeypatch.setattr(schemas, "urlopen", cut_off)
+        monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
         with pytest.raises(SchemaRegistryError):
-            SchemaRegistry("http://127.0.0.1:9", sleep=lambda _: None).schema(7)
+            registered_schema(7, {}, "http://127.0.0.1:9")
 
     def it_says_which_schema_does_not_exist(self):
         schema = {"schema": '"A"', "references": [{"name": "A", "subject": "a/b", "version": 1}]}
         unknown, gone = (404, {"error_code": 40403, "message": "no"}), (404, {"error_code": 40401})
         with registry_server(unknown, (200, schema), gone) as (url, asked):
-            registry = SchemaRegistry(url)
             # No registry has IDs above Java's integers, and it answers such a request as it answers a wrong URL.
-            found = [registry.schema(number) for number in (7, 8, 1 << 31)]
+            known = {}
+            found = [registered_schema(number, known, url) for number in (7, 8, 1 << 31)]
+        assert known == {}
         assert found == [
             "the schema registry has no schema 7",
             "the schema registry has no version 1 of subject a/b, to which schema 8 refers",

@@ -180,23 +180,14 @@ class DescribeParseRows:
     def it_finds_columns_in_any_case(self, fit):
         expected = {
             '{"orderId":1,"Home":{"ZIP":2}}': '{"orderid":1,"home":{"zip":2}}',
-            '{"ORDERID":3}': '{"orderid":3}',
-            '{"orderid":4}': '{"orderid":4}',
+            '{"ORDERID":3,"home":{"Zip":4}}': '{"orderid":3,"home":{"zip":4}}',
+            '{"orderid":4,"HOME":{"zip":5}}': '{"orderid":4,"home":{"zip":5}}',
+            '{"order\\u0049d":7,"\\q":1,"HOME":{"\\u005aip":8}}': 'not one JSON object: \'{"order\\u0049d":7,"\\q":1',
+            '{"order\\u0049d":7,"HOME":{"\\u005aip":8}}': '{"orderid":7,"home":{"zip":8}}',
             '{"orderId":5,"orderid":6}': "field ORDERID: '5' is there twice, as ORDERID and orderId and orderid",
         }
         actual = fit("orderid bigint, home struct<zip:bigint>", expected, column_case="insensitive")
-        assert actual == list(expected.values())
-
-    def it_reads_every_spelling_of_a_name(self, spark):
-        chosen = settings(column_case="insensitive")
-        case = "CASE id WHEN 0 THEN 'a:b' WHEN 1 THEN 'A:b' WHEN 2 THEN 'a:B' ELSE 'A:B' END"
-        value = f"""concat('{{"', replace({case}, ':', '":{{"'), '":', id, '}}}}')"""
-        source = spark.range(0, 4, 1, 4).selectExpr(
-            f"CAST({value} AS BINARY) AS value", "CAST(NULL AS BINARY) AS key", "'t' AS topic", "0 AS partition",
-            "id AS offset", "CAST(NULL AS TIMESTAMP) AS timestamp",
-        )  # fmt: skip
-        frame, _ = parse_rows(decode_records(source, chosen), T.StructType.fromDDL("a struct<b:bigint>"), chosen)
-        assert [row.row.a.b for row in frame.orderBy("offset").collect()] == [0, 1, 2, 3]
+        assert [text[: len(each)] for text, each in zip(actual, expected.values(), strict=True)] == [*expected.values()]
 
     def it_reads_columns_of_any_name(self, fit):
         ddl = "`value` bigint, `topic` string, `a.b` bigint, `c``d` bigint, `row` bigint, `payload` bigint"
@@ -261,24 +252,22 @@ def _has_nan(value):
 class DescribeInferSchema:
     def it_infers_types_from_values(self, spark):
         values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
-                  '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"s":{"t":""}}']  # fmt: skip
+                  '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"z":1},5', ' \t\n{"s":{"t":""}}']  # fmt: skip
         actual = infer_schema(decode_records(records(spark, values), settings()), settings())
         assert actual.simpleString() == (
             "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),s:struct<t:string>>"
         )
 
-    @pytest.mark.parametrize("column_case", ["sensitive", "insensitive"])
-    def it_widens_columns_despite_bad_values(self, spark, column_case):
+    def it_widens_columns_despite_bad_values(self, spark):
         kept = "b int, k bigint, x int, n array<int>, d struct<e:float,g:float>"
         current = T.StructType.fromDDL(f"a int, f float, s struct<c:int>, l array<struct<x:int>>, {kept}")
         values = ['{"a":"x"}', '{"a":1.5}', '{"a":true}', '{"a":99999999999999999999}', '{"a":[1]}', '{"f":"x"}',
                   '{"f":{}}', '{"s":"x"}', '{"l":["x"]}', '{"l":5}', '{"b":"x"}', '{"k":"x","f":[1]}', '{"a":"1"}',
                   '{"a":1099511627776,"b":2}', '{"f":1e200}', '{"s":{"c":1099511627776,"new":1}}', '{"l":[{"y":2}]}',
                   '{"a":3}', "{}", '{"x":"y","n":[3000000000],"d":{"e":1.5}}', '{"d":{"e":1e200,"g":1.5}}']  # fmt: skip
-        chosen = settings(evolve_schema=True, column_case=column_case)
+        chosen = settings(evolve_schema=True)
         source = decode_records(records(spark, values), chosen)
-        spellings = find_spellings(source, current) if column_case != "sensitive" else None
-        actual = plan_evolution(current, look_at(source, current, chosen, spellings), chosen)
+        actual = plan_evolution(current, look_at(source, current, chosen), chosen)
         widened = [f"widen {change}" for change in ("a bigint", "d.e double", "f double", "s.c bigint")]
         assert sorted(map(str, actual)) == ["add l.element.y bigint", "add s.new bigint", *widened]
 
