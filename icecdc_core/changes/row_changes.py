@@ -154,12 +154,12 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
     if not table.marks_deletes:
         return
     if len(deletes_added):
-        yield DELETE, table.read_marked(deletes_added).where("_deleted")
+        yield DELETE, table.read(deletes_added, with_deleted=True).where("_deleted")
     if len(deletes_removed):
-        yield INSERT, table.read_marked(deletes_removed).where("_deleted")
+        yield INSERT, table.read(deletes_removed, with_deleted=True).where("_deleted")
     if len(changed_older):
         delete_count = table.deleted_count(changed_older) + table.deleted_count(changed_newer)
-        marked = table.read_marked(changed_older), table.read_marked(changed_newer)
+        marked = table.read(changed_older, with_deleted=True), table.read(changed_newer, with_deleted=True)
         removed, restored = changed_by_deletes(*marked, delete_count)
         yield DELETE, removed
         yield INSERT, restored

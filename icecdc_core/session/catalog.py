@@ -38,7 +38,6 @@ def catalog_settings(config: ParameterModel) -> dict[str, str]:
 
 
 def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
-    """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder."""
     folder = Path(warehouse)
     remote = "://" in warehouse
     if remote:  # SQLite needs a local file

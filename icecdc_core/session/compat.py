@@ -41,7 +41,6 @@ _supported: WeakSet[SparkSession] = WeakSet()
 
 
 def require_supported(spark: SparkSession) -> None:
-    """Refuse a session that icecdc cannot work in; one that passed is not checked again."""
     if spark in _supported:
         return
     try:
@@ -100,7 +99,6 @@ def unsupported_error(found: str) -> DependencyError:
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
-    """Return the versions of icecdc, Python, Java, Spark, Iceberg and the OpenSearch client by their names."""
     return {
         "icecdc": installed_version("icecdc"),
         "Python": platform.python_version(),

@@ -135,7 +135,6 @@ BUNDLES = {
 
 
 def needed_bundles(settings: Mapping[str, str]) -> list[str]:
-    """Return the names of the jars that the object stores in these settings, or properties, of a catalog need."""
     texts = [re.sub(r"^spark\.sql\.catalog\.[^.]+\.", "", f"{key}={value}") for key, value in settings.items()]
     return [bundle for bundle, sign in BUNDLES.items() if any(sign.search(text) for text in texts)]
 
@@ -151,12 +150,10 @@ def iceberg_packages(pyspark_version: str, bundles: Sequence[str] = ()) -> list[
 
 
 def avro_package(pyspark_version: str) -> str:
-    """Return the Maven coordinate of Spark's Avro reader, which the Avro formats of the ingest need."""
     return f"org.apache.spark:spark-avro_{SCALA_VERSION}:{AVRO_VERSIONS[spark_line(pyspark_version)]}"
 
 
 def spark_line(pyspark_version: str) -> str:
-    """Return the line of a pyspark version, such as 4.1, if there is an Iceberg runtime for it."""
     line = ".".join(pyspark_version.split(".")[:2])
     if line not in ICEBERG_RUNTIMES:
         raise DependencyError(

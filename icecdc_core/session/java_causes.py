@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -64,19 +63,16 @@ def causes(error: PySparkException | Py4JError) -> list[Cause]:
         kind, text = str(each.getClass().getSimpleName()), str(each.getMessage() or "")
         frames = each.getStackTrace()
         classes = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
-        chain.append(Cause(kind, text, _thrower(classes), *_condition(each)))
+        try:
+            condition = str(each.getCondition() or ""), str(each.getSqlState() or "")
+        except Py4JNetworkError:
+            raise
+        except Py4JError:  # it is none of Spark's
+            condition = "", ""
+        chain.append(Cause(kind, text, _thrower(classes), *condition))
         each = each.getCause()
     # An executor's exception whose class the driver does not have is only in the text of Spark's exception.
     return chain + (_in_text(chain[-1].text) if chain[-1].kind == "SparkException" else [])
-
-
-def _condition(exception: Any) -> tuple[str, str]:
-    try:
-        return str(exception.getCondition() or ""), str(exception.getSqlState() or "")
-    except Py4JNetworkError:
-        raise
-    except Py4JError:  # it is none of Spark's
-        return "", ""
 
 
 def _in_text(text: str) -> list[Cause]:
@@ -89,7 +85,6 @@ def _in_text(text: str) -> list[Cause]:
 
 
 def _thrower(classes: Iterable[str]) -> str:
-    """The first class that is not Java's own."""
     return next((name for name in classes if not _JAVA.match(name)), "")
 
 

@@ -68,7 +68,6 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def with_job_session(function: Callable[Concatenate[SparkSession, P], R]) -> Callable[Concatenate[SparkSession, P], R]:
-    """Run a function in ``job_session`` of the session that it gets."""
 
     @functools.wraps(function)
     def within(spark: SparkSession, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -33,10 +33,8 @@ def host_name() -> str:
     # Containers share host names and start with the same process ids.
     parts = [socket.gethostname()]
     for source in (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")):
-        try:
+        with suppress(OSError):
             parts.append(os.readlink(source) if source.is_symlink() else source.read_text().strip())
-        except OSError:
-            continue
     return "/".join(parts)
 
 

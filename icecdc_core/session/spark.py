@@ -115,16 +115,14 @@ def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Ite
 
 
 def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The settings of a new session: our defaults, then those of the catalogs, then those of `spark_conf`."""
     config = configs[0]
     given = config.resolved_spark_conf()
     of_catalogs = {key: value for each in catalogs.values() for key, value in each.items()}
-    needed = iceberg_packages(pyspark.__version__, needed_bundles(of_catalogs))
-    needed += [avro_package(pyspark.__version__)] if config.reads_kafka else []
-    others = given.pop("spark.jars.packages", None)
-    packages = [] if others == "" else [*needed, *([others] if others else [])]
+    packages = iceberg_packages(pyspark.__version__, needed_bundles(of_catalogs))
+    packages += [avro_package(pyspark.__version__)] if config.reads_kafka else []
+    if (others := given.pop("spark.jars.packages", None)) is not None:
+        packages = [*packages, others] if others else []
     master = given.get("spark.master", "local[*]")
-    # Executors on other machines must reach the driver.
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     # Tables that are not Iceberg's: Spark forgets them at exit.
     warehouse = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
@@ -137,6 +135,7 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": warehouse,
         "spark.driver.memory": "2g",
+        # Executors on other machines must reach the driver.
         **(loopback if master.startswith("local") else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -219,7 +218,6 @@ _SHARE_OF_MEMORY = 0.5
 
 
 def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
-    """Make aggregations with very many groups fast in the block; settings that are set already stay."""
     return settings_unless_set(spark, _SETTINGS)
 
 

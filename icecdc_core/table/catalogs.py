@@ -66,7 +66,6 @@ def forget_cached(spark: SparkSession, name: str) -> str:
 def create_table_once(
     spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None, partition: str = ""
 ) -> None:
-    """Create a table of icecdc's own unless it exists; another run may do the same at the same time."""
     if spark.catalog.tableExists(name):
         return
     writer = spark.createDataFrame([], schema).writeTo(name).using("iceberg")

@@ -160,7 +160,6 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
 
 
 def blamed_file(chain: Sequence[Cause]) -> Cause | None:
-    """Return the exception that says that a file of a table cannot be read; None if none does."""
     # Iceberg's readers report a broken connection, and a lack of memory or of file handles, too.
     if any(NETWORK.match(cause.kind) or cause.kind.endswith("Error") for cause in chain):
         return None
@@ -189,7 +188,6 @@ def _table_gone_error(table: IcebergTable) -> IcecdcError | None:
 
 
 def known_failure(text: str) -> IcecdcError | None:
-    """Return the typed error of a failure that its text identifies, whatever Spark was doing; else None."""
     raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
     if raised:
         # Raised on an executor; its text already names the value and the remedy.

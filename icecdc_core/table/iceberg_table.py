@@ -86,7 +86,7 @@ class IcebergTable:
         if self.unreadable and self._has_table_cache:
             self._readable = table_to_read(spark, self._table, without=self.unreadable)
         self._marking: Any | None = None
-        self._version = int(self._table.operations().current().formatVersion())
+        self.has_row_lineage = self._table.operations().current().formatVersion() >= 3
         self._staged: list[str] = []
         self._commits: dict[int, CommitFiles] = {}
         self.table_uuid = str(self._table.uuid())
@@ -161,7 +161,7 @@ class IcebergTable:
 
     def tasks_of(self, data_files: FileTasks, deletes: Any) -> FileTasks:
         """Return the tasks that planning would make of these data files, or of those of other tasks."""
-        return cast("FileTasks", self._lists.tasks(self._table, data_files, deletes or {}))
+        return cast("FileTasks", self._lists.tasks(self._table, data_files, deletes))
 
     def plan(
         self,
@@ -224,12 +224,8 @@ class IcebergTable:
         return _NO_FACT not in self._facts("firstRowId", tasks)
 
     @property
-    def has_row_lineage(self) -> bool:
-        return self._version >= 3
-
-    @property
     def marks_deletes(self) -> bool:
-        """Whether ``read_marked`` works: Spark 4.0 cannot show deleted rows of format version 3."""
+        """Whether ``read`` can show deleted rows: Spark 4.0 cannot on format version 3."""
         # A copy of an encrypted table's metadata lacks the keys.
         is_encrypted = self._table.properties().containsKey("encryption.key-id")
         return not self.has_row_lineage or bool(self._has_table_cache and not is_encrypted)
@@ -239,29 +235,31 @@ class IcebergTable:
             return self.no_tasks()
         return cast("FileTasks", self._lists.at(tasks, _join(map(str, positions))))
 
-    def read(self, tasks: FileTasks) -> DataFrame:
+    def read(self, tasks: FileTasks, with_deleted: bool = False) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.
 
         On format version 3 there are also ``_row_id`` and ``_last_updated_sequence_number``, on older ones ``_file``
-        and ``_pos``. The frame stays readable until ``release``; without it, until the Spark application ends.
+        and ``_pos``. With deleted rows, there are ``_file``, ``_pos`` and ``_deleted`` on every version. The frame
+        stays readable until ``release``; without it, until the Spark application ends.
         """
-        return self._read(tasks, self._readable)
-
-    def read_marked(self, tasks: FileTasks) -> DataFrame:
-        """Return rows as ``read`` does, and deleted ones, with ``_file``, ``_pos`` and ``_deleted``."""
-        if not self.has_row_lineage:
-            return self._read(tasks, self._readable)
-        if self._marking is None:
-            self._marking = table_to_read(self.spark, self._readable, row_lineage=False)
-        return self._read(tasks, self._marking)
-
-    def _read(self, tasks: FileTasks, readable: Any) -> DataFrame:
         if not len(tasks):
             return self.spark.createDataFrame([], StructType([*self.schema(), *METADATA_COLUMNS]))
+        readable = self._readable
+        if with_deleted and self.has_row_lineage:
+            readable = self._marking = self._marking or table_to_read(self.spark, readable, row_lineage=False)
         key = uuid.uuid4().hex
         self._lists.stage(readable, key, tasks)
         self._staged.append(key)
-        reader = self.spark.read.format("iceberg").options(**self._splits(sum(self.sizes(tasks))))
+        reader = self.spark.read.format("iceberg")
+        # Iceberg chooses splits for its own scans, but not for staged ones: every core gets one if the files allow it.
+        # The cost of opening a file shrinks with the split size, because starting a task takes longer than opening one.
+        no_options = java_class(self.spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
+        given = iceberg_class(self.spark, "spark.SparkReadConf")(self.spark._jsparkSession, self._table, no_options)
+        size, parallelism, usual = sum(self.sizes(tasks)), given.parallelism(), given.splitSize()
+        adjusted = iceberg_class(self.spark, "util.TableScanUtil").adjustSplitSize(size, parallelism, usual)
+        if adjusted < usual and given.adaptiveSplitSizeEnabled():
+            cost = given.splitOpenFileCost() * adjusted // usual
+            reader = reader.options(**{"split-size": adjusted, "file-open-cost": cost})
         # Iceberg's vectorized reader fails on lists and maps of variants.
         if re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString()):
             reader = reader.option("vectorization-enabled", "false")
@@ -275,15 +273,3 @@ class IcebergTable:
             key = self._staged.pop()
             with suppress(*SPARK_HAS_ENDED):
                 self._lists.release(self._table, key)
-
-    def _splits(self, size: int) -> dict[str, int]:
-        """Return the split options that Iceberg chooses for its own scans of such files, but not for staged ones."""
-        # Every core gets a split if the files allow it. The cost of opening a file shrinks with the split size, because
-        # starting a task takes longer than opening a file.
-        no_options = java_class(self.spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
-        given = iceberg_class(self.spark, "spark.SparkReadConf")(self.spark._jsparkSession, self._table, no_options)
-        usual = given.splitSize()
-        adjusted = iceberg_class(self.spark, "util.TableScanUtil").adjustSplitSize(size, given.parallelism(), usual)
-        if adjusted >= usual or not given.adaptiveSplitSizeEnabled():
-            return {}
-        return {"split-size": adjusted, "file-open-cost": given.splitOpenFileCost() * adjusted // usual}

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -20,6 +20,9 @@ from icecdc_core.shuffle import shuffle_by_identifiers
 METADATA_COLUMNS = StructType().add("_file", "string").add("_pos", "long").add("_deleted", "boolean")
 METADATA_COLUMNS.add("_row_id", "long").add("_last_updated_sequence_number", "long")
 """The metadata columns of Iceberg that icecdc reads."""
+
+Field = Mapping[str, Any]
+"""A field of a schema, as Iceberg's specification defines its JSON."""
 
 _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", "timestamp_ns")}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -38,79 +41,63 @@ class SchemaChange:
         return f"column '{self.column}' {self.what}"
 
 
-class _Field(NamedTuple):
-    path: str
-    name: str
-    type: str
-    default: object
-    parent: int
-    siblings: tuple[int, ...]
-
-
 def schema_change(old_schema: str, new_schema: str, has_name_mapping: bool = False) -> list[SchemaChange]:
     old, new = (dict(_flatten(json.loads(text)["fields"])) for text in (old_schema, new_schema))
-    new_paths = {field.path for key, field in new.items() if key not in old}
+    new_paths = {field["path"] for key, field in new.items() if key not in old}
     changes: list[SchemaChange] = []
     for key, was in old.items():
         if key in new:
             changes += _compare(key, was, new[key])
-        elif was.parent not in old or was.parent in new:  # a dropped struct stands for its fields
-            successor = " and another column took its name" if was.path in new_paths else ""
-            changes.append(SchemaChange("dropped", was.path, f"was dropped{successor}"))
+        elif was["parent"] not in old or was["parent"] in new:  # a dropped struct stands for its fields
+            successor = " and another column took its name" if was["path"] in new_paths else ""
+            changes.append(SchemaChange("dropped", was["path"], f"was dropped{successor}"))
     for key, now in new.items():
-        if key in old or (now.parent in new and now.parent not in old):
+        if key in old or (now["parent"] in new and now["parent"] not in old):
             continue
-        if now.default is None:
+        if now.get("initial-default") is None:
             # Files without field ids are read by the names of a mapping, and may have had the column all along.
             what = "was added" + has_name_mapping * ", and old files may have it by the table's name mapping"
-            changes.append(SchemaChange("added", now.path, what, additive=not has_name_mapping))
+            changes.append(SchemaChange("added", now["path"], what, additive=not has_name_mapping))
         else:
-            what = f"was added with the default {json.dumps(now.default)} for old rows"
-            changes.append(SchemaChange("added_with_default", now.path, what))
+            what = f"was added with the default {json.dumps(now['initial-default'])} for old rows"
+            changes.append(SchemaChange("added_with_default", now["path"], what))
     return changes
 
 
-def _compare(key: int, was: _Field, now: _Field) -> Iterator[SchemaChange]:
-    if was.name != now.name:
-        yield SchemaChange("renamed", was.path, f"was renamed to '{now.name}'")
-    if was.type != now.type:
+def _compare(key: int, was: Field, now: Field) -> Iterator[SchemaChange]:
+    path, was_type, now_type = was["path"], was["type_text"], now["type_text"]
+    if was["name"] != now["name"]:
+        yield SchemaChange("renamed", path, f"was renamed to '{now['name']}'")
+    if was_type != now_type:
         # If only the precision grows, a decimal's text and index field stay the same.
-        old, new = _DECIMAL.fullmatch(was.type), _DECIMAL.fullmatch(now.type)
+        old, new = _DECIMAL.fullmatch(was_type), _DECIMAL.fullmatch(now_type)
         decimal = bool(old and new and old[2] == new[2] and int(new[1]) > int(old[1]))
-        wider = decimal or (was.type, now.type) in _WIDER
-        what = f"{'was widened' if wider else 'changed'} from {was.type} to {now.type}"
-        yield SchemaChange("type_widened" if wider else "type_changed", was.path, what, additive=decimal)
+        wider = decimal or (was_type, now_type) in _WIDER
+        what = f"{'was widened' if wider else 'changed'} from {was_type} to {now_type}"
+        yield SchemaChange("type_widened" if wider else "type_changed", path, what, additive=decimal)
     # Whether it comes after another field than before, among those that both schemas have.
-    kept = set(was.siblings) & set(now.siblings)
-    before, after = (
-        [sibling for sibling in side.siblings[: side.siblings.index(key)] if sibling in kept] for side in (was, now)
-    )
+    kept = {*was["siblings"]} & {*now["siblings"]}
+    sides = was["siblings"], now["siblings"]
+    before, after = ([sibling for sibling in side[: side.index(key)] if sibling in kept] for side in sides)
     if before[-1:] != after[-1:]:
-        yield SchemaChange("reordered", was.path, "was moved", additive=True)
+        yield SchemaChange("reordered", path, "was moved", additive=True)
 
 
-def _flatten(fields: Sequence[Mapping[str, Any]], prefix: str = "", parent: int = 0) -> Iterator[tuple[int, _Field]]:
-    siblings = tuple(field["id"] for field in fields)
+def _flatten(fields: Sequence[Field], prefix: str = "", parent: int = 0) -> Iterator[tuple[int, Field]]:
+    """Yield all fields by id, with their place; list elements and map entries are fields of their own."""
+    siblings = [field["id"] for field in fields]
     for field in fields:
         kind, path = field["type"], f"{prefix}{field['name']}"
         text = str(kind if isinstance(kind, str) else kind["type"]).replace(" ", "")
-        default = field.get("initial-default", field.get("initial_default"))
-        yield field["id"], _Field(path, field["name"], text, default, parent, siblings)
-        yield from _flatten(_inner(kind), f"{path}.", field["id"])
-
-
-def _inner(kind: Any) -> list[dict[str, Any]]:
-    """The fields of a nested type, with list elements and map entries as fields of their own."""
-    if isinstance(kind, str):
-        return []
-    if kind["type"] == "struct":
-        return list(kind["fields"])
-    parts = ("element",) if kind["type"] == "list" else ("key", "value")
-    return [{"id": kind[f"{part}-id"], "name": part, "type": kind[part]} for part in parts]
+        yield field["id"], {**field, "path": path, "type_text": text, "parent": parent, "siblings": siblings}
+        if isinstance(kind, str):
+            continue
+        parts = {"struct": (), "list": ("element",), "map": ("key", "value")}[text]
+        inner = [{"id": kind[f"{part}-id"], "name": part, "type": kind[part]} for part in parts]
+        yield from _flatten(kind.get("fields", inner), f"{path}.", field["id"])
 
 
 def require_identifier_types(names: Sequence[str], schema: StructType) -> None:
-    """Refuse identifier columns of a type whose equal values have several texts."""
     for name in names:
         kind = schema[name].dataType
         if isinstance(kind, UNFIT_IDENTIFIERS):
@@ -254,7 +241,16 @@ def table_to_read(spark: SparkSession, table: Any, without: Collection[str] = ()
         content["format-version"] = 2
         content.pop("next-row-id", None)
     if without:
-        _drop_columns(content, without)
+        current = next(each for each in content["schemas"] if each["schema-id"] == content["current-schema-id"])
+        gone = {field["id"] for field in current["fields"] if field["name"] in without}
+        current["fields"] = [field for field in current["fields"] if field["id"] not in gone]
+        current["identifier-field-ids"] = [key for key in current.get("identifier-field-ids", []) if key not in gone]
+        # The tasks were planned on the whole table and carry their own partition spec, so these are not used.
+        for spec in content["partition-specs"]:
+            for part in spec["fields"]:
+                if part["source-id"] in gone:
+                    part["transform"] = "void"
+        content["sort-orders"], content["default-sort-order-id"] = [{"order-id": 0, "fields": []}], 0
     # Reading files needs none of these, and there may be hundreds.
     content.update({"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}, "current-snapshot-id": -1})
     location = operations.current().metadataFileLocation()
@@ -269,18 +265,3 @@ def _is_convertible(convert: Any, schema: Any) -> bool:
     except (Py4JError, PySparkException):
         return False
     return True
-
-
-def _drop_columns(content: dict[str, Any], names: Collection[str]) -> None:
-    gone = set()
-    for schema in content["schemas"]:
-        if schema["schema-id"] == content["current-schema-id"]:
-            gone = {field["id"] for field in schema["fields"] if field["name"] in names}
-            schema["fields"] = [field for field in schema["fields"] if field["id"] not in gone]
-            schema["identifier-field-ids"] = [key for key in schema.get("identifier-field-ids", []) if key not in gone]
-    # The tasks were planned on the whole table and carry their own partition spec, so these are not used.
-    for spec in content["partition-specs"]:
-        for part in spec["fields"]:
-            if part["source-id"] in gone:
-                part["transform"] = "void"
-    content["sort-orders"], content["default-sort-order-id"] = [{"order-id": 0, "fields": []}], 0

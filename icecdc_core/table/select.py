@@ -202,7 +202,6 @@ def _class_of(node: Node) -> str:
 
 
 def _id_of(node: Node) -> str:
-    """The id that Spark gave a named expression; empty if it has none."""
     return str((node.get("exprId") or {}).get("id", ""))
 
 

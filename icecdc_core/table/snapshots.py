@@ -29,19 +29,6 @@ class Snapshot:
     summary: Mapping[str, str] = field(default_factory=dict)
     has_manifest_list: bool = True
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Snapshot:
-        summary = content.get("summary") or {}
-        return cls(
-            content["snapshot-id"],
-            content["timestamp-ms"],
-            content.get("parent-snapshot-id"),
-            content.get("sequence-number") or 0,
-            summary.get("operation") or "unknown",
-            summary,
-            bool(content.get("manifest-list")),
-        )
-
 
 @dataclass(frozen=True)
 class TableMetadata:
@@ -63,7 +50,18 @@ class TableMetadata:
             str(content["table-uuid"]),
             content["location"],
             next(each for each in content["schemas"] if each["schema-id"] == content["current-schema-id"]),
-            tuple(map(Snapshot.from_json, content.get("snapshots", ()))),
+            tuple(
+                Snapshot(
+                    each["snapshot-id"],
+                    each["timestamp-ms"],
+                    each.get("parent-snapshot-id"),
+                    each.get("sequence-number", 0),
+                    each.get("summary", {}).get("operation", "unknown"),
+                    each.get("summary", {}),
+                    "manifest-list" in each,
+                )
+                for each in content.get("snapshots", ())
+            ),
             {name: ref["snapshot-id"] for name, ref in content.get("refs", {}).items()},
             None if current == -1 else current,
             bool(content.get("metadata-log")),
@@ -97,7 +95,6 @@ def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
 
 
 def common_ancestor(metadata: TableMetadata, one: int | None, other: int | None) -> int | None:
-    """Return the newest snapshot that both descend from or are; None when none is known."""
     chain = set(ancestors(metadata, one))
     return next((snapshot_id for snapshot_id in ancestors(metadata, other) if snapshot_id in chain), None)
 
@@ -108,12 +105,10 @@ def sequence_number(metadata: TableMetadata, snapshot_id: int | None) -> int:
 
 
 def rows_added(snapshot: Snapshot) -> int:
-    """Return the rows of the files that a snapshot added, by its own summary; 0 if it does not say."""
     return _in_summary(snapshot, "added-records")
 
 
 def rows_removed(snapshot: Snapshot) -> int:
-    """Return the rows that a snapshot removed, by its own summary; 0 if it does not say."""
     # A delete file that replaces another repeats the deletes of that one.
     positions = _in_summary(snapshot, "added-position-deletes") - _in_summary(snapshot, "removed-position-deletes")
     return (

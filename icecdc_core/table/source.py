@@ -63,8 +63,8 @@ class Selection:
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
         selected = [quoted(name) for name in self.columns]
-        for name in self.identifier_columns if self.projection else ():
-            selected.append(f"{quoted(name)} AS {quoted(private_identifier(name))}")
+        if self.projection:
+            selected += [f"{quoted(name)} AS {quoted(private_identifier(name))}" for name in self.identifier_columns]
         if self.row_filter:
             rows = (rows.alias(self.alias) if self.alias else rows).where(F.expr(self.row_filter))
         if self.with_row_position:
@@ -99,7 +99,6 @@ class Selection:
 
 
 def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
-    """Check that every row of these files has a position, which no other row has."""
     if not table.has_row_lineage and len(set(table.locations(tasks))) < len(tasks):
         raise IdentifierColumnsError(
             f"'{table.name}' has a data file twice, so two rows have one position, and there are no identifier columns",
@@ -127,8 +126,6 @@ _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
 
 @dataclass(frozen=True)
 class Source:
-    """A table, what is selected of it, and its state when it was loaded."""
-
     table: IcebergTable
     metadata: TableMetadata
     head: int | None
@@ -161,7 +158,6 @@ class Source:
 
     @property
     def snapshot_ids(self) -> frozenset[int]:
-        """The snapshots of all tables that had not expired."""
         tables = (self, *self.nested.values())
         return frozenset(snapshot.snapshot_id for each in tables for snapshot in each.metadata.snapshots)
 
@@ -203,7 +199,9 @@ class Source:
             stored["nest"] = dict(self.nest)
         stored |= {name: column for name in ("routing", "index_column") if (column := getattr(self, name))}
         if self.embeddings is not None:
-            stored["embed"] = self.embeddings.stored
+            # Another text or model needs another index, another import path does not.
+            fields = self.embeddings.fields.items()
+            stored["embed"] = {name: entry.model_dump(exclude={"function"}) for name, entry in fields}
         return {**stored, **self.spec}
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
@@ -255,12 +253,10 @@ class Source:
         return (self.table, *(each.table for each in self.nested.values()))
 
     def release(self) -> None:
-        """Release what was read of all tables; frames of them cannot be read any more."""
         for table in self.tables:
             table.release()
 
     def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
-        """Check the identifiers of a snapshot's rows; without identifier columns there is none."""
         if self.identifier_columns:
             identifiers = Selection(tuple(self.identifier_columns), self.row_filter, alias=self.alias)
             rows = identifiers.select(self.table.read(self.files(snapshot_id)))
@@ -275,7 +271,6 @@ class Source:
         return rows
 
     def require_places(self, rows: DataFrame) -> None:
-        """Check that rows have the values that decide where their documents are."""
         keys = self.key_columns or [ROW_POSITION]
         for row in rows.where(f"{PLACE} IS NULL").select(*map(quoted, keys)).limit(1).collect():
             found = {identifier_name(name): row[name] for name in keys}
@@ -289,7 +284,6 @@ class Source:
             )
 
     def require_identifier_columns(self, why: str) -> None:
-        """Refuse work that needs identifier columns when there are none."""
         if not self.identifier_columns:
             raise IdentifierColumnsError(
                 f"Table '{self.table.name}' has no identifier columns, but {why}",
@@ -301,7 +295,6 @@ class Source:
 
 
 def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
-    """Load the table and check every parameter that concerns it."""
     table = IcebergTable(spark, config.table)
     metadata = table.metadata(needs_history and config.on_history_gap == "fail")
     schema = table.schema()

@@ -8,9 +8,10 @@ text twice: the older one counts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from math import ceil
 from operator import attrgetter
@@ -64,11 +65,6 @@ class Embeddings:
     texts: Mapping[str, Projection]
     computed_from: frozenset[str]
 
-    @property
-    def stored(self) -> dict[str, Any]:
-        """What positions keep: another text or model needs another index, another import path does not."""
-        return {name: entry.model_dump(exclude={"function"}) for name, entry in self.fields.items()}
-
 
 def open_embeddings(source: Source, config: SyncConfig) -> Source:
     """Return a source whose documents have vectors; their texts are analysed before anything is read."""
@@ -84,9 +80,8 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
             found = texts[name] = open_projection(spark, source.schema, [f"({entry.text}\n) AS {_TEXT}"], "", (), {})
         except ConfigError as error:
             problem = error.message.removeprefix("select ").replace("the table's columns", "the document's fields")
-            remedy = (
-                f"give a deterministic expression over the fields of the document: {', '.join(source.schema.names)}"
-            )
+            fields = ", ".join(source.schema.names)
+            remedy = f"give a deterministic expression over the fields of the document: {fields}"
             raise _refused(name, problem, remedy) from error
         if not isinstance(found.schema[_TEXT].dataType, StringType):
             kind = found.schema[_TEXT].dataType.simpleString()
@@ -178,7 +173,7 @@ def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: s
     vectors = (
         missing.repartitionByRange(tasks, _KEY)
         .sortWithinPartitions(_KEY)
-        .mapInArrow(_embedder(entry), "text_sha256 string, vector array<float>")
+        .mapInArrow(partial(_embed, entry), "text_sha256 string, vector array<float>")
         .withColumns({"model": F.lit(entry.model), "dimension": F.lit(entry.dimension)})
     )
     with _time_limit(spark, timeout_seconds) as expired, persisted(vectors) as made:
@@ -199,17 +194,14 @@ def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: s
             ) from error
 
 
-def _embedder(entry: Embedding) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def embed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_archive_caches()
-        module, _, name = entry.function.partition(":")
-        function = attrgetter(name)(import_module(module))
-        for batch in batches:
-            if batch.num_rows:
-                vectors = checked_vectors(function(batch.column(_TEXT).to_pandas()), batch.num_rows, entry.dimension)
-                yield pa.RecordBatch.from_arrays([batch.column(_KEY), vectors], names=["text_sha256", "vector"])
-
-    return embed
+def _embed(entry: Embedding, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    keep_archive_caches()
+    module, _, name = entry.function.partition(":")
+    function = attrgetter(name)(import_module(module))
+    for batch in batches:
+        if batch.num_rows:
+            vectors = checked_vectors(function(batch.column(_TEXT).to_pandas()), batch.num_rows, entry.dimension)
+            yield pa.RecordBatch.from_arrays([batch.column(_KEY), vectors], names=["text_sha256", "vector"])
 
 
 def checked_vectors(found: Any, count: int, dimension: int) -> pa.Array:
