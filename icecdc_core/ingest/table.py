@@ -34,7 +34,7 @@ from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.jvm import create_java_helper, iceberg_class
+from icecdc_core.session.jvm import iceberg_class, java_helper
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.catalogs import load_table
 
@@ -340,4 +340,4 @@ def merge_rows(
     writer = writer.whenMatched(F.when(newer, deleted).otherwise(cleared)).delete()
     writer = writer.whenMatched(newer & ~deleted).update(assignments)
     writer = writer.whenNotMatched(~deleted).insert(assignments)
-    create_java_helper(last.sparkSession, "MergeCommit").merge(writer._jwriter, dict(properties))
+    java_helper(last.sparkSession).merge(writer._jwriter, dict(properties))

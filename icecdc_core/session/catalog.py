@@ -24,7 +24,6 @@ _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "
 
 
 def catalog_settings(config: ParameterModel) -> dict[str, str]:
-    """Return the Spark settings that define the catalog of ``config.table``; ``spark_conf`` has precedence."""
     prefix = catalog_prefix(config)
     properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
     if not any(key in properties for key in ("type", "catalog-impl")):
@@ -33,8 +32,8 @@ def catalog_settings(config: ParameterModel) -> dict[str, str]:
     # A cached table hides commits of other sessions for 30 s, but the jobs must see the current snapshot.
     properties = {"cache-enabled": "false", **properties}
     settings = {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
-    given = config.resolved_spark_conf()
-    return settings | {key: value for key, value in given.items() if is_catalog_setting(config, key)}
+    given = config.resolved_spark_conf().items()
+    return settings | {key: value for key, value in given if is_catalog_setting(config, key)}
 
 
 def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
@@ -46,8 +45,12 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        remedy = "give a folder that you may write to, or describe another catalog in catalog_properties"
-        raise unwritable_error("warehouse", warehouse, error, remedy) from error
+        raise unwritable_error(
+            "warehouse",
+            warehouse,
+            error,
+            remedy="give a folder that you may write to, or describe another catalog in catalog_properties",
+        ) from error
     return {
         "type": "jdbc",
         "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
@@ -93,8 +96,10 @@ def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
     is_described = config.catalog_properties or any(is_catalog_setting(config, key) for key in config.spark_conf)
     at_home = not is_described and (not config.warehouse or "://" in config.warehouse)
     if at_home and "DATABRICKS_RUNTIME_VERSION" in os.environ:  # the tables would end with the cluster
-        remedy = "describe the catalog of your tables, also for an ingest, which reads no index_file"
-        raise ConfigError("catalog_properties: missing", remedy=remedy)
+        raise ConfigError(
+            "catalog_properties: missing",
+            remedy="describe the catalog of your tables, also for an ingest, which reads no index_file",
+        )
     for key, value in catalog_settings(config).items():
         spark.conf.set(key, value)
 

@@ -6,7 +6,6 @@ talks to the driver's JVM), and Spark and Iceberg must be of versions that are t
 
 import platform
 from typing import Any
-from weakref import WeakSet
 
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import DependencyError
@@ -31,18 +30,14 @@ from icecdc_core.session.jars import ICEBERG_RUNTIMES, SCALA_VERSION, iceberg_pa
 from icecdc_core.session.jvm import iceberg_class, java_class
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
-KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 AVRO_READER = "org.apache.spark.sql.avro.AvroDataToCatalyst"
 NO_JVM = (
     "a session without access to Spark's JVM (Spark Connect, Databricks Connect, Databricks serverless compute, or a "
     "cluster in standard access mode, formerly shared)"
 )
-_supported: WeakSet[SparkSession] = WeakSet()
 
 
 def require_supported(spark: SparkSession) -> None:
-    if spark in _supported:
-        return
     try:
         loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
         loader.loadClass("java.lang.Object")
@@ -54,7 +49,6 @@ def require_supported(spark: SparkSession) -> None:
     iceberg = str(iceberg_class(spark, "IcebergBuild").version()) if has_class(loader, SPARK_CATALOG) else ""
     if found := unsupported_versions(version, iceberg):
         raise unsupported_error(found)
-    _supported.add(spark)
 
 
 def unsupported_versions(spark: str, iceberg: str) -> str:
@@ -67,7 +61,8 @@ def unsupported_versions(spark: str, iceberg: str) -> str:
 
 
 def require_kafka(spark: SparkSession) -> None:
-    if not has_class(java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader(), KAFKA_SOURCE):
+    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+    if not has_class(loader, "org.apache.spark.sql.kafka010.KafkaSourceProvider"):
         raise DependencyError(
             "The active Spark session has no Kafka connector",
             subject="spark.jars",

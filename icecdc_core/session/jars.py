@@ -22,7 +22,6 @@ from icecdc_core.errors import ConfigError, DependencyError, DownloadError
 from icecdc_core.session.processes import one_process_at_a_time
 
 MAVEN_VARIABLE = "ICECDC_MAVEN_URL"
-_MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Jar:
     def url(self) -> str:
         group, name, version, *classifier = self.artifact.split(":")
         file = f"{'-'.join([name, version, *classifier])}.{self.extension}"
-        repository = os.environ.get(MAVEN_VARIABLE) or _MAVEN_CENTRAL
+        repository = os.environ.get(MAVEN_VARIABLE) or "https://repo1.maven.org/maven2"
         if re.search("://[^/]*@", repository):  # urllib cannot use it, and its errors would show the password
             raise ConfigError(
                 "The address of the Maven mirror must not contain a user or a password (value not shown)",
@@ -61,8 +60,8 @@ def kafka_jars(part: str) -> list[Path]:
 
 
 def listed_jars(package: str, manifest: str, part: str) -> list[Jar]:
-    listed = json.loads(resources.files(package).joinpath(manifest).read_text(encoding="utf-8"))
-    return [Jar(**entry) for entry in listed[part]]
+    listed = resources.files(package).joinpath(manifest).read_text(encoding="utf-8")
+    return [Jar(**entry) for entry in json.loads(listed)[part]]
 
 
 def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:

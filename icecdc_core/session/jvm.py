@@ -1,4 +1,4 @@
-"""Classes of the session's JVM, and our own ones, which are compiled in it."""
+"""Classes of the session's JVM, and our own one, which is compiled in it."""
 
 import itertools
 import re
@@ -20,7 +20,7 @@ SPARK_HAS_ENDED = (Py4JError, OSError)
 _PART = 2500  # characters that fit into 8 KB, however many bytes each takes
 _LONG = 1_000_000  # characters from which the parts take longer than the wait that they avoid
 
-_compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _compiling = threading.Lock()
 _numbers = itertools.count(1)
 
@@ -65,31 +65,26 @@ def iceberg_class(spark: SparkSession, name: str) -> Any:
     return java_class(spark, f"org.apache.iceberg.{name}")
 
 
-def file_lists(spark: SparkSession) -> Any:
-    return create_java_helper(spark, "FileLists")
-
-
-def create_java_helper(spark: SparkSession, name: str) -> Any:
-    """Return an object of a Java class of ours, whose source is beside this module; Spark brings the compiler."""
+def java_helper(spark: SparkSession) -> Any:
+    """Return an object of our Java class, whose source is beside this module; Spark brings the compiler."""
     gateway: Any = spark.sparkContext._gateway
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
     with _compiling:
-        compiled = _compiled.setdefault(gateway, {})
-        known = compiled.get(name)
+        known = _compiled.get(gateway)
         # Classes of a session may come from elsewhere: a Databricks notebook with jars of its own.
         if known is None or not known.getClass().getClassLoader().getParent().equals(loader):
             # The gateway knows methods by the name of their class, so each class has one of its own.
-            own_name = f"{name}{next(_numbers)}"
-            source = resources.files("icecdc_core.session").joinpath(f"{name}.java").read_text(encoding="utf-8")
+            name = f"JavaHelper{next(_numbers)}"
+            source = resources.files("icecdc_core.session").joinpath("JavaHelper.java").read_text(encoding="utf-8")
             compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
             compiler.setParentClassLoader(loader)
-            compiler.cook(re.sub(rf"\b{name}\b", own_name, source))
-            known = compiled[name] = compiler.getClassLoader().loadClass(own_name).newInstance()
+            compiler.cook(re.sub(r"\bJavaHelper\b", name, source))
+            known = _compiled[gateway] = compiler.getClassLoader().loadClass(name).newInstance()
         return known
 
 
 def fetch_text(answer: Any) -> str:
-    """Return a text from ``FileLists``: a short one is a ``str``, a long one a Java object that is read in parts."""
+    """Return a text from ``java_helper``: a short one is a ``str``, a long one a Java object that is read in parts."""
     if isinstance(answer, str):
         return answer
     # The gateway sends more than 8 KB in two writes, and the second waits 40 ms for Python's delayed acknowledgement.

@@ -127,7 +127,10 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     # Tables that are not Iceberg's: Spark forgets them at exit.
     warehouse = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
     atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
-    defaults = {
+    if config.reads_kafka:
+        connector = kafka_jars(f"connector-{spark_line(pyspark.__version__)}")
+        given["spark.jars"] = ",".join(filter(None, [given.get("spark.jars"), *map(str, connector)]))
+    return {
         "spark.master": master,
         "spark.app.name": "icecdc",
         "spark.jars.packages": ",".join(packages),
@@ -141,11 +144,9 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
         **({"spark.scheduler.mode": "FAIR"} if len(configs) > 1 else {}),
+        **of_catalogs,
+        **given,
     }
-    if config.reads_kafka:
-        connector = kafka_jars(f"connector-{spark_line(pyspark.__version__)}")
-        given["spark.jars"] = ",".join(filter(None, [given.get("spark.jars"), *map(str, connector)]))
-    return {**defaults, **of_catalogs, **given}
 
 
 def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) -> SparkSession:
@@ -222,7 +223,6 @@ def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
 
 
 def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
-    """Make shuffles in the block start with as many partitions as the rows of such files need."""
     # Adaptive execution merges small partitions, but never splits one that is too large for a task's memory.
     wanted = -(-file_bytes // _FILE_BYTES_OF_A_PARTITION)
     least = str(spark.conf.get("spark.sql.shuffle.partitions"))
@@ -233,7 +233,6 @@ def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractCont
 
 @contextmanager
 def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
-    """Yield the storage level for the rows of such files: memory and disk, or disk alone if they may not fit."""
     manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
     entries, rooms = manager.valuesIterator(), []
     while entries.hasNext():

@@ -34,7 +34,6 @@ _NO_TABLE = frozenset(
 )
 _MISSING = re.compile("ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
 _SELECTOR = re.compile("(branch|tag|snapshot_id|at_timestamp)_")
-_NESSIE = "nessie.is-nessie-catalog"
 
 
 def load_table(spark: SparkSession, name: str) -> Any:
@@ -50,8 +49,12 @@ def load_table(spark: SparkSession, name: str) -> Any:
         raise catalog_error(error, spark, name) from error
     if _SELECTOR.match(last) and not table.name().endswith(last):  # Iceberg returns all of the table
         whole = str(table.name())
-        remedy = f"set table={whole}, and branch for one of its branches; tags and past snapshots do not change"
-        raise ConfigError(f"'{name}' is only a part of {whole}", subject="table", value=name, remedy=remedy)
+        raise ConfigError(
+            f"'{name}' is only a part of {whole}",
+            subject="table",
+            value=name,
+            remedy=f"set table={whole}, and branch for one of its branches; tags and past snapshots do not change",
+        )
     return table
 
 
@@ -158,7 +161,7 @@ def _hidden(spark: SparkSession, table: Any, metadata: TableMetadata) -> str:
     operations, io = table.operations(), table.operations().io()
     with suppress(PySparkException, Py4JError):  # not every implementation of FileIO shows its properties
         # They are those of the catalog, merged with those of the server.
-        if not metadata.has_metadata_log and io.properties().containsKey(_NESSIE):
+        if not metadata.has_metadata_log and io.properties().containsKey("nessie.is-nessie-catalog"):
             return "Nessie's REST endpoint shows only the latest snapshot of a table"
     if not metadata.snapshots:
         return ""

@@ -114,13 +114,15 @@ def _typed_error(
 
 
 def _raised_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | None:
-    """The error of identifiers that are wrong, or of a document that cannot be put together."""
     raised = next((found[1] for cause in chain if (found := _RAISED.match(cause.text))), "")
     if not raised:
         return None
     if raised.startswith(NO_VECTOR_MESSAGE):
-        remedy = "run the export, which asks the model; a validation with repair does not"
-        return EmbeddingError(f"There is {raised}", subject="embed", remedy=remedy)
+        return EmbeddingError(
+            f"There is {raised}",
+            subject="embed",
+            remedy="run the export, which asks the model; a validation with repair does not",
+        )
     if raised.startswith(DUPLICATE_MESSAGE):
         identifier, _ = json.JSONDecoder().raw_decode(raised, raised.index("{"))
         if None not in identifier.values():  # a part of it that is null is what to correct first
@@ -137,7 +139,7 @@ def _raised_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | N
 def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError | None:
     """The error if an expression of the user failed for a row: no other expression of the jobs can."""
     # The last two have an SQLSTATE of wrong syntax, or none.
-    evaluations = (
+    found = (
         cause
         for cause in chain
         if cause.state.startswith("22")
@@ -145,7 +147,7 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
         or cause.condition.startswith("INVALID_FORMAT")
         or cause.kind == "PatternSyntaxException"
     )
-    failed = next(evaluations, None)
+    failed = next(found, None)
     given = [name for name in ("select", "nest", "row_filter", "embed") if getattr(config, name)]
     if failed is None or not given:
         return None

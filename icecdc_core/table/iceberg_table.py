@@ -1,6 +1,6 @@
 """An Iceberg table: its metadata, the scan of a snapshot, and reading chosen data files with deletes applied.
 
-Lists of files stay in the JVM, see ``file_lists``.
+Lists of files stay in the JVM, see ``java_helper``.
 """
 
 import json
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.columns import is_reserved
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, file_lists, iceberg_class, java_class
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, fetch_text, iceberg_class, java_class, java_helper
 from icecdc_core.table.catalogs import load_table, require_visible_history
 from icecdc_core.table.schema import (
     METADATA_COLUMNS,
@@ -30,7 +30,7 @@ from icecdc_core.table.schema import (
 from icecdc_core.table.snapshots import TableMetadata
 
 _join = "\0".join
-"""Makes of texts the one in which ``FileLists`` takes several."""
+"""Makes of texts the one in which the Java helper takes several."""
 
 _NO_FACT = "null"
 
@@ -79,7 +79,7 @@ class IcebergTable:
         # ignored.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
         self._table = load_table(spark, name)
-        self._lists = file_lists(spark)
+        self._java = java_helper(spark)
         self.unreadable = unreadable_columns(spark, self._table)
         # The table as Spark is to see it.
         self._readable = self._table
@@ -93,7 +93,7 @@ class IcebergTable:
         self.read_snapshots: set[int] = set()
 
     def metadata(self, needs_history: bool = False) -> TableMetadata:
-        metadata = TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
+        metadata = TableMetadata.from_json(json.loads(fetch_text(self._java.metadata(self._table))))
         if needs_history:
             require_visible_history(self.spark, self.name, self._table, metadata)
         return metadata
@@ -104,8 +104,8 @@ class IcebergTable:
             return self._commits[snapshot_id]
         # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
         # that an older partition spec refers to was dropped.
-        builder = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table)
-        changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
+        snapshot = self._table.snapshot(snapshot_id)
+        changes = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
         added, removed = self.union(changes.addedDataFiles()), self.union(changes.removedDataFiles())
         more, fewer = self.union(changes.addedDeleteFiles()), self.union(changes.removedDeleteFiles())
         to_added, to_removed = set(self._facts("target", more)), set(self._facts("target", fewer))
@@ -126,7 +126,7 @@ class IcebergTable:
         return dict(zip(self._facts(name, files), self.sizes(files), strict=True))
 
     def _facts(self, name: str, files: FileTasks) -> list[str]:
-        return _split(self._lists.texts(files, name))
+        return _split(self._java.texts(files, name))
 
     def _numbers(self, name: str, files: FileTasks) -> list[int]:
         return [int(text) for text in self._facts(name, files)]
@@ -146,7 +146,7 @@ class IcebergTable:
         return self.union()
 
     def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> FileTasks:
-        chosen: FileTasks = self._lists.chosen(self.union(*data_files), _join(locations))
+        chosen: FileTasks = self._java.chosen(self.union(*data_files), _join(locations))
         assert len(chosen) >= len(locations), "a file that a commit names was not found, so its rows would be lost"
         return chosen
 
@@ -156,12 +156,12 @@ class IcebergTable:
         """Return the delete files of a snapshot that apply to these data files, in the form ``tasks_of`` expects."""
         if not locations and not places:
             return {}, set()
-        found = self._lists.targeted(self._table, snapshot_id, _join(locations), _join(places))
-        return None if found is None else (found, set(_split(self._lists.targets(found))))
+        found = self._java.targeted(self._table, snapshot_id, _join(locations), _join(places))
+        return None if found is None else (found, set(_split(self._java.targets(found))))
 
     def tasks_of(self, data_files: FileTasks, deletes: Any) -> FileTasks:
         """Return the tasks that planning would make of these data files, or of those of other tasks."""
-        return cast("FileTasks", self._lists.tasks(self._table, data_files, deletes))
+        return cast("FileTasks", self._java.tasks(self._table, data_files, deletes))
 
     def plan(
         self,
@@ -175,7 +175,7 @@ class IcebergTable:
         ``values`` are lists of the wanted values of columns, or tuples of the least and the greatest.
         """
         self.read_snapshots.add(snapshot_id)
-        scan = self._lists.scan(self._table, snapshot_id)
+        scan = self._java.scan(self._table, snapshot_id)
         expressions = iceberg_class(self.spark, "expressions.Expressions")
         for name, several in (values or {}).items():
             if isinstance(several, tuple):
@@ -185,7 +185,7 @@ class IcebergTable:
             else:
                 scan = scan.filter(getattr(expressions, "in")(name, several))
         wanted = None if locations is None else _join(locations)
-        return cast("FileTasks", self._lists.planned(scan, wanted, deletes))
+        return cast("FileTasks", self._java.planned(scan, wanted, deletes))
 
     def schema(self) -> StructType:
         """Return the table's current schema as Spark reads it, without the columns it cannot read."""
@@ -233,7 +233,7 @@ class IcebergTable:
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
         if not positions:
             return self.no_tasks()
-        return cast("FileTasks", self._lists.at(tasks, _join(map(str, positions))))
+        return cast("FileTasks", self._java.at(tasks, _join(map(str, positions))))
 
     def read(self, tasks: FileTasks, with_deleted: bool = False) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.
@@ -248,7 +248,7 @@ class IcebergTable:
         if with_deleted and self.has_row_lineage:
             readable = self._marking = self._marking or table_to_read(self.spark, readable, row_lineage=False)
         key = uuid.uuid4().hex
-        self._lists.stage(readable, key, tasks)
+        self._java.stage(readable, key, tasks)
         self._staged.append(key)
         reader = self.spark.read.format("iceberg")
         # Iceberg chooses splits for its own scans, but not for staged ones: every core gets one if the files allow it.
@@ -272,4 +272,4 @@ class IcebergTable:
         while self._staged:
             key = self._staged.pop()
             with suppress(*SPARK_HAS_ENDED):
-                self._lists.release(self._table, key)
+                self._java.release(self._table, key)

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, UnsupportedTypeError
-from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class
+from icecdc_core.session.jvm import fetch_text, iceberg_class, java_helper
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
 
@@ -77,8 +77,9 @@ def _compare(key: int, was: Field, now: Field) -> Iterator[SchemaChange]:
         yield SchemaChange("type_widened" if wider else "type_changed", path, what, additive=decimal)
     # Whether it comes after another field than before, among those that both schemas have.
     kept = {*was["siblings"]} & {*now["siblings"]}
-    sides = was["siblings"], now["siblings"]
-    before, after = ([sibling for sibling in side[: side.index(key)] if sibling in kept] for side in sides)
+    before, after = (
+        [each for each in side["siblings"][: side["siblings"].index(key)] if each in kept] for side in (was, now)
+    )
     if before[-1:] != after[-1:]:
         yield SchemaChange("reordered", path, "was moved", additive=True)
 
@@ -117,9 +118,13 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
     """Check that no identifier is null and none occurs twice, reading the identifier columns only."""
     names, count = [quoted(name) for name in identifier_columns], unused_name("_rows", identifier_columns)
     wrong = any_null(identifier_columns) + ("" if allow_duplicates else f" OR {quoted(count)} > 1")
-    # Nearly every row is a group of its own, so a partial aggregate before the shuffle would not reduce anything.
-    identifiers = rows.select(*names).transform(shuffle_by_identifiers, identifier_columns)
-    groups = identifiers.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
+    groups = (
+        rows.select(*names)
+        # Nearly every row is a group of its own, so a partial aggregate before it would not reduce anything.
+        .transform(shuffle_by_identifiers, identifier_columns)
+        .groupBy(*names)
+        .agg(F.count(F.lit(1)).alias(count))
+    )
     with tuned_for_many_groups(rows.sparkSession):
         suspects = groups.where(wrong).limit(5).collect()
     shown = [{identifier_name(name): row[name] for name in identifier_columns} for row in suspects]
@@ -159,7 +164,6 @@ def null_error(table: str, identifier_columns: Iterable[str], said: str) -> Iden
 
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
-    """Return the top-level columns Spark cannot read, each with the reason; empty for most tables."""
     reserved, fold = iceberg_class(spark, "MetadataColumns"), str if is_case_sensitive(spark) else str.lower
     found = {}
     for name in top_level_names(spark, table):
@@ -175,7 +179,6 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
 
 
 def top_level_names(spark: SparkSession, table: Any) -> list[str]:
-    """Return the names of a Java table's top-level columns, in order, with one call into the JVM."""
     schema = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
     return [str(field["name"]) for field in schema["fields"]]
 
@@ -197,7 +200,6 @@ def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) ->
 
 
 def require_distinct(spark: SparkSession, schema: StructType, columns: Collection[str]) -> None:
-    """Refuse selected columns, or fields within them, whose names Spark cannot distinguish."""
     if is_case_sensitive(spark):
         return
     for first, second in find_ambiguous_names(schema):
@@ -234,7 +236,7 @@ def find_ambiguous_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str
 def table_to_read(spark: SparkSession, table: Any, without: Collection[str] = (), row_lineage: bool = True) -> Any:
     """Return a copy of the Java table for reading staged tasks: without some columns, or without row lineage."""
     operations = table.operations()
-    content = json.loads(fetch_text(file_lists(spark).metadata(table)))
+    content = json.loads(fetch_text(java_helper(spark).metadata(table)))
     if not row_lineage:
         # From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no
         # other metadata column. The tasks say what the files contain and which deletes apply, whatever the version.
@@ -253,8 +255,8 @@ def table_to_read(spark: SparkSession, table: Any, without: Collection[str] = ()
         content["sort-orders"], content["default-sort-order-id"] = [{"order-id": 0, "fields": []}], 0
     # Reading files needs none of these, and there may be hundreds.
     content.update({"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}, "current-snapshot-id": -1})
-    location = operations.current().metadataFileLocation()
-    reduced = iceberg_class(spark, "TableMetadataParser").fromJson(location, json.dumps(content))
+    parser, location = iceberg_class(spark, "TableMetadataParser"), operations.current().metadataFileLocation()
+    reduced = parser.fromJson(location, json.dumps(content))
     static = iceberg_class(spark, "StaticTableOperations")(reduced, operations.io())
     return iceberg_class(spark, "BaseTable")(static, table.name())
 

@@ -188,9 +188,8 @@ def _instability(result: DataFrame, constants: DataFrame, function: Callable[[Da
     fixed = java_class(spark, "org.apache.spark.sql.catalyst.optimizer.SpecialDatetimeValues").apply(replaced)
     is_stable = plan.deterministic() and not replaced.containsPattern(current) and fixed.fastEquals(replaced)
     # Spark folds random encryption of constants to another value each time.
-    frames = [function(constants) for _ in range(2)]
     try:
-        one, other = (frame._jdf.queryExecution().optimizedPlan() for frame in frames)
+        one, other = (function(constants)._jdf.queryExecution().optimizedPlan() for _ in range(2))
         is_stable = is_stable and one.sameResult(other)
     except (PySparkException, Py4JError):
         pass  # an expression that constants like these cannot answer
@@ -215,9 +214,9 @@ def _repeated(selections: Selections, column_names: Mapping[str, str]) -> dict[s
         for item in selection:
             if {_class_of(node) for node in item} <= _PLAIN and _id_of(item[-1]) in known:
                 known[_id_of(item[0])] = known[_id_of(item[-1])]
-    fields = selections[0] if selections else []
-    made = {str(item[0]["name"]): _id_of(item[0]) for item in fields}
-    made = made or {name: key for key, name in column_names.items()}
+    made = {name: key for key, name in column_names.items()}
+    if selections:
+        made = {str(item[0]["name"]): _id_of(item[0]) for item in selections[0]}
     return {name: known[key] for name, key in made.items() if key in known}
 
 

@@ -137,8 +137,7 @@ def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapEr
 
 
 def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:
-    first = ancestors(metadata, snapshot_id)[-1]
-    if metadata.by_id[first].parent_snapshot_id is not None:
+    if metadata.by_id[ancestors(metadata, snapshot_id)[-1]].parent_snapshot_id is not None:
         raise _gap_error(metadata, "start_snapshot_id", "before the first snapshot")
 
 

@@ -152,14 +152,13 @@ class Source:
     @property
     def key_columns(self) -> list[str]:
         """The columns of selected rows that make the document id: beside a projection they have private names."""
-        if self.projection is None:
-            return self.identifier_columns
-        return [private_identifier(name) for name in self.identifier_columns]
+        names = self.identifier_columns
+        return [private_identifier(name) for name in names] if self.projection else names
 
     @property
     def snapshot_ids(self) -> frozenset[int]:
-        tables = (self, *self.nested.values())
-        return frozenset(snapshot.snapshot_id for each in tables for snapshot in each.metadata.snapshots)
+        sources = (self, *self.nested.values())
+        return frozenset(snapshot.snapshot_id for each in sources for snapshot in each.metadata.snapshots)
 
     @property
     def schema_json(self) -> str:
@@ -171,7 +170,6 @@ class Source:
 
     @property
     def selection(self) -> Selection:
-        """What is read of the table's rows; without identifier columns also where each row lies."""
         return Selection(
             self.projection.columns if self.projection else tuple(self.columns),
             self.row_filter,
@@ -320,7 +318,6 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
             remedy="add them to columns",
         )
     selected = projection.schema if projection else StructType([schema[name] for name in columns])
-    condition = condition_columns(spark, schema, config.row_filter, alias) if config.row_filter else UsedColumns()
     if config.index_column:
         _require_place_column("index_column", config.index_column, selected)
     return Source(
@@ -333,7 +330,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         row_filter=config.row_filter,
         branch=config.branch,
         chosen_columns=list(config.columns),
-        condition=condition,
+        condition=condition_columns(spark, schema, config.row_filter, alias) if config.row_filter else UsedColumns(),
         projection=projection,
         alias=alias,
         routing=config.routing,

@@ -7,6 +7,7 @@ text twice: the older one counts.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from math import ceil
 from operator import attrgetter
-from threading import Event, Lock, Timer
+from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -67,7 +68,6 @@ class Embeddings:
 
 
 def open_embeddings(source: Source, config: SyncConfig) -> Source:
-    """Return a source whose documents have vectors; their texts are analysed before anything is read."""
     spark, schema, computed_from, nested = source.table.spark, source.schema, frozenset[str](), source.nested
     if not config.embed:
         return source
@@ -176,14 +176,15 @@ def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: s
         .mapInArrow(partial(_embed, entry), "text_sha256 string, vector array<float>")
         .withColumns({"model": F.lit(entry.model), "dimension": F.lit(entry.dimension)})
     )
-    with _time_limit(spark, timeout_seconds) as expired, persisted(vectors) as made:
+    began = time.monotonic()
+    with _time_limit(spark, timeout_seconds), persisted(vectors) as made:
         try:
             made.count()  # the time is taken when all are there, or they would be older than any that others stored
             vectors = made.withColumn("embedded_at", F.current_timestamp())
             vectors.select(*spark.table(table).columns).writeTo(table).append()
         except (PySparkException, Py4JError) as error:
             problem = f"failed: {failure_message(root_cause(error))}"
-            if expired.is_set():
+            if 0 < timeout_seconds < time.monotonic() - began:
                 problem = f"took longer than {timeout_seconds:g} seconds (embed_timeout_seconds)"
             raise EmbeddingError(
                 f"The model of embed.{name} {problem}",
@@ -220,21 +221,16 @@ def checked_vectors(found: Any, count: int, dimension: int) -> pa.Array:
 
 
 @contextmanager
-def _time_limit(spark: SparkSession, seconds: float) -> Iterator[Event]:
-    """Cancel Spark's jobs of the block when the time is over; the event says whether it was."""
-    context, tag, expired = spark.sparkContext, f"icecdc-embed-{uuid4().hex}", Event()
-
-    def cancel() -> None:
-        expired.set()
-        context.cancelJobsWithTag(tag)
-
-    timer = Timer(seconds, cancel)
+def _time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
+    """Cancel Spark's jobs of the block when the time is over; 0 is no limit."""
+    context, tag = spark.sparkContext, f"icecdc-embed-{uuid4().hex}"
+    timer = Timer(seconds, context.cancelJobsWithTag, [tag])
     timer.daemon = True
     context.addJobTag(tag)
     if seconds:
         timer.start()
     try:
-        yield expired
+        yield
     finally:
         timer.cancel()
         context.removeJobTag(tag)

@@ -186,10 +186,10 @@ def it_gives_long_texts_whole(spark):
 
 class DescribeAJavaHelper:
     def it_is_of_a_class_of_its_own_where_jars_come_from_elsewhere(self, spark, monkeypatch):
-        one = jvm.file_lists(spark)
+        one = jvm.java_helper(spark)
         monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
         with ThreadPoolExecutor(4) as pool:  # threads that ask at the same time get the same one
-            other, *others = pool.map(lambda _: jvm.file_lists(spark), range(4))
+            other, *others = pool.map(lambda _: jvm.java_helper(spark), range(4))
         assert [each is other for each in others] == [True] * 3
         # The gateway remembers a method by the name of its class, which would not fit an object of the other one.
         assert [each.chosen(spark._jvm.java.util.ArrayList(), "").size() for each in (one, other)] == [0, 0]

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.UUID;
+import java.util.concurrent.Callable;
 import org.apache.iceberg.BaseFileScanTask;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.ContentFile;
@@ -30,17 +31,19 @@ import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.spark.CommitMetadata;
 import org.apache.iceberg.spark.ScanTaskSetManager;
 import org.apache.iceberg.spark.SparkTableCache;
 import org.apache.iceberg.util.ContentFileUtil;
+import org.apache.spark.sql.MergeIntoWriter;
 
 /**
- * Loops over Iceberg's files and file tasks.
+ * Loops over Iceberg's files and file tasks, and a merge whose snapshot carries properties.
  *
  * <p>Janino compiles it in the session, as it compiles the code that Spark generates: no lambdas and no generics. Texts
  * of many files cross to Python as one text, separated by null characters.
  */
-public final class FileLists {
+public final class JavaHelper {
   private static final String SEPARATOR = "\0";
   private static final int SHORT = 2500;
   private static final Object[] NOTHING = new Object[0];
@@ -277,5 +280,18 @@ public final class FileLists {
   public void release(Table table, String key) {
     ScanTaskSetManager.get().removeTasks(table, key);
     SparkTableCache.get().remove(key);
+  }
+
+  /** MERGE has no write options, so Iceberg takes the properties from the thread that runs it. */
+  public void merge(final MergeIntoWriter writer, Map properties) throws Exception {
+    CommitMetadata.withCommitProperties(
+        properties,
+        new Callable() {
+          public Object call() {
+            writer.merge();
+            return null;
+          }
+        },
+        RuntimeException.class);
   }
 }
