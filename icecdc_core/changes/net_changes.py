@@ -55,9 +55,8 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.errors import DUPLICATE_MESSAGE
-from icecdc_core.session.jvm import unpersist
+from icecdc_core.session.jvm import active_session, unpersist
 from icecdc_core.session.spark import RowCount, observed, storage_level_for, tuned_for_many_groups
-from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import any_null, require_no_null, require_unique

@@ -35,7 +35,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.entries import nested_tables
 from icecdc_core.config.values import check_table_name
 from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
-from icecdc_core.session.java_causes import failure_message
+from icecdc_core.session.jvm import failure_message
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, example_rows, open_projection
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from icecdc_core.ingest.inference import (
 from icecdc_core.ingest.publish import WAP_ENABLED, raise_if_moved, table_version
 from icecdc_core.ingest.readers import DEFAULT, TIMES, WRITTEN_AS, Path
 from icecdc_core.ingest.rows import IS_VALID, ROW
-from icecdc_core.session.java_causes import is_raised_as
-from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.session.jvm import iceberg_class, is_raised_as, java_class
 from icecdc_core.table.catalogs import catalog_error, describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
 

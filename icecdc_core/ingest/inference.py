@@ -19,8 +19,7 @@ from icecdc_core.ingest.formats.decode_results import (
     wrapped_record,
 )
 from icecdc_core.ingest.readers import FLOATS, Path, StructReader, struct_reader
-from icecdc_core.session.jvm import java_class
-from icecdc_core.session.threads import active_session
+from icecdc_core.session.jvm import active_session, java_class
 
 _NO_NAME = f"{SECRET}."
 # A name with its quotes, before a colon; looked ahead, so that no match begins in another. A group that repeats without

@@ -28,8 +28,7 @@ from icecdc_core.ingest import offsets
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import causes, root_cause
-from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_class
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, causes, java_class, root_cause
 from icecdc_core.table.catalogs import describe_failure
 from icecdc_core.table.failures import known_failure
 

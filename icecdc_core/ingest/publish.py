@@ -13,8 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.commit_log import ATTEMPT, TableEntry, current_snapshot_id, is_ancestor, snapshot_entry
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, is_raised_as
-from icecdc_core.session.jvm import iceberg_class
+from icecdc_core.session.jvm import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, iceberg_class, is_raised_as
 from icecdc_core.table.catalogs import load_table
 
 WAP_ENABLED = "write.wap.enabled"

@@ -19,9 +19,9 @@ from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import ManyReport, Report, RunReport
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import register_catalog
-from icecdc_core.session.job_session import new_job_session
+from icecdc_core.session.job_session import new_job_session, run_in_threads, slot
+from icecdc_core.session.jvm import active_session
 from icecdc_core.session.processes import Stopped, StopRequest, stop_on_sigterm
-from icecdc_core.session.threads import active_session, run_in_threads, slot
 from icecdc_core.table.failures import spark_errors
 
 

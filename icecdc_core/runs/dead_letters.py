@@ -17,7 +17,7 @@ from icecdc_core.documents.bulk_lines import place_of
 from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import parse_action
-from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
+from icecdc_core.session.jvm import COMMIT_CONFLICTS, is_raised_as
 from icecdc_core.table.catalogs import create_table_once, usable_table
 
 SCHEMA = (

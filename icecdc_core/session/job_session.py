@@ -6,18 +6,21 @@ over what says where tables are and how Spark executes; all others have Spark's 
 """
 
 import functools
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import SparkJobError
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended, java_ended
-from icecdc_core.session.threads import active_session
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, active_session, has_ended, java_ended
+from icecdc_core.session.processes import Stopped, StopRequest
 
 _SQL = "spark.sql."
 _TAKEN_OVER = tuple(
@@ -33,6 +36,9 @@ _FIXED = {
     f"{_SQL}ansi.enabled": "true",
     f"{_SQL}variable.substitute": "false",  # the text ${...} is no reference to the environment
 }
+
+_LOOK_SECONDS = 0.1
+_CANCEL_SECONDS = 10.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,3 +101,39 @@ def new_job_session(spark: SparkSession) -> SparkSession:
                 own.conf.set(key, wanted[key])
     _own.add(own)
     return own
+
+
+@contextmanager
+def slot(free: threading.Semaphore, stop: StopRequest) -> Iterator[None]:
+    """Run the block when a slot is free; raises ``Stopped`` if the run is asked to stop before."""
+    while not free.acquire(timeout=_LOOK_SECONDS):
+        if stop.requested:
+            raise Stopped
+    try:
+        if stop.requested:
+            raise Stopped
+        yield
+    finally:
+        free.release()
+
+
+def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[], None]], stop: StopRequest) -> None:
+    """Run each in a thread, and wait for all; an interrupt cancels Spark's jobs and asks the runs to stop."""
+    threads = [InheritableThread(target=run, name=f"icecdc-{name}", daemon=True) for name, run in runs.items()]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        stop.requested = True
+        spark.sparkContext.cancelAllJobs()
+        deadline = time.monotonic() + _CANCEL_SECONDS  # until then the runs release their locks
+        for thread in threads:
+            if thread.ident:  # an interrupt may come before all have started
+                thread.join(max(0.0, deadline - time.monotonic()))
+        raise
+    finally:
+        with suppress(*SPARK_HAS_ENDED):  # the reports say so
+            # For PySpark the active session is the last one that made a frame, in whatever thread.
+            spark.createDataFrame([], "none int")

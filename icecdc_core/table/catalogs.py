@@ -21,9 +21,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import bundle_package, needed_bundles
-from icecdc_core.session.java_causes import NETWORK, REFUSED, causes
-from icecdc_core.session.jvm import iceberg_class, java_ended
-from icecdc_core.session.threads import active_session
+from icecdc_core.session.jvm import NETWORK, REFUSED, active_session, causes, iceberg_class, java_ended
 from icecdc_core.table.snapshots import TableMetadata
 
 _NO_TABLE = frozenset(

@@ -26,8 +26,7 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import NETWORK, REFUSED, Cause, causes, failure_message, root_cause
-from icecdc_core.session.jvm import java_ended
+from icecdc_core.session.jvm import NETWORK, REFUSED, Cause, causes, failure_message, java_ended, root_cause
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import duplicate_error, null_error
 from icecdc_core.table.snapshots import history_gap_error

@@ -13,8 +13,7 @@ from pyspark.sql.types import BinaryType, NullType, StringType, StructField, Str
 
 from icecdc_core.columns import OWN_PREFIX, quoted
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.java_causes import failure_message
-from icecdc_core.session.jvm import java_class
+from icecdc_core.session.jvm import failure_message, java_class
 from icecdc_core.table.schema import find_ambiguous_names, is_case_sensitive, require_readable
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.

@@ -32,8 +32,7 @@ from icecdc_core.config.entries import nested_tables
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
 from icecdc_core.logs import event
-from icecdc_core.session.java_causes import failure_message, root_cause
-from icecdc_core.session.jvm import persisted
+from icecdc_core.session.jvm import failure_message, persisted, root_cause
 from icecdc_core.table.catalogs import create_table_once, forget_cached, usable_table
 from icecdc_core.table.select import Projection, open_projection
 

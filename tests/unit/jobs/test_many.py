@@ -12,7 +12,7 @@ from icecdc_core.jobs import many
 from icecdc_core.jobs.many import require_one_session, run_many
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.session import threads
+from icecdc_core.session import job_session
 from icecdc_core.session.processes import StopRequest
 
 
@@ -70,7 +70,7 @@ class DescribePolling:
             monkeypatch.setattr(many, "sync_changes", sync)
             monkeypatch.setattr(many, "register_catalog", lambda spark, config: registered.append(config.catalog))
             monkeypatch.setattr(many, "new_job_session", lambda spark: spark)
-            monkeypatch.setattr(threads, "InheritableThread", threading.Thread)
+            monkeypatch.setattr(job_session, "InheritableThread", threading.Thread)
             monkeypatch.setattr(many, "active_session", lambda spark: nullcontext())
             monkeypatch.setattr(StopRequest, "wait", lambda self, seconds: on_wait(self))
             given, tables = {"poll_interval_seconds": 1, "max_polls": 4}, {"a": "lake.ns.t", "b": "pond.ns.t"}

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from icecdc_core.errors import DependencyError
 from icecdc_core.session.compat import require_supported, unsupported_versions
 from icecdc_core.session.jars import ICEBERG_RUNTIMES
+from icecdc_core.session.job_session import run_in_threads
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
-from icecdc_core.session.threads import run_in_threads
 
 BLOCKED = "py4j.security.Py4JSecurityException: Method java.lang.Thread.currentThread() is not whitelisted"
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from icecdc_core.errors import JavaNotFoundError
 from icecdc_core.session import java
 from icecdc_core.session.java import find_java, read_release
-from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
+from icecdc_core.session.jvm import Cause, causes, failure_message, root_cause
 
 
 def install(home, release):

@@ -23,7 +23,7 @@ from icecdc_core.errors import (
     SparkJobError,
     TableNotFoundError,
 )
-from icecdc_core.session.java_causes import Cause
+from icecdc_core.session.jvm import Cause
 from icecdc_core.table import failures
 from icecdc_core.table.catalogs import catalog_error, usable_table
 from icecdc_core.table.failures import blamed_file, spark_errors
