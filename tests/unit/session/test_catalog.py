@@ -34,15 +34,11 @@ class DescribeCatalogSettings:
         assert expected.items() <= settings(warehouse=str(tmp_path)).items()
 
     def it_knows_the_kind_of_catalog_by_its_properties(self):
+        uris = {"http://127.0.0.1:8181": "rest", "https://lake.example/api": "rest", "thrift://metastore:9083": "hive"}
         for properties, kind in (
-            *(
-                ({"type": "glue"}, "glue"),
-                ({"catalog-impl": "org.example.Mine"}, None),
-                ({"warehouse": "/d"}, "hadoop"),
-            ),
-            *(({"uri": "http://127.0.0.1:8181"}, "rest"), ({"uri": "https://lake.example/api"}, "rest")),
-            *(({"uri": "thrift://metastore:9083"}, "hive"), ({"uri": "jdbc:postgresql://db/lake"}, "jdbc")),
-        ):
+            ({"type": "glue"}, "glue"), ({"catalog-impl": "org.example.Mine"}, None), ({"warehouse": "/d"}, "hadoop"),
+            *(({"uri": uri}, kind) for uri, kind in {**uris, "jdbc:postgresql://db/lake": "jdbc"}.items()),
+        ):  # fmt: skip
             assert settings(catalog_properties=properties).get("type") == kind
 
     def it_puts_secrets_in_where_references_are_and_lets_the_cache_be_asked_for(self, monkeypatch):

@@ -35,16 +35,15 @@ def homes(tmp_path, monkeypatch):
     return given
 
 
-class DescribeReadRelease:
-    def it_reads_version_and_modules_from_the_release_file_and_passes_over_a_folder_without_java(self, tmp_path):
-        for release, version, modules in (
-            ('JAVA_VERSION="17.0.15"', 17, []),
-            ('IMPLEMENTOR="Eclipse"\nJAVA_VERSION="21"\nMODULES="java.base java.sql"\n', 21, ["java.base", "java.sql"]),
-            ('JAVA_VERSION="1.8.0_402"', 8, []),
-        ):
-            assert read_release(install(tmp_path / str(version), release)) == (version, frozenset(modules))
-        (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"')
-        assert (read_release(tmp_path)[0], read_release(tmp_path / "none")[0]) == (0, 0)
+def it_reads_version_and_modules_from_the_release_file_and_passes_over_a_folder_without_java(tmp_path):
+    for release, version, modules in (
+        ('JAVA_VERSION="17.0.15"', 17, []),
+        ('IMPLEMENTOR="Eclipse"\nJAVA_VERSION="21"\nMODULES="java.base java.sql"\n', 21, ["java.base", "java.sql"]),
+        ('JAVA_VERSION="1.8.0_402"', 8, []),
+    ):
+        assert read_release(install(tmp_path / str(version), release)) == (version, frozenset(modules))
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"')
+    assert (read_release(tmp_path)[0], read_release(tmp_path / "none")[0]) == (0, 0)
 
 
 class DescribeFindJava:
@@ -102,15 +101,14 @@ Caused by: java.io.FileNotFoundException: File a.parquet does not exist
 """
 
 
-class DescribeCauses:
-    def it_finds_them_in_a_text_with_who_threw_them(self):
-        assert causes(PySparkException(TEXT)) == [
-            Cause("RuntimeIOException", "Failed to open", ICEBERG),
-            Cause("FileNotFoundException", "File a.parquet does not exist", HADOOP),
-        ]
-        first, *_ = root_cause(PySparkException(TEXT)).splitlines()
-        assert first == "java.io.FileNotFoundException: File a.parquet does not exist"
-        assert causes(PySparkException("java.io.EOFException: the end")) == []  # without frames
+def it_finds_them_in_a_text_with_who_threw_them():
+    assert causes(PySparkException(TEXT)) == [
+        Cause("RuntimeIOException", "Failed to open", ICEBERG),
+        Cause("FileNotFoundException", "File a.parquet does not exist", HADOOP),
+    ]
+    first, *_ = root_cause(PySparkException(TEXT)).splitlines()
+    assert first == "java.io.FileNotFoundException: File a.parquet does not exist"
+    assert causes(PySparkException("java.io.EOFException: the end")) == []  # without frames
 
 
 def it_makes_one_line_that_says_most_of_a_failure():

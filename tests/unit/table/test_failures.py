@@ -75,12 +75,16 @@ def java_exception(chain):
     )
 
 
-def typed(config: SyncConfig, *chain: tuple[str, ...], text: str = "") -> IcecdcError:
-    """The typed error of a job that failed with these exceptions, outermost first."""
+def failed(*chain: tuple[str, ...], text: str = "") -> PySparkException:
+    """An error of Spark with these exceptions behind it, outermost first."""
     error = PySparkException(text or "\n".join(f"Caused by: {name}: {text}" for name, text, *_ in chain))
     error._origin = java_exception(chain) if chain else None
+    return error
+
+
+def typed(config: SyncConfig, *chain: tuple[str, ...], text: str = "") -> IcecdcError:
     with pytest.raises(IcecdcError) as caught, spark_errors(config):
-        raise error
+        raise failed(*chain, text=text)
     return caught.value
 
 
@@ -135,20 +139,13 @@ class DescribeAFailureOfSpark:
         assert caught.value is error
 
 
-def failed(*chain):
-    error = PySparkException("failed") if chain else Py4JNetworkError("gone")
-    error._origin = java_exception(chain) if chain else None
-    return error
-
-
 REFUSED = "org.apache.iceberg.exceptions.ForbiddenException"
 
 
 def it_asks_for_access_to_a_catalog_only_if_it_was_refused():
     for kind, text, expected in (
         (REFUSED, "Forbidden: not in the role", CatalogAuthError),
-        ("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: invalid_client",
-            CatalogAuthError),
+        ("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: client", CatalogAuthError),
         ("software.amazon.awssdk.core.exception.SdkClientException", NO_CREDENTIALS, CatalogAuthError),
         ("software.amazon.awssdk.services.glue.model.GlueException", "(Status Code: 500)", CatalogError),
         ("org.apache.iceberg.exceptions.NoSuchTableException", "Table does not exist", TableNotFoundError),
@@ -159,13 +156,13 @@ def it_asks_for_access_to_a_catalog_only_if_it_was_refused():
 
 
 def it_says_whether_a_table_of_its_own_is_named_wrongly_or_cannot_be_used_now():
-    for chain, expected in (
-        ([(REFUSED, "no", ICEBERG)], ConfigError),
-        ([OPENED, ("java.net.ConnectException", "Connection refused", HADOOP)], CatalogError),
-        ([], SparkJobError),
+    for error, expected in (
+        (failed((REFUSED, "no", ICEBERG)), ConfigError),
+        (failed(OPENED, ("java.net.ConnectException", "Connection refused", HADOOP)), CatalogError),
+        (Py4JNetworkError("gone"), SparkJobError),
     ):
         with pytest.raises(expected), usable_table("The table of vectors", "embed_table", "lake.ns.v"):
-            raise failed(*chain)
+            raise error
 
 
 class DescribeAValueThatASelectMasks:

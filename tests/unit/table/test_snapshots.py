@@ -1,7 +1,7 @@
 """Heads, times and rows of snapshots, the lag, and hidden history: snapshot n is committed at n seconds; no Spark."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError
@@ -35,23 +35,23 @@ def it_counts_the_deletes_of_a_replaced_delete_file_once():
         assert (rows_added(snapshot), rows_removed(snapshot)) == expected
 
 
-class DescribeHeads:
-    def it_finds_the_head_of_a_branch_or_names_those_there_are(self):
-        table = metadata(*LINE, current=4, branches={"audit": 2})
-        assert (head_snapshot_id(table, "audit"), sequence_number(table, 3)) == (2, 3)
-        with pytest.raises(HistoryGapError, match="audit, main"):
-            head_snapshot_id(table, "nope")
+def it_finds_the_head_of_a_branch_or_names_those_there_are():
+    table = metadata(*LINE, current=4, branches={"audit": 2})
+    assert (head_snapshot_id(table, "audit"), sequence_number(table, 3)) == (2, 3)
+    with pytest.raises(HistoryGapError, match="audit, main"):
+        head_snapshot_id(table, "nope")
 
-    def it_finds_the_snapshot_of_a_moment_unless_its_history_has_expired(self):
-        table = metadata(*LINE, current=4)
-        assert (snapshot_as_of(table, 3500), snapshot_as_of(table, 500)) == (3, None)
-        with pytest.raises(HistoryGapError, match="start_from"):
-            snapshot_as_of(metadata(*LINE[1:], current=4), 1500)
 
-    def it_names_the_oldest_snapshot_though_its_time_is_none(self):
-        """Its writer took microseconds for milliseconds."""
-        error = history_gap_error(metadata_of([(1, None, "append", 1_700_000_000_000_000, {})], {"main": 1}), 7)
-        assert "the oldest is 1 of 9999-12-31" in str(error)
+def it_finds_the_snapshot_of_a_moment_unless_its_history_has_expired():
+    table = metadata(*LINE, current=4)
+    assert (snapshot_as_of(table, 3500), snapshot_as_of(table, 500)) == (3, None)
+    with pytest.raises(HistoryGapError, match="start_from"):
+        snapshot_as_of(metadata(*LINE[1:], current=4), 1500)
+
+
+def it_names_the_oldest_snapshot_though_its_writer_took_microseconds_for_milliseconds():
+    error = history_gap_error(metadata_of([(1, None, "append", 1_700_000_000_000_000, {})], {"main": 1}), 7)
+    assert "the oldest is 1 of 9999-12-31" in str(error)
 
 
 APPENDS = metadata((1, None, "append"), (2, 1, "append"), (3, 2, "append"), current=3)
@@ -83,23 +83,16 @@ def history(*snapshots, log=()):
     return metadata_of(made, branches, log=log, first_number=snapshots[0][1] if snapshots else 1)
 
 
-class JavaTable:
+def java_table(recorded=0, is_rest=True, nessie=False, readable=True):
     """A table as its catalog's client shows it; ``recorded`` snapshots are in its metadata file."""
-
-    def __init__(self, recorded=0, is_rest=True, nessie=False, readable=True):
-        def read(io, file):
-            if not readable:
-                raise Py4JError("no such file")
-            return SimpleNamespace(snapshots=lambda: SimpleNamespace(size=lambda: recorded))
-
-        client = "org.apache.iceberg.rest.RESTTableOperations" if is_rest else "org.apache.iceberg.hive.HiveOperations"
-        properties = SimpleNamespace(containsKey=lambda name: nessie and name == "nessie.is-nessie-catalog")
-        parser = SimpleNamespace(read=read)
-        self.spark = SimpleNamespace(_jvm=SimpleNamespace(**{"org.apache.iceberg.TableMetadataParser": parser}))
-        self.getClass = lambda: SimpleNamespace(getName=lambda: client)
-        self.io = lambda: SimpleNamespace(properties=lambda: properties)
-        self.current = lambda: SimpleNamespace(metadataFileLocation=lambda: "m.json")
-        self.operations = lambda: self
+    table = Mock()
+    client = "org.apache.iceberg.rest.RESTTableOperations" if is_rest else "org.apache.iceberg.hive.HiveOperations"
+    table.operations().getClass().getName.return_value = client
+    table.operations().io().properties().containsKey = lambda name: nessie and name == "nessie.is-nessie-catalog"
+    read = getattr(table.spark._jvm, "org.apache.iceberg.TableMetadataParser").read
+    read.return_value.snapshots().size.return_value = recorded
+    read.side_effect = None if readable else Py4JError("no such file")
+    return table
 
 
 NESSIE, MORE = "Nessie's REST endpoint shows only the latest snapshot", "the table's metadata file has more"
@@ -109,15 +102,15 @@ EXPIRED = history((7, 3, 6), log=EARLIER)
 @pytest.mark.parametrize(
     ("known", "table", "reason"),
     [
-        (history(), JavaTable(nessie=True), NESSIE), (history(FIRST), JavaTable(nessie=True), NESSIE),
-        (history((7, 3, None)), JavaTable(nessie=True), NESSIE),
+        (history(), java_table(nessie=True), NESSIE), (history(FIRST), java_table(nessie=True), NESSIE),
+        (history((7, 3, None)), java_table(nessie=True), NESSIE),
         # Nessie shows more than one, or what is left of more.
-        (history(FIRST, (2, 2, 1)), JavaTable(nessie=True), ""), (EXPIRED, JavaTable(1, nessie=True), ""),
+        (history(FIRST, (2, 2, 1)), java_table(nessie=True), ""), (EXPIRED, java_table(1, nessie=True), ""),
         # The answer has fewer than the metadata file.
-        (EXPIRED, JavaTable(3), f"only snapshot 7, but {MORE}"),
-        (history((7, 3, None), log=EARLIER), JavaTable(2), MORE), (history((6, 2, 5), (7, 3, 6)), JavaTable(3), ""),
-        (EXPIRED, JavaTable(1), ""), (EXPIRED, JavaTable(3, readable=False), ""),
-        (EXPIRED, JavaTable(3, is_rest=False), ""), (history(), JavaTable(), ""), (history(FIRST), JavaTable(), ""),
+        (EXPIRED, java_table(3), f"only snapshot 7, but {MORE}"),
+        (history((7, 3, None), log=EARLIER), java_table(2), MORE), (history((6, 2, 5), (7, 3, 6)), java_table(3), ""),
+        (EXPIRED, java_table(1), ""), (EXPIRED, java_table(3, readable=False), ""),
+        (EXPIRED, java_table(3, is_rest=False), ""), (history(), java_table(), ""), (history(FIRST), java_table(), ""),
     ],
 )  # fmt: skip
 def it_names_a_history_that_is_hidden(known, table, reason):
