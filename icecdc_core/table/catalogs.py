@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession, functions as F
+from pyspark.sql import SparkSession
 
 from icecdc_core.errors import (
     CatalogAuthError,
@@ -67,18 +67,10 @@ def forget_cached(spark: SparkSession, name: str) -> str:
 def create_table_once(
     spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None, partition: str = ""
 ) -> None:
-    if spark.catalog.tableExists(name):
-        return
-    writer = spark.createDataFrame([], schema).writeTo(name).using("iceberg")
-    for key, value in {"format-version": "2", **(properties or {})}.items():
-        writer = writer.tableProperty(key, value)
-    if partition:
-        writer = writer.partitionedBy(F.col(partition))
-    try:
-        writer.create()
-    except (PySparkException, Py4JError):
-        if not spark.catalog.tableExists(name):  # else another run created it
-            raise
+    """Create a table of icecdc's own unless it exists, or another run creates it at the same time."""
+    given = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": "2", **(properties or {})}.items())
+    partitioned = f"PARTITIONED BY ({partition})" if partition else ""
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({schema}) USING iceberg {partitioned} TBLPROPERTIES ({given})")
 
 
 @contextmanager

@@ -57,8 +57,6 @@ _STAYS = "the position did not move"
 def spark_errors(config: SyncConfig, *tables: IcebergTable) -> Iterator[None]:
     try:
         yield
-    except IcecdcError:
-        raise
     except (ConnectionError, Py4JNetworkError) as error:
         raise java_ended(SparkJobError, error) from error
     except (PySparkException, Py4JError) as error:

@@ -19,7 +19,6 @@ from icecdc_core.shuffle import shuffle_by_identifiers
 
 METADATA_COLUMNS = StructType().add("_file", "string").add("_pos", "long").add("_deleted", "boolean")
 METADATA_COLUMNS.add("_row_id", "long").add("_last_updated_sequence_number", "long")
-"""The metadata columns of Iceberg that icecdc reads."""
 
 Field = Mapping[str, Any]
 """A field of a schema, as Iceberg's specification defines its JSON."""
@@ -115,7 +114,6 @@ def any_null(columns: Sequence[str]) -> str:
 
 
 def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: str, allow_duplicates: bool) -> None:
-    """Check that no identifier is null and none occurs twice, reading the identifier columns only."""
     names, count = [quoted(name) for name in identifier_columns], unused_name("_rows", identifier_columns)
     wrong = any_null(identifier_columns) + ("" if allow_duplicates else f" OR {quoted(count)} > 1")
     groups = (

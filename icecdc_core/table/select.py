@@ -127,7 +127,6 @@ def open_projection(
 
 
 def condition_columns(spark: SparkSession, schema: StructType, condition: str, alias: str = "") -> UsedColumns:
-    """Check a row filter and return the columns it reads and the fields in them."""
 
     def function(rows: DataFrame) -> DataFrame:
         return (rows.alias(alias) if alias else rows).where(F.expr(condition))
@@ -257,10 +256,7 @@ def _path(item: Sequence[Node], position: int) -> Path:
 
 
 def new_document_fields(was: str, now: str, projection: Projection | None = None) -> frozenset[str]:
-    """Return the paths of the fields that documents got since the table had another schema (JSON; empty: nothing).
-
-    With a projection, they are those of columns that it takes as they are.
-    """
+    """Return the paths of new fields of documents; with a projection, of columns that it takes as they are."""
     if not was:
         return frozenset()
     before, after = (frozenset(_field_paths(json.loads(schema)["fields"])) for schema in (was, now))

@@ -240,7 +240,6 @@ class Source:
         return rows
 
     def current_rows(self, snapshot_id: int | None, on_duplicate: str) -> DataFrame:
-        """Read the rows of a snapshot (None: the empty table), as ``rows_as_inserts`` does."""
         return self.rows_as_inserts(self.files(snapshot_id), on_duplicate)
 
     def files(self, snapshot_id: int | None) -> FileTasks:

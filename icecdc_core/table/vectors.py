@@ -107,10 +107,7 @@ def _refused(field: str, problem: str, remedy: str) -> ConfigError:
 
 
 def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: bool = True) -> DataFrame:
-    """Add the vectors of documents; without ``required``, one that is not stored is null.
-
-    If there are few rows, their texts are collected first, and only their vectors are read.
-    """
+    """Add the vectors of documents; without ``required`` a missing one is null, with ``few`` only theirs are read."""
     if source.embeddings is None:
         return rows
     for name, entry in source.embeddings.fields.items():
@@ -150,7 +147,6 @@ def stored_vectors(spark: SparkSession, table: str, entry: Embedding) -> DataFra
 
 
 def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float) -> None:
-    """Let the models make the vectors that documents of these rows need and that are not stored yet."""
     assert source.embeddings is not None
     spark, table = rows.sparkSession, source.embeddings.table
     for name, entry in source.embeddings.fields.items():
