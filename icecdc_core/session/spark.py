@@ -239,12 +239,10 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
         rooms.append(int(entries.next()._1()))
     # The driver is one of the entries, in local mode the only one.
     room = sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
-    if file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY:
-        yield StorageLevel.MEMORY_AND_DISK
-        return
+    fits = file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY
     # Writing to disk holds the last hundred batches, which could fill the heap of a small executor.
-    with settings_unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": "256"}):
-        yield StorageLevel.DISK_ONLY
+    with settings_unless_set(spark, {} if fits else {"spark.sql.inMemoryColumnarStorage.batchSize": "256"}):
+        yield StorageLevel.MEMORY_AND_DISK if fits else StorageLevel.DISK_ONLY
 
 
 REPORT_SECONDS = 5.0  # Spark reports right after the action; some releases never report what was dropped

@@ -148,8 +148,8 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
     given = [name for name in ("select", "nest", "row_filter", "embed") if getattr(config, name)]
     if failed is None or not given:
         return None
-    is_secret = bool(config.select or config.nest)
-    said = f"{failed.condition or failed.kind} {_HIDDEN}" if is_secret else failure_message(failed.text)
+    hidden = f"{failed.condition or failed.kind} {_HIDDEN}"
+    said = hidden if config.select or config.nest else failure_message(failed.text)
     return ConfigError(
         f"{' or '.join(given)} fails for a row of '{config.table}': {said}",
         subject=given[0],
@@ -159,11 +159,10 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
 
 
 def blamed_file(chain: Sequence[Cause]) -> Cause | None:
-    # Iceberg's readers report a broken connection, and a lack of memory or of file handles, too.
-    if any(NETWORK.match(cause.kind) or cause.kind.endswith("Error") for cause in chain):
-        return None
-    if any(cause.text.endswith("(Too many open files)") for cause in chain):
-        return None
+    for cause in chain:
+        # Iceberg's readers report a broken connection, and a lack of memory or of file handles, too.
+        if NETWORK.match(cause.kind) or cause.kind.endswith("Error") or cause.text.endswith("(Too many open files)"):
+            return None
     reasons = (cause for cause in chain if cause is chain[-1] or cause.kind not in _WRAPPERS)
     return next((cause for cause in reasons if _BLAMES_FILE.match(f"{cause.thrower} {cause.kind}")), None)
 

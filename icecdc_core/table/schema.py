@@ -163,10 +163,11 @@ def null_error(table: str, identifier_columns: Iterable[str], said: str) -> Iden
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
     reserved, fold = iceberg_class(spark, "MetadataColumns"), str if is_case_sensitive(spark) else str.lower
-    found = {}
-    for name in top_level_names(spark, table):
-        if name.startswith("_") and (fold(name) in METADATA_COLUMNS.names or reserved.isMetadataColumn(name)):
-            found[name] = "has the name of a metadata column of Iceberg, so it cannot be read"
+    found = {
+        name: "has the name of a metadata column of Iceberg, so it cannot be read"
+        for name in top_level_names(spark, table)
+        if name.startswith("_") and (fold(name) in METADATA_COLUMNS.names or reserved.isMetadataColumn(name))
+    }
     convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
     if _is_convertible(convert, table.schema()):
         return found
