@@ -37,25 +37,17 @@ def parameters(catalog):
     return partial(SyncConfig, table=f"{catalog}.ns.t")
 
 
-def fill(config, value):
-    spark = get_spark(config)
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.ns")
-    spark.sql(f"CREATE TABLE {config.table} USING iceberg AS SELECT '{value}' AS id")
-
-
-def rows(config):
-    return [row.id for row in get_spark(config).table(config.table).collect()]
-
-
 class DescribeTheCatalog:
     def it_is_registered_once_and_found_again_after_an_interrupt(self, spark, parameters, tmp_path):
         config = parameters(warehouse=str(tmp_path))
-        fill(config, "one")
-        assert get_spark(config)._jsparkSession.equals(running_session()._jsparkSession)
+        mine = get_spark(config)
+        mine.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.ns")
+        mine.sql(f"CREATE TABLE {config.table} USING iceberg AS SELECT 'one' AS id")
+        assert mine._jsparkSession.equals(running_session()._jsparkSession)
         with ThreadPoolExecutor(1) as another:  # without an active session, as after an interrupted cell
-            found = another.submit(lambda: (SparkSession.getActiveSession(), rows(config))).result()
-        assert found == (None, ["one"])
-        assert rows(parameters()) == ["one"]
+            active, found = another.submit(lambda: (SparkSession.getActiveSession(), get_spark(config))).result()
+        read = [each.table(config.table).collect() for each in (found, get_spark(parameters()))]
+        assert (active, read) == (None, [[("one",)]] * 2)
 
     def it_must_be_the_one_described(self, spark, parameters, catalog, tmp_path, monkeypatch, opensearch_url):
         monkeypatch.setenv("PLANTED", "hunter2")
@@ -184,15 +176,14 @@ def it_gives_long_texts_whole(spark):
         assert jvm.fetch_text(spark._jvm.java.lang.StringBuilder(text)) == text
 
 
-class DescribeAJavaHelper:
-    def it_is_of_a_class_of_its_own_where_jars_come_from_elsewhere(self, spark, monkeypatch):
-        one = jvm.java_helper(spark)
-        monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
-        with ThreadPoolExecutor(4) as pool:  # threads that ask at the same time get the same one
-            other, *others = pool.map(lambda _: jvm.java_helper(spark), range(4))
-        assert [each is other for each in others] == [True] * 3
-        # The gateway remembers a method by the name of its class, which would not fit an object of the other one.
-        assert [each.chosen(spark._jvm.java.util.ArrayList(), "").size() for each in (one, other)] == [0, 0]
+def it_has_a_java_class_of_its_own_where_jars_come_from_elsewhere(spark, monkeypatch):
+    one = jvm.java_helper(spark)
+    monkeypatch.setattr(jvm, "_compiled", WeakKeyDictionary())
+    with ThreadPoolExecutor(4) as pool:  # threads that ask at the same time get the same one
+        other, *others = pool.map(lambda _: jvm.java_helper(spark), range(4))
+    assert [each is other for each in others] == [True] * 3
+    # The gateway remembers a method by the name of its class, which would not fit an object of the other one.
+    assert [each.chosen(spark._jvm.java.util.ArrayList(), "").size() for each in (one, other)] == [0, 0]
 
 
 SETTINGS = {

@@ -30,27 +30,20 @@ NOW = [
 TABLE = {"a.b", "people", "people.name", "scores"}
 
 
-def new_fields(projection=None):
+def projection(stored=(), computed_from=frozenset(), **repeated):
+    return Projection(lambda rows: rows, T.StructType(), (), frozenset(), stored, computed_from, repeated)
+
+
+def it_finds_new_fields_of_documents_by_their_path_and_those_that_a_projection_takes_as_they_are():
     was, now = (Schema(*fields).model_dump_json() for fields in (WAS, NOW))
-    return new_document_fields(was, now, projection)
-
-
-def projection(**repeated):
-    return Projection(lambda rows: rows, T.StructType(), (), frozenset(), (), repeated=repeated)
-
-
-class DescribeNewDocumentFields:
-    def it_has_columns_and_fields_inside_them_by_their_path(self):
-        assert new_fields() == {*TABLE, "place.zip"}
-
-    def it_has_those_that_a_projection_takes_as_they_are(self):
-        for made, expected in (
-            (projection(id="id", place="place"), {"place.zip"}),
-            (projection(p="place"), {"p.zip"}),
-            (projection(**{"a.b": "a.b", "people": "people"}), TABLE - {"scores"}),
-            (projection(), set()),
-        ):
-            assert new_fields(made) == expected
+    for made, expected in (
+        (None, {*TABLE, "place.zip"}),
+        (projection(id="id", place="place"), {"place.zip"}),
+        (projection(p="place"), {"p.zip"}),
+        (projection(**{"a.b": "a.b", "people": "people"}), TABLE - {"scores"}),
+        (projection(), set()),
+    ):
+        assert new_document_fields(was, now, made) == expected
 
 
 SCHEMA = T.StructType(
@@ -100,6 +93,9 @@ ADDED_INSIDE = of_schema(
 )
 
 
+SOURCE = Source(None, None, None, ["a", "s"], ["a"], T.StructType(), "", "main", [])
+
+
 class DescribeRecomputes:
     @pytest.mark.parametrize(
         ("computed_from", "expected"),
@@ -108,25 +104,21 @@ class DescribeRecomputes:
     @pytest.mark.parametrize("where", ["select", "row_filter"])
     def it_is_so_when_a_struct_that_a_result_is_computed_from_gets_a_field(self, where, computed_from, expected):
         paths = frozenset(computed_from)
-        projection = Projection(lambda rows: rows, T.StructType(), (), frozenset(), ("x",), paths)
-        source = Source(None, None, None, ["s"], ["id"], T.StructType(), "", "main", [])
+        given = {"row_filter": "x", "condition": UsedColumns(computed_from=paths)}
         if where == "select":
-            source = replace(source, projection=projection)
-        else:
-            source = replace(source, row_filter="x", condition=UsedColumns(computed_from=paths))
-        assert source.recomputes(ADDED_INSIDE) is expected
+            given = {"projection": projection(("x",), paths)}
+        assert replace(SOURCE, **given).recomputes(ADDED_INSIDE) is expected
 
     def it_is_so_when_columns_move_that_a_star_in_a_text_takes_in(self):
-        source = Source(None, None, None, ["a", "b"], ["a"], T.StructType(), "", "main", [])
         moved = SchemaChange("reordered", "a", "was moved", additive=True)
         for text, expected in (("to_json(struct(*))", True), ("concat(a, b)", False)):
             texts = Embeddings("t", {"v": SimpleNamespace(text=text)}, {}, frozenset({"a", "b"}))
-            assert replace(source, embeddings=texts).recomputes([moved]) is expected
+            assert replace(SOURCE, embeddings=texts).recomputes([moved]) is expected
 
     def it_is_not_so_for_a_condition_on_a_decimal_that_gets_wider(self):
         wider = of_schema(DecimalType(5, 2), DecimalType(7, 2))
-        source = Source(None, None, None, ["s"], ["id"], T.StructType(), "s > 1", "main", [])
-        assert not replace(source, condition=UsedColumns(computed_from=frozenset({"s"}))).recomputes(wider)
+        condition = UsedColumns(computed_from=frozenset({"s"}))
+        assert not replace(SOURCE, row_filter="s > 1", condition=condition).recomputes(wider)
 
 
 def field(key, name, kind="long", required=False, **more):
