@@ -14,9 +14,10 @@ FILL = "INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id), CAST(id * 10 AS
 BRANCH = "ALTER TABLE {t} CREATE BRANCH audit"
 
 
-@pytest.mark.parametrize(
-    ("version", "mode"), [pytest.param(2, "merge-on-read", marks=pytest.mark.long), (3, "copy-on-write")]
-)
+LONG = [pytest.param(*each, marks=pytest.mark.long) for each in ((1, "copy-on-write"), (2, "merge-on-read"))]
+
+
+@pytest.mark.parametrize(("version", "mode"), [*LONG, (3, "copy-on-write")])
 def it_follows_rows_of_a_branch_that_come_and_go(spark, sql, new_index, indexed, monkeypatch, version, mode):
     monkeypatch.setattr("icecdc_core.changes.net_changes.ROW_IDS_FROM_ROWS", 0)
     chosen = {"columns": ["v", "id"], "row_filter": "amount < 30 AND region = 'north'", "branch": "audit"}
@@ -35,6 +36,14 @@ def it_follows_rows_of_a_branch_that_come_and_go(spark, sql, new_index, indexed,
         {"2": {"v": "v2", "id": 2}, "5": {"v": "v5", "id": 5}, "6": {"v": "in", "id": 6}},
         (2, 2, True),
     )
+    # No changed row meets the condition.
+    sql("UPDATE {t}.branch_audit SET amount = 99 WHERE id = 4", "DELETE FROM {t}.branch_audit WHERE id = 7")
+    before, other = indexed(), config.replace(change_mode="snapshot", on_duplicate_identifier="last")
+    report = sync_changes(spark, other)
+    [head] = sql("SELECT snapshot_id FROM {t}.refs WHERE name = 'audit'").collect()
+    counts = report.upserts, report.deletes, report.carryovers_removed
+    assert (counts, report.to_snapshot_id, indexed()) == ((0, 0, 0), head[0], before)
+    assert sync_changes(spark, other).strategy == "none"
     with pytest.raises(ConfigError, match=rf"set table={config.table}, and branch"):
         sync_changes(spark, config.replace(table=f"{config.table}.branch_audit"))
     # The branch is replaced by one that went another way.
@@ -42,25 +51,6 @@ def it_follows_rows_of_a_branch_that_come_and_go(spark, sql, new_index, indexed,
     report = sync_changes(spark, config)
     counts = report.upserts, report.deletes, validate_table(spark, config).ok
     assert (indexed(), counts) == ({"0": {"v": "v0", "id": 0}, "1": {"v": "main", "id": 1}}, (2, 3, True))
-
-
-@pytest.mark.parametrize(
-    ("version", "given"),
-    [
-        pytest.param(1, {}, marks=pytest.mark.long),
-        (3, {"change_mode": "snapshot", "on_duplicate_identifier": "last"}),
-    ],
-)
-def it_moves_on_when_no_row_meets_the_condition(spark, sql, new_index, indexed, snapshots, version, given):
-    others = "INSERT INTO {t} VALUES (10, 'a', 1, 'south'), (11, 'b', 1, 'south'), (12, 'c', 1, 'south')"
-    create = CREATE.format(version=version, mode="copy-on-write")
-    config = new_index(create, FILL, others, row_filter="region = 'north'", **given)
-    exported = indexed()
-    sql("UPDATE {t} SET amount = 99 WHERE id = 10", "DELETE FROM {t} WHERE id = 11")
-    report = sync_changes(spark, config)
-    counts = report.upserts, report.deletes, report.carryovers_removed
-    assert (counts, report.to_snapshot_id, indexed()) == ((0, 0, 0), snapshots()[-1], exported)
-    assert (len(exported), sync_changes(spark, config).strategy) == (6, "none")
 
 
 class DescribeARowFilterWhoseColumnChanges:
