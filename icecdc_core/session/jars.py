@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,7 @@ from icecdc_core.errors import ConfigError, DependencyError, DownloadError
 from icecdc_core.session.processes import one_process_at_a_time
 
 MAVEN_VARIABLE = "ICECDC_MAVEN_URL"
+_cache = partial(user_folder, "XDG_CACHE_HOME", ".cache")
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,6 @@ def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:
 
 def cache_lock(name: str) -> AbstractContextManager[None]:
     return one_process_at_a_time(_cache() / f".{name}.lock", "XDG_CACHE_HOME")
-
-
-def _cache() -> Path:
-    return user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def _download(jar: Jar) -> bytes:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -208,18 +209,18 @@ def _start_jvm(conf: SparkConf) -> None:
 
 # By default Spark's fast hash map is for partial aggregates and 2^16 groups only; with 2^20 groups a task is three
 # times as fast. The map takes 8 MB a task, 16 MB for text keys, so this is for narrow rows.
-_SETTINGS = {
-    "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
-    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
-}
+tuned_for_many_groups = partial(
+    settings_unless_set,
+    settings={
+        "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
+        "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
+    },
+)
+
 # Data files are several times as dense as rows in memory; a task sorts the rows in parts that fit.
 _FILE_BYTES_OF_A_PARTITION = 32 * 1024 * 1024
 _MEMORY_OF_FILE_BYTES = 4
 _SHARE_OF_MEMORY = 0.5
-
-
-def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
-    return settings_unless_set(spark, _SETTINGS)
 
 
 def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:

@@ -41,10 +41,7 @@ def _split(answer: Any) -> list[str]:
 
 
 FileTasks = Sequence[Any]
-"""File scan tasks, each a data file with the delete files that apply to it; or data files alone.
-
-A list of the JVM: whoever iterates over it fetches each item.
-"""
+"""A list in the JVM of file scan tasks, each a data file with the delete files that apply to it, or of files alone."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +258,7 @@ class IcebergTable:
             cost = given.splitOpenFileCost() * adjusted // usual
             reader = reader.options(**{"split-size": adjusted, "file-open-cost": cost})
         # Iceberg's vectorized reader fails on lists and maps of variants.
-        if re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString()):
+        if self.has_row_lineage and re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString()):
             reader = reader.option("vectorization-enabled", "false")
         if self._has_table_cache:
             return reader.load(key)
