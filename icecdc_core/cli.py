@@ -134,7 +134,7 @@ def parse(arguments: Sequence[str]) -> Request:
     if unknown:
         shown = [text for text in unknown if text.startswith("--")] or unknown[:1]
         known = re.findall(r"--[a-z-]+", parser.format_help())
-        raise problems_error([*dict.fromkeys(_unknown(text, known) for text in shown)])
+        raise problems_error(_unknown(text, known) for text in shown)
     given = vars(namespace)
     own = {each.name: given.pop(each.name) for each in fields(Request) if each.name in given}
     request = Request(command, {**given, **COMMANDS[command].fixed}, **own)
@@ -207,8 +207,8 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
 
 
 def help_text() -> str:
-    commands = {name: each.help for name, each in COMMANDS.items()}
-    commands[SERVICES] = "start and stop OpenSearch and Kafka on this machine, for development"
+    services = {SERVICES: "start and stop OpenSearch and Kafka on this machine, for development"}
+    commands = {name: each.help for name, each in COMMANDS.items()} | services
     listed = "\n".join(f"  {name:<9} {text}" for name, text in commands.items())
     return (
         "usage: icecdc COMMAND [--name value ...]\n\nKeep OpenSearch indexes in sync with Apache Iceberg tables.\n\n"

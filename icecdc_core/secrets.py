@@ -6,7 +6,6 @@ import re
 import sys
 from collections import UserDict
 from collections.abc import Mapping
-from typing import Any
 
 from icecdc_core.errors import SecretError
 
@@ -60,26 +59,20 @@ def resolve(reference: str, parameter: str) -> str:
             return value
         problem = "The environment variable of a secret is not set"
         remedy = f"export {match['name']} before the start, where the driver runs"
-    elif (dbutils := _find_dbutils()) is None:
-        problem = "Databricks secrets can be read on Databricks only, and there is no dbutils here"
-        remedy = "use env:NAME outside Databricks"
     else:
         try:
+            dbutils = vars(sys.modules["__main__"]).get("dbutils")  # the notebook's, else one for the active session
+            if dbutils is None:
+                session = importlib.import_module("pyspark.sql").SparkSession.getActiveSession()
+                dbutils = importlib.import_module("pyspark.dbutils").DBUtils(session)
             return str(dbutils.secrets.get(scope=match["scope"], key=match["key"]))
+        except ImportError:
+            problem = "Databricks secrets can be read on Databricks only, and there is no dbutils here"
+            remedy = "use env:NAME outside Databricks"
         except Exception as error:  # py4j's and Databricks Connect's errors have no common base
             cause, problem = error, f"The Databricks secret cannot be read ({type(error).__name__})"
             remedy = "check that scope and key exist and that this user may read them"
     raise SecretError(problem, subject=parameter, value=reference if match else None, remedy=remedy) from cause
-
-
-def _find_dbutils() -> Any:
-    if (dbutils := vars(sys.modules["__main__"]).get("dbutils")) is not None:
-        return dbutils
-    try:
-        session = importlib.import_module("pyspark.sql").SparkSession.getActiveSession()
-        return importlib.import_module("pyspark.dbutils").DBUtils(session)
-    except ImportError:
-        return None
 
 
 class Properties(UserDict[str, str]):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_origin
 
 import yaml
 
-from icecdc_core.config.model import ParameterModel, is_given
+from icecdc_core.config.model import ParameterModel, is_given, problems_error
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import REDACTED, Properties, looks_secret, redact
 
@@ -37,7 +37,7 @@ def load_configurations(
     indexes = content.get("indexes")
     if not isinstance(indexes, dict) or not all(map(str.strip, indexes or [""])):
         problems.append("indexes: missing, or one has no name. Remedy: list the indexes below it, with parameters.")
-        raise _problems_error(path, problems)
+        raise problems_error(problems, f" in '{path}'")
     for name in only:
         if name not in indexes and (name or len(indexes) > 1):
             raise ConfigError(
@@ -55,7 +55,7 @@ def load_configurations(
         for name, entry in indexes.items()
     }
     if problems:
-        raise _problems_error(path, problems)
+        raise problems_error(problems, f" in '{path}'")
     given = {name: value for name, value in overrides.items() if is_given(value)}
     made: dict[str, C] = {}
     for name, entry in entries.items():
@@ -72,13 +72,8 @@ def load_configurations(
                 problems.append(place + problem)
     problems += _shared_outputs(made, chosen)
     if problems:
-        raise _problems_error(path, problems)
+        raise problems_error(problems, f" in '{path}'")
     return {name: config for name, config in made.items() if name in chosen}
-
-
-def _problems_error(path: str | Path, problems: Sequence[str]) -> ConfigError:
-    listed = list(dict.fromkeys(problems))  # a problem of the defaults is one of each index
-    return ConfigError(f"{len(listed)} problems in '{path}'", problems=listed)
 
 
 def _section(given: Any, place: str, kind: type[ParameterModel], problems: list[str]) -> dict[str, Any]:
@@ -156,15 +151,19 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
             continue
         # Another positions_index is no other index: each entry would delete what the other one exported.
         if first.opensearch_url.lower() == second.opensearch_url.lower():
-            problem = f"indexes.{name}.index: {second.index!r} is also the index of indexes.{owner}"
-            yield f"{problem}. Remedy: give one of them another index."
+            yield (
+                f"indexes.{name}.index: {second.index!r} is also the index of indexes.{owner}. "
+                "Remedy: give one of them another index."
+            )
         # Dead letters name index and table, but no cluster.
         elif {owner, name} <= {*chosen} and (first.table, first.dead_letter_parts) == (
             second.table,
             second.dead_letter_parts,
         ):
-            problem = f"indexes.{name}.dead_letter_table: is that of indexes.{owner}, whose index has this name, too"
-            yield f"{problem}. Remedy: give one of them another dead_letter_table or another index."
+            yield (
+                f"indexes.{name}.dead_letter_table: is that of indexes.{owner}, whose index has this name, too. "
+                "Remedy: give one of them another dead_letter_table or another index."
+            )
 
 
 class _Loader(yaml.SafeLoader):

@@ -4,7 +4,7 @@ import difflib
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -33,8 +33,9 @@ def is_given(value: object) -> bool:
     return value is not None and not (isinstance(value, str) and not value.strip())
 
 
-def problems_error(problems: Sequence[str]) -> ConfigError:
-    return ConfigError(f"{len(problems)} parameters are wrong", problems=problems)
+def problems_error(problems: Iterable[str], where: str = "") -> ConfigError:
+    listed = list(dict.fromkeys(problems))  # a problem of the defaults of a file is one of each index
+    return ConfigError(f"{len(listed)} parameters are wrong{where}", problems=listed)
 
 
 def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
