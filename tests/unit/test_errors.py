@@ -19,9 +19,6 @@ def it_reads_as_prose():
         assert str(error) == expected
     text = str(IcecdcError("It was refused", subject="row_filter", value="x" * 200_000))
     assert (len(text) < 2200, "(200,002 characters)" in text) == (True, True)
-
-
-def it_is_its_own_problem_when_there_is_only_one():
     error = ConfigError("Not a condition", subject="row_filter", value="1 +", remedy="correct it")
     assert error.problems == [str(error)] == ["Not a condition [row_filter='1 +']. Remedy: correct it"]
 

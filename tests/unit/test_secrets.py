@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import SecretError
-from icecdc_core.secrets import Properties, is_reference, looks_secret, mask_secrets, resolve
+from icecdc_core.secrets import is_reference, looks_secret, mask_secrets, resolve
 
 REFERENCES = ("env:A_1", "secret:scope/key", "secret:scope/a/b")
 NO_REFERENCES = ("env:", "env:1A", "env:A B", "secret:scope", "secret:/key", "hunter2", "")
@@ -73,9 +73,3 @@ class DescribeResolve:
         assert resolve("secret:scope/key", "p") == "hunter2"
         with pytest.raises(SecretError, match=r"KeyError.*secret:scope/other"):
             resolve("secret:scope/other", "p")
-
-
-def it_hides_secrets_in_the_text_of_properties():
-    properties = Properties({"type": "rest", "token": "hunter2", "credential": "env:C"})
-    assert repr(properties) == "{'type': 'rest', 'token': '***', 'credential': 'env:C'}"
-    assert dict(properties)["token"] == "hunter2"

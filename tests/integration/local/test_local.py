@@ -45,7 +45,8 @@ def state_folder(tmp_path, monkeypatch):
     """No server of the person who runs the tests is seen or stopped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield tmp_path / "state"
-    background.stop(remove_data=True)
+    for each in (background, kafka.background):
+        each.stop(remove_data=True)
 
 
 @pytest.fixture
@@ -170,17 +171,12 @@ def it_shows_the_end_of_a_log_without_secrets(tmp_path):
 
 
 @tools
-def it_leaves_a_kafka_running_and_finds_it_again_until_it_is_stopped(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def it_leaves_a_kafka_running_and_finds_it_again_until_it_is_stopped(state_folder, capsys):
     first, second = start_kafka(), start_kafka()
-    try:
-        Topic(first.url).send({"id": 1})
-        main(["status"])
-        printed = capsys.readouterr().out
-    finally:
-        stopped = kafka.background.stop(remove_data=True)
-    assert (first, stopped, kafka.background.status()) == (second, True, None)
-    assert f"Kafka {first.version} at {first.url}" in printed
+    Topic(first.url).send({"id": 1})
+    main(["status"])
+    assert f"Kafka {first.version} at {first.url}" in capsys.readouterr().out
+    assert (first, kafka.background.stop(), kafka.background.status()) == (second, True, None)
     assert not answers(first.url)
 
 

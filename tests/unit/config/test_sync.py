@@ -176,6 +176,7 @@ class DescribeSecrets:
         [
             {"opensearch_username": "u", "opensearch_password": "hunter2"},
             {"opensearch_username": "u", "opensearch_password": ["hunter2"]},
+            {"opensearch_username": "u", "opensearch_password": {"a": "hunter2"}},
             {"opensearch_url": "http://u:hunter2@h:9200"},
             {"opensearch_url": "hunter2@h"},
             {"opensearch_url": "http://h:9200/?key=hunter2"},
@@ -236,6 +237,8 @@ class DescribeSecrets:
         assert headers["authorization"] == f"Basic {base64.b64encode('hunter2€:hunter2€'.encode()).decode()}"
         assert "hunter2" not in repr([actual, connection])
         assert "opensearch_password='env:ICECDC_TEST_SECRET'" in repr(actual)
+        mixed = config(catalog_properties={"type": "rest", "token": "hunter2", "credential": "env:C"})
+        assert "{'type': 'rest', 'token': '***', 'credential': 'env:C'}" in repr(mixed)
 
 
 class DescribeSyncConfig:
