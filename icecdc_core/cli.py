@@ -124,8 +124,9 @@ def parse(arguments: Sequence[str]) -> Request:
     if command not in COMMANDS:
         what = "There is no such command (not shown)" if command else "no command is given"
         raise problems_error([f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help."])
-    options = [re.sub(r"^--[^=]*", lambda match: match[0].replace("_", "-"), text) for text in arguments[1:]]
-    parser = _parser(command, everything={"-h", "--help"}.isdisjoint(options))
+    given_options = ["--help" if text == "-h" else text for text in arguments[1:]]
+    options = [re.sub(r"^--[^=]*", lambda match: match[0].replace("_", "-"), text) for text in given_options]
+    parser = _parser(command, everything="--help" not in options)
     try:
         namespace, unknown = parser.parse_known_args(options)
     except argparse.ArgumentError as error:  # which quotes the value, that may be a secret, at its end
@@ -176,7 +177,9 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
         exit_on_error=False,
+        add_help=False,  # Python 3.13 would take -host for -h, and end with code 0
     )
+    parser.add_argument("--help", action="help", help="Show the main options.")
     parser.add_argument("--help-all", action="help", help="Show all options, and the exit codes.")
     names = sorted(command.kind.model_fields, key=lambda each: each in ParameterModel.model_fields)
     for name in [*(each for each in names if each not in command.main), *command.main]:

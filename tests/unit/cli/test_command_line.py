@@ -52,6 +52,7 @@ class DescribeAWrongCommandLine:
             (["sync"], "table: missing"),
             (["sync", "--tabel", "lake.ns.t"], "--tabel: unknown option or a value without one. Remedy: did you mean"),
             (["sync", *GIVEN, "more"], "a value without one"),
+            (["sync", *GIVEN, "-host", "h"], "unknown option or a value without one"),
             (["sync", *GIVEN, "--dry-run", "often"], "dry_run: input should be a valid boolean"),
             (["ingest", "--file", "f.yml"], "unknown option"),
             (["sync", "--json=hunter2"], "--json: ignored explicit argument (not shown)"),
