@@ -185,9 +185,8 @@ class ParameterModel(BaseModel):
 
 def _resolved(parameter: str, given: Properties, check: Callable[[Properties], Properties]) -> dict[str, str]:
     """The real values; a secret may be a URL with credentials, which is refused like one that was given."""
-    resolved = given.resolved(parameter)
     try:
-        return dict(check(Properties(resolved)))
+        return dict(check(Properties(given.resolved(parameter))))
     except PydanticCustomError as error:
         raise ConfigError(
             f"A reference {error.message()}", subject=parameter, remedy="see catalog_properties"

@@ -23,12 +23,9 @@ def it_reads_as_prose():
     assert error.problems == [str(error)] == ["Not a condition [row_filter='1 +']. Remedy: correct it"]
 
 
-def it_shows_in_a_notebook_what_is_wrong_and_what_to_do_instead_of_a_traceback():
-    shown = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in MISSING._render_traceback_()]
-    assert shown == ["TableNotFoundError", "No such table [table='a.b.c'].", "What to do: create it"]
-
-
-def it_shows_the_card_of_the_run_that_it_ended_once(monkeypatch):
+def it_shows_in_a_notebook_what_is_wrong_and_once_the_card_of_its_run_instead_of_a_traceback(monkeypatch):
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in MISSING._render_traceback_()]
+    assert lines == ["TableNotFoundError", "No such table [table='a.b.c'].", "What to do: create it"]
     error, shown = TableNotFoundError("No such table"), []
     monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data["text/html"]))
     setattr(error, CARD, "<b>the card</b>")

@@ -226,11 +226,8 @@ def _use_and_kill(url, temporary_folder):
         wrong += [{"Host": f"127.0.0.1:{port}", "Origin": origin} for origin in origins]
         for headers in wrong:
             for method, path, body in (
-                ("GET", "/", ""),
-                ("GET", "/t/_search", ""),
-                ("POST", "/t/_doc/2?refresh=true", '{"a": 2}'),
-                ("POST", "/_bulk?refresh=true", '{"index":{"_index":"t","_id":"3"}}\n{"a":3}\n'),
-                ("DELETE", "/t", ""),
+                *(("GET", "/", ""), ("GET", "/t/_search", ""), ("POST", "/t/_doc/2?refresh=true", '{"a": 2}')),
+                *(("POST", "/_bulk?refresh=true", '{"index":{"_index":"t"}}\n{"a":3}\n'), ("DELETE", "/t", "")),
             ):
                 status, text = _asked(port, method, path, body, **headers)
                 assert (status, text[:8]) == (403, "refused:"), (headers, method, path)

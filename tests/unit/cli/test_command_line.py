@@ -15,7 +15,6 @@ from icecdc_core.reporting.reports import RunReport
 
 GIVEN = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 INGEST = ["--job", "j", "--bootstrap-servers", "127.0.0.1:9", "--topics", "a", "--table", "lake.ns.t"]
-JOBS = list(COMMANDS)
 FILLED = ("run_id", "stage", "remedy", "message", "error")
 
 
@@ -79,7 +78,7 @@ class DescribeAWrongCommandLine:
                 code, _, printed = run(*arguments)
                 assert (code, "unter2" in printed) == (2, False), wrong
 
-    @pytest.mark.parametrize("job", JOBS)
+    @pytest.mark.parametrize("job", COMMANDS)
     def it_refuses_a_report_path_that_cannot_be_written_before_any_work(self, run, broken, job):
         broken(AssertionError("a session was started"))
         given = INGEST if job == "ingest" else GIVEN
@@ -101,7 +100,7 @@ class DescribeTheEnd:
         assert shown == ["", "films", ""]
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", COMMANDS)
 def it_has_a_page_of_help_and_all_of_it_on_request(job, capsys):
     shown = {}
     for option in ("--help", "--help-all"):

@@ -258,15 +258,14 @@ class DescribeFinish:
 
 FOLDER = Path(__file__).parents[3] / "notebooks"
 OTHERS = {"40_kafka_ingest": IngestConfig, "50_explore": ExploreConfig}
-EXAMPLE = "60_product_search"  # it makes a table of its own
-KINDS = {path.stem: OTHERS.get(path.stem, SyncConfig) for path in FOLDER.glob("*.ipynb") if path.stem != EXAMPLE}
+# The sixth makes a table of its own.
+KINDS = {path.stem: OTHERS.get(path.stem, SyncConfig) for path in FOLDER.glob("[0-5]*.ipynb")}
 OF_AN_INDEX = {"table": "lake.ns.t", "opensearch_url": "https://search:9200"}
 OF_AN_INGEST = {"job": "j", "bootstrap_servers": "h:9092", "topics": "t", "table": "lake.ns.t"}
 OF_ALL = {"catalog_properties": '{"type": "rest", "uri": "https://catalog"}', "report_path": "/tmp/other"}
 # Texts that are not the default, as a job passes them: one of each type.
 OTHER_VALUES = {
-    SyncConfig: {"dry_run": "true", "identifier_columns": "a,b", "max_polls": "7", "settings": '{"a": 1}',
-        "target_lag": "5m"},
+    SyncConfig: {"dry_run": "true", "columns": "a,b", "max_polls": "7", "settings": '{"a": 1}', "target_lag": "5m"},
     ExploreConfig: {"from_snapshot": "-3", "sample_rows": "5", "query": "name:x", "row_filter": "id > 3"},
     IngestConfig: {"auto_create": "true", "max_records_per_batch": "7", "partition_by": "days(ts)", "format": "dms"},
 }  # fmt: skip
