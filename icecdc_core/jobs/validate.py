@@ -117,10 +117,9 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position,
     while True:
         with run.stage("check"):
             position, source = run.look(needs_history=False)
-            if repairs:
-                require_pipelines(run.client, config)
             run.require_position(position, source, needs_history=at_position)
             if repairs:
+                require_pipelines(run.client, config)
                 require_repairable(position)
             try:
                 if position.batch is not None and position.batch.kind != "export":

@@ -106,18 +106,8 @@ class Run(JobRun["SyncConfig"]):
         return self._resources.enter_context(point_in_time(self.client, index))
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
-        return RunReport(
-            kind=kind,
-            table=self.config.table,
-            index=self.config.index,
-            from_snapshot_id=start,
-            to_snapshot_id=end,
-            strategy=strategy,
-            run_id=self.run_id,
-            seconds=self.seconds,
-            stage_seconds=self.stage_seconds,
-            **found,
-        )
+        found |= {"run_id": self.run_id, "seconds": self.seconds, "stage_seconds": self.stage_seconds}
+        return RunReport(kind, self.config.table, self.config.index, start, end, strategy=strategy, **found)
 
 
 def require_readable_index(client: OpenSearch, position: Position) -> None:

@@ -88,29 +88,28 @@ def is_position(path):
     return "/_doc/position" in path
 
 
-class DescribeTwoRunsOfOneProcess:
-    def it_locks_from_the_moment_that_the_position_is_written(self, server, store):
-        request, second = server.request, store()
+def it_locks_from_the_moment_that_the_position_is_written_for_a_run_of_the_same_process_too(server, store):
+    request, second = server.request, store()
 
-        def answered(method, target, body):
-            made = request(method, target, body)
-            if method == "PUT" and is_position(target):
-                server.request = request
-                with pytest.raises(TableLockedError, match="first"):
-                    second.lock("lake.ns.t", "uuid", "second")
-            return made
+    def answered(method, target, body):
+        made = request(method, target, body)
+        if method == "PUT" and is_position(target):
+            server.request = request
+            with pytest.raises(TableLockedError, match="first"):
+                second.lock("lake.ns.t", "uuid", "second")
+        return made
 
-        server.request = answered
-        first = store().lock("lake.ns.t", "uuid", "first")
-        first.write(replace(first.position, snapshot_id=9))
-        first.release()
-        assert stored(server)["snapshot_id"] == 9
-        # Nothing is locked after a write that failed.
-        server.trouble = lambda method, path: error(400, "refused") if method == "PUT" and is_position(path) else None
-        with pytest.raises(OpenSearchRequestError):
-            store().lock("lake.ns.t", "uuid", "first")
-        server.trouble = None
-        store().lock("lake.ns.t", "uuid", "second").release()
+    server.request = answered
+    first = store().lock("lake.ns.t", "uuid", "first")
+    first.write(replace(first.position, snapshot_id=9))
+    first.release()
+    assert stored(server)["snapshot_id"] == 9
+    # Nothing is locked after a write that failed.
+    server.trouble = lambda method, path: error(400, "refused") if method == "PUT" and is_position(path) else None
+    with pytest.raises(OpenSearchRequestError):
+        store().lock("lake.ns.t", "uuid", "first")
+    server.trouble = None
+    store().lock("lake.ns.t", "uuid", "second").release()
 
 
 def it_ends_the_renewals_after_an_interrupt_while_the_lease_begins(server, store, monkeypatch):
@@ -131,14 +130,12 @@ def it_ends_the_renewals_after_an_interrupt_while_the_lease_begins(server, store
 
 
 class DescribeTheLock:
-    def it_is_stored_with_its_holder_and_refused_to_another_run(self, server, store, lock):
+    def it_is_refused_to_another_run_and_free_after_a_release_and_the_position_stays(self, server, store, lock):
         found, index = stored(server), server.indexes["positions"]
         assert (found["table"], found["snapshot_id"], found["owner"]["run_id"]) == ("lake.ns.t", None, "the-run")
         assert (index.mappings["dynamic"], list(index.aliases)) == (False, ["positions--WRITE"])
         with pytest.raises(TableLockedError, match=r"run the-run, process \d+ on .*Remedy: wait until it ends"):
             store().lock("lake.ns.t", "uuid", "the-next-run")
-
-    def it_is_free_after_a_release_and_the_position_stays(self, server, store, lock):
         lock.write(replace(lock.position, snapshot_id=7, physical_index="t--000003"))
         lock.release()
         again = store().lock("lake.ns.t", "uuid", "the-next-run")
@@ -158,8 +155,12 @@ class DescribeTheLock:
         taken.release()
         assert (time.monotonic() - begun < 0.9, taken.position.snapshot_id) == (True, 7)
 
-    def it_is_refused_when_a_holder_elsewhere_renews_its_lease(self, server, store):
+    def it_is_acquired_from_a_holder_elsewhere_only_if_it_is_silent_for_its_lease(self, server, store):
         store().lock("lake.ns.t", "uuid", "the-run").release()
+        holder(server, host="elsewhere", lease_seconds=0.4)
+        begun = time.monotonic()
+        store().lock("lake.ns.t", "uuid", "the-next-run").release()
+        assert 0.4 <= time.monotonic() - begun < 3.0
         holder(server, host="elsewhere", lease_seconds=8.0)
         reads = []
 
@@ -172,13 +173,6 @@ class DescribeTheLock:
         with pytest.raises(TableLockedError, match="run other-run"):
             store(lease_seconds=0.4).lock("lake.ns.t", "uuid", "the-next-run")
         assert len(reads) == 2
-
-    def it_is_acquired_from_a_silent_holder_elsewhere_after_its_lease(self, server, store):
-        store().lock("lake.ns.t", "uuid", "the-run").release()
-        holder(server, host="elsewhere", lease_seconds=0.4)
-        begun = time.monotonic()
-        store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert 0.4 <= time.monotonic() - begun < 3.0
 
     def it_is_acquired_when_another_run_releases_it_between_reading_and_writing(self, server, store):
         store().lock("lake.ns.t", "uuid", "the-run").release()
@@ -258,44 +252,35 @@ class DescribeAWrite:
         assert server.indexes == {}
 
 
-class DescribeThePositionsIndex:
-    def it_gets_its_write_alias_again_when_it_was_restored_without_it(self, server, store, lock):
-        lock.release()
-        server.indexes["positions"].aliases.clear()
-        store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert list(server.indexes["positions"].aliases) == ["positions--WRITE"]
-
-    def it_is_refused_when_its_name_means_several_indexes(self, server, store):
-        for number in (1, 2):
-            server.indexes[f"p-{number}"] = Index(aliases={"positions": {}})
-        with pytest.raises(PositionError, match=r"'positions' is not one index but \['p-1', 'p-2'\]"):
-            store().lock("lake.ns.t", "uuid", "the-run")
+def it_adds_its_write_alias_to_a_restored_positions_index_and_refuses_several_indexes(server, store, lock):
+    lock.release()
+    server.indexes["positions"].aliases.clear()
+    store().lock("lake.ns.t", "uuid", "the-next-run").release()
+    assert list(server.indexes["positions"].aliases) == ["positions--WRITE"]
+    del server.indexes["positions"]
+    for number in (1, 2):
+        server.indexes[f"p-{number}"] = Index(aliases={"positions": {}})
+    with pytest.raises(PositionError, match=r"'positions' is not one index but \['p-1', 'p-2'\]"):
+        store().lock("lake.ns.t", "uuid", "the-run")
 
 
-class DescribeRelease:
-    def it_leaves_a_position_alone_whose_owner_somebody_edited(self, server, store):
-        lock = store().lock("lake.ns.t", "", "the-run")
-        document = server.document("positions", POSITION)
-        document.source["owner"], document.seq_no = "somebody", 99
-        lock.release()
-        assert (stored(server)["owner"], document.seq_no) == ("somebody", 99)
-
-    def it_leaves_what_a_write_without_an_answer_stored(self, server, store, unanswered):
-        taken = store(retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
-        with unanswered(), pytest.raises(OpenSearchUnreachableError):
-            taken.begin(BATCH)
-        taken.release()
-        assert (stored(server)["epoch"], stored(server)["batch"]["epoch"], stored(server)["owner"]) == (4, 4, None)
+def it_releases_no_position_whose_owner_somebody_edited(server, store):
+    lock = store().lock("lake.ns.t", "", "the-run")
+    document = server.document("positions", POSITION)
+    document.source["owner"], document.seq_no = "somebody", 99
+    lock.release()
+    assert (stored(server)["owner"], document.seq_no) == ("somebody", 99)
 
 
 class DescribeTheRenewal:
-    def it_ends_with_a_write_without_an_answer(self, server, store, unanswered):
+    def it_ends_with_a_write_without_an_answer_and_the_release_leaves_what_that_stored(self, server, store, unanswered):
         taken = store(lease_seconds=0.1, retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
         with unanswered(), pytest.raises(OpenSearchUnreachableError):
             taken.begin(BATCH)
         time.sleep(0.3)
         assert stored(server)["epoch"] == 4
         taken.release()
+        assert (stored(server)["epoch"], stored(server)["batch"]["epoch"], stored(server)["owner"]) == (4, 4, None)
 
     def it_keeps_the_lock_longer_than_one_lease(self, server, store):
         lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
