@@ -115,11 +115,6 @@ def the_named_table(_: Index, config: Any, error: IcecdcError) -> Any:
     return config.replace(table=re.search(r"give table=(\S+),", error.remedy)[1])
 
 
-def another_index(index: Index, config: Any, error: IcecdcError) -> Any:
-    export_table(index.spark, index.other(table=config.table))
-    return index.config
-
-
 def delete_foreign(index: Index, config: Any, error: IcecdcError) -> Any:
     index.opensearch.indices.delete(index=config.index)
     export_table(index.spark, config)
@@ -146,13 +141,6 @@ def conflict(index: Index) -> None:
     index.opensearch.indices.put_mapping(index=index.config.index, body={"properties": {column: {"type": "text"}}})
     index.sql(f"ALTER TABLE {{t}} ADD COLUMN {column} INT")
     index.sql(f"UPDATE {{t}} SET {column} = 5")
-
-
-def create_again(index: Index) -> None:
-    name = index.physical[0]
-    made = index.opensearch.indices.get(index=name)[name]
-    index.lose_index()
-    index.opensearch.indices.create(index=name, body={kind: made[kind] for kind in ("aliases", "mappings")})
 
 
 def hide_a_part(index: Index) -> None:
@@ -206,9 +194,8 @@ CASES = {
     "start_from, no position": (Index.lose_position, sync_changes, changed(start_from="latest"), START, [export]),
     "another field": (conflict, sync_changes, changed(), SCHEMA, [policy("on_schema_change")]),
     "a foreign index": (None, export_table, foreign, FOREIGN, [delete_foreign]),
-    "another table": (None, export_table, second_table, OTHER_TABLE, [the_named_table, another_index]),
+    "another table": (None, export_table, second_table, OTHER_TABLE, [the_named_table]),
     "the index is gone": (Index.lose_index, sync_changes, changed(), GONE, [export]),
-    "the index was created again": (create_again, sync_changes, changed(), GONE, [export]),
     "the alias has a filter": (hide_a_part, sync_changes, changed(), f"^{ALIAS}", [alias]),
     "no identifiers": (None, sync_changes, without_identifiers, IDENTIFY, [identify]),
 }

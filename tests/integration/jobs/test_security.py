@@ -207,7 +207,7 @@ def it_finds_planted_secrets_nowhere(sql, make_config, opensearch, opensearch_ur
             )
             while process.poll() is None:
                 lines |= _command_lines()
-                time.sleep(0.3)
+                time.sleep(1.0)
         secrets_used = len(proxy.authorizations)
     documents = opensearch.search(index=config.positions_index, body={"size": 100})
     # The JVM ends a moment after the run, and renames its event log before it does.

