@@ -1,7 +1,6 @@
 """Bad input, one by one: a typed error before any write, naming the parameter, its value and the remedy."""
 
 import json
-import socket
 from contextlib import contextmanager
 
 import pytest
@@ -59,13 +58,7 @@ def refused(opensearch, make_config, name, indexed):
     return expect
 
 
-@pytest.fixture
-def closed_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
+NOBODY = "http://127.0.0.1:1"  # listens there
 GONE, TYPES = "check the catalog's type, address and credentials", "use columns of a whole number"
 # What is given, the error, and what its text names.
 REFUSED = [
@@ -144,10 +137,10 @@ def it_refuses_identifiers_in_the_data(spark, sql, make_config, refused):
         sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
 
 
-def it_refuses_wrong_catalog_properties_and_prints_no_secret(spark, make_config, refused, closed_port, monkeypatch):
+def it_refuses_wrong_catalog_properties_and_prints_no_secret(spark, make_config, refused, monkeypatch):
     monkeypatch.setenv("CATALOG_TOKEN", "very-hidden")
     printed = "jdbc:nothing://ann:very-hidden@x/?password=very-hidden"
-    far = {"type": "rest", "uri": f"http://127.0.0.1:{closed_port}", "token": "env:CATALOG_TOKEN"}
+    far = {"type": "rest", "uri": NOBODY, "token": "env:CATALOG_TOKEN"}
     for catalog, properties, reason in (
         ("no_such_type", {"type": "warehouse-of-dreams"}, "warehouse-of-dreams"),
         ("no_such_class", {"catalog-impl": "org.example.Nothing"}, "org.example.Nothing"),
@@ -162,11 +155,10 @@ def it_refuses_wrong_catalog_properties_and_prints_no_secret(spark, make_config,
 
 
 def it_refuses_a_server_that_does_not_answer_and_wrong_credentials(
-    spark, table, make_config, refused, closed_port, opensearch_url, monkeypatch
+    spark, table, make_config, refused, opensearch_url, monkeypatch
 ):
-    url = f"http://127.0.0.1:{closed_port}"
-    with pytest.raises(OpenSearchUnreachableError, match=rf"opensearch_url='{url}'\]\. Remedy: check the URL"):
-        sync_changes(spark, make_config(table=table, opensearch_url=url))
+    with pytest.raises(OpenSearchUnreachableError, match=rf"opensearch_url='{NOBODY}'\]\. Remedy: check the URL"):
+        sync_changes(spark, make_config(table=table, opensearch_url=NOBODY))
     monkeypatch.setenv("SEARCH_PASSWORD", "guessed-wrong")
     secured = {"opensearch_username": "ann", "opensearch_password": "env:SEARCH_PASSWORD"}
     with (

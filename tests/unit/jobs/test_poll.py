@@ -98,10 +98,12 @@ class FakeTime:
 
     def __init__(self, *syncs):
         self.now, self.pauses = 0.0, []
-        self._syncs = iter(syncs)
+        self._syncs = list(syncs)
 
     def sync(self, spark, config):
-        seconds, lag = next(self._syncs)
+        if not self._syncs:
+            raise Stopped
+        seconds, lag = self._syncs.pop(0)
         self.now += seconds
         return RunReport(kind="sync", table=config.table, index=config.index, worst_lag_seconds=lag, seconds=seconds)
 
@@ -115,16 +117,7 @@ class FakeTime:
 
 class DescribeTargetLag:
     def it_still_says_whether_the_target_was_kept_when_it_is_stopped_before_a_poll(self):
-        fake = FakeTime((2, 60.0), (9, 13.0), (1, 4.0))
-
-        def sync(spark, config):
-            if len(fake.pauses) == 2:
-                raise Stopped
-            return fake.sync(spark, config)
-
-        report = follow_changes(
-            None, _config(target_lag="10s", max_polls=0), sync=sync, sleep=fake.sleep, clock=lambda: fake.now
-        )
+        report = FakeTime((2, 60.0), (9, 13.0)).follow(target_lag="10s", max_polls=0)
         actual = (report.stopped, report.target_lag_seconds, report.lag_kept, report.worst_lag_seconds)
         assert actual == (True, 10.0, False, 13.0)
 
