@@ -85,8 +85,7 @@ def parameter_changes(position: Position, source: Source) -> list[str]:
 
 def _changed(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     """The parts of a selection, other than its spec, that differ; another release may have more or fewer of them."""
-    keys = (stored.keys() | given.keys()) - SPEC_KEYS
-    return sorted(key for key in keys if stored.get(key) != given.get(key))
+    return sorted(key for key in (stored.keys() | given.keys()) - SPEC_KEYS if stored.get(key) != given.get(key))
 
 
 def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
@@ -127,8 +126,8 @@ def _remedy(names: Sequence[str], stored: Mapping[str, Any], source: Source) -> 
     """What to do about changed parameters; only a change that an export may make is offered as one."""
     if identity := _other_identity(stored, source.stored_selection):
         return _keep([*identity, *(name for name in names if name not in identity)], stored, source)
-    keep = _keep(names, stored, source)
-    return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
+    change = _REEXPORT.format(_SCHEMA_POLICY)
+    return f"to keep the index as it is, {_keep(names, stored, source)}; to change it, {change}"
 
 
 def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
@@ -214,9 +213,8 @@ def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     differences = schema_change(position.schema, source.schema_json, source.metadata.has_name_mapping)
     if all(change.additive for change in differences) and not source.recomputes(differences):
         return None
-    changes = "; ".join(str(change) for change in differences)
     return SchemaChangeError(
-        f"The schema of '{source.table.name}' changed: {changes}",
+        f"The schema of '{source.table.name}' changed: {'; '.join(map(str, differences))}",
         subject=_SCHEMA_POLICY,
         value="fail",
         remedy=_REEXPORT.format(_SCHEMA_POLICY),

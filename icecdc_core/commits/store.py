@@ -41,17 +41,11 @@ MAX_EPOCH = 2**52
 # How long a run that ends waits for a renewal in flight, and for each answer when it releases the lock.
 _RELEASE_SECONDS = 10.0
 
-_LONG = {"type": "long"}
-_KEYWORD = {"type": "keyword"}
 MAPPING: dict[str, Any] = {
     "dynamic": False,
     "properties": {
-        "type": _KEYWORD,
-        "kind": _KEYWORD,
-        "index": _KEYWORD,
-        "table": _KEYWORD,
-        "snapshot_id": _LONG,
-        "epoch": _LONG,
+        **{name: {"type": "keyword"} for name in ("type", "kind", "index", "table")},
+        **{name: {"type": "long"} for name in ("snapshot_id", "epoch")},
         "updated_at": {"type": "date"},
     },
 }
@@ -139,7 +133,7 @@ class PositionStore:
                     if document is not None:
                         (position, _), version = parse_position(document["_source"]), _version_of(document)
                     # None: another run wrote it in the meantime.
-                    if (written := self.write(position, this_run, version, run_id)) is not None:
+                    if (written := self.write(position, this_run, version)) is not None:
                         return IndexLock(self, position, this_run, written)
         except BaseException:
             active_runs.discard(run_id)
@@ -170,14 +164,15 @@ class PositionStore:
         return document
 
     def write(
-        self, position: Position, holder: LeaseHolder | None, version: tuple[int, int] | None, run_id: str
+        self, position: Position, holder: LeaseHolder, version: tuple[int, int] | None, releases: bool = False
     ) -> tuple[int, int] | None:
         condition: dict[str, Any] = {"op_type": "create"}
         if version is not None:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
         with self._typed_errors("writing the position"):
             try:
-                return _version_of(self._put(f"position:{self._index}", position_document(position, holder), condition))
+                body = position_document(position, None if releases else holder)
+                return _version_of(self._put(f"position:{self._index}", body, condition))
             except ConflictError:
                 document = self._get()
         if document is None:
@@ -186,11 +181,11 @@ class PositionStore:
             return None
         # If the answer to an earlier write of this run was lost, the conflict is with that write.
         found, stored = _version_of(document), document["_source"].get("owner")
-        if not isinstance(stored, dict) or stored.get("run_id") != run_id or version == found:
+        if not isinstance(stored, dict) or stored.get("run_id") != holder.run_id or version == found:
             return None
-        if holder is None:  # a release changes nothing else, so it leaves what that write stored
+        if releases:  # which changes nothing else, so it leaves what that write stored
             position, _ = parse_position(document["_source"])
-        return self.write(position, holder, found, run_id)
+        return self.write(position, holder, found, releases)
 
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:
         # A conflict: an earlier attempt committed the same batch and died before it moved the position.
@@ -279,9 +274,8 @@ class IndexLock:
 
     def write(self, position: Position) -> None:
         with self._mutex:
-            run_id = self._holder.run_id
             try:
-                version = None if self._lost else self._store.write(position, self._holder, self._version, run_id)
+                version = None if self._lost else self._store.write(position, self._holder, self._version)
             except BaseException:
                 self._unanswered = True
                 raise
@@ -304,7 +298,7 @@ class IndexLock:
             return
         try:
             if not self._lost:
-                self._renewals.write(self.position, None, self._version, self._holder.run_id)
+                self._renewals.write(self.position, self._holder, self._version, releases=True)
         except Exception as error:
             event(f"the lock was not released: {error}", logging.WARNING)
         finally:
@@ -319,7 +313,7 @@ class IndexLock:
                 if self._lost or self._unanswered:
                     return
                 try:
-                    version = self._renewals.write(self.position, self._holder, self._version, self._holder.run_id)
+                    version = self._renewals.write(self.position, self._holder, self._version)
                 except Exception as error:
                     # A later renewal may succeed, and a lost lock shows at the next write.
                     event(f"the lease was not renewed: {error}", logging.WARNING)

@@ -133,14 +133,13 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
     try:
         if len(config.parts) > 2 and spark.catalog.tableExists(name):
             return [config.table]
-        found = spark.sql(f"SHOW TABLES IN {name}").collect()
+        found = sorted(row["tableName"] for row in spark.sql(f"SHOW TABLES IN {name}").collect())
     except (PySparkException, Py4JError) as error:
         typed = catalog_error(error, spark, config.table)
         if isinstance(typed, TableNotFoundError):
             typed.message = "There is no such table or namespace"
         raise typed from error
-    names = sorted(row["tableName"] for row in found)
-    return [join_table_name([*config.parts, each]) for each in names if not each.startswith("icecdc_")]
+    return [join_table_name([*config.parts, each]) for each in found if not each.startswith("icecdc_")]
 
 
 def _head(config: InitConfig) -> Iterator[str]:

@@ -189,8 +189,9 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
     source = open_nested(open_source(spark, config, needs_history=needs_history), config, needs_history)
     source = open_embeddings(source, config)
     index_mapping(source.schema, config.full_mapping, config.pipeline_fields)
-    spec = stored_spec(config.full_mapping, config.settings)
-    return replace(source, spec=spec, number_of_shards=config.number_of_shards)
+    return replace(
+        source, spec=stored_spec(config.full_mapping, config.settings), number_of_shards=config.number_of_shards
+    )
 
 
 def connect(config: SyncConfig) -> OpenSearch:
