@@ -212,8 +212,7 @@ def possible_identifiers(table: str, schema: T.StructType, sample: pd.DataFrame)
             ranks[name] = _rank(name.lower(), table.lower())
     ranked = sorted(ranks, key=lambda name: ranks[name])[:_MOST_COLUMNS]
     for number in range(1, _MOST_TOGETHER + 1):
-        together = sorted(combinations(ranked, number), key=lambda names: sum(ranks[name] for name in names))
-        for names in together:
+        for names in sorted(combinations(ranked, number), key=lambda names: sum(ranks[name] for name in names)):
             is_only_time = number == 1 and ranks[names[0]] == 3  # unique by chance
             if not is_only_time and not sample.duplicated(list(names)).any():
                 yield names

@@ -5,6 +5,7 @@ A repair writes the documents that it found missing or stale, and deletes the ex
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -28,7 +29,7 @@ from icecdc_core.opensearch.checksums import (
     texts_are_comparable,
 )
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import evolve_mapping, with_suffixes
+from icecdc_core.opensearch.indexes import evolve_mapping, point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.batch import (
     create_missing_indexes,
@@ -80,10 +81,10 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         instead = "the validation without repair; it shows what a repair would correct"
         refuse_dry_run(config, "A repair writes documents", instead)
     at_position = config.validate_at == "position" or config.repair
-    with Run("validate", spark, config) as run:
+    with Run("validate", spark, config) as run, ExitStack() as until_the_end:
         repairs, repaired = config.repair, 0
         while True:
-            position, source, opened = _open_indexes(run, at_position, repairs)
+            position, source, opened = _open_indexes(run, until_the_end, at_position, repairs)
             snapshot_id = position.snapshot_id if at_position else source.head
             nested = position.nested_snapshots if at_position else heads(source)
             report, differences = _compare(run, at_vector(source, snapshot_id, nested), position, snapshot_id, opened)
@@ -111,7 +112,9 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         return run.finish(report)
 
 
-def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position, Source, dict[str, str]]:
+def _open_indexes(
+    run: Run, until_the_end: ExitStack, at_position: bool, repairs: bool
+) -> tuple[Position, Source, dict[str, str]]:
     """Look at position and table, and open a point in time of each index while no other run writes to it."""
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
@@ -125,8 +128,8 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position,
                 if position.batch is not None and position.batch.kind != "export":
                     run.positions.require_unlocked()  # else its run has ended, and its documents stay as they are
                 run.client.indices.refresh(index=with_suffixes(config, position.physical_index))
-                created = (name for name, uuid in position.every_index.items() if uuid)
-                opened = {name: run.point_in_time(name) for name in (position.physical_index, *created)}
+                names = position.physical_index, *(name for name, uuid in position.every_index.items() if uuid)
+                opened = {name: until_the_end.enter_context(point_in_time(run.client, name)) for name in names}
                 now = run.positions.read()
                 if now is not None and now.content_version == position.content_version:
                     return position, source, opened

@@ -189,19 +189,19 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(status: IndexStatus) -> str:
+    last, pending = status.last_run, status.pending or {}
     snapshots = snapshots_text(status.snapshot_id, status.nested_snapshots)
-    parts = [snapshots if status.snapshot_id is not None else "not exported yet"]
+    lag = "" if status.problem else "lag unknown"
     if status.lag_snapshots is not None:
-        parts.append(f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind")
-    elif not status.problem:
-        parts.append("lag unknown")
-    if last := status.last_run:
-        parts.append(f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip())
-    if status.pending:
-        failure = f" ({status.pending['failure']})" if status.pending.get("failure") else ""
-        parts.append(f"a begun {status.pending['kind']} is not finished{failure}")
-    if status.running:
-        parts.append(f"run {status.running['run_id']} is running")
-    if status.dead_letters:
-        parts.append(f"{status.dead_letters} dead letters")
-    return "; ".join([*parts, *([status.problem] if status.problem else [])])
+        lag = f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind"
+    failure = f" ({pending['failure']})" if pending.get("failure") else ""
+    parts = (
+        snapshots if status.snapshot_id is not None else "not exported yet",
+        lag,
+        f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else "",
+        f"a begun {pending['kind']} is not finished{failure}" if pending else "",
+        f"run {status.running['run_id']} is running" if status.running else "",
+        f"{status.dead_letters} dead letters" if status.dead_letters else "",
+        status.problem,
+    )
+    return "; ".join(filter(None, parts))
