@@ -175,7 +175,6 @@ def combine(total: RunReport, report: RunReport) -> RunReport:
 
 
 def _judged(config: SyncConfig, report: RunReport, interval: PollInterval, began: float, ended: float) -> RunReport:
-    """Judge the lag of a poll; log when the run begins or stops keeping its target, and publish its metrics."""
     lag, kept, is_new = interval.poll_ended(began, ended, report.worst_lag_seconds)
     if config.target_lag:
         labels = {"job": "sync", **config.subject}

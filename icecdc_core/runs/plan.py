@@ -46,8 +46,6 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
         try:
             vector = {name: _start_snapshot(each, config) for name, each in source.nested.items()}
             start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
-            if start.snapshot_id is not None and (gap := history_gap_error(source.metadata, start.snapshot_id)):
-                raise gap
         except HistoryGapError as error:
             raise ConfigError(
                 error.message,
@@ -152,4 +150,6 @@ def _start_snapshot(source: Source, config: SyncConfig) -> int | None:
         return source.head
     if isinstance(point, datetime):
         return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), source.branch)
+    if isinstance(point, int) and (gap := history_gap_error(source.metadata, point)) is not None:
+        raise gap
     return point if isinstance(point, int) else None
