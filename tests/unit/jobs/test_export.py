@@ -11,19 +11,8 @@ from icecdc_core.jobs.export import changed_since, file_groups
 from tests.table_metadata import metadata
 from tests.unit.changes.file_lists import File, History, shown
 
-BEGUN = Batch(
-    "export",
-    epoch=2,
-    from_snapshot_id=None,
-    to_snapshot_id=8,
-    physical_index="t--2",
-    table_uuid="u",
-    selection={"columns": []},
-    schema="{}",
-    rejected=1,
-    on_duplicate_identifier="fail",
-    index_uuid="i",
-)
+BEGUN = Batch("export", 2, None, 8, "t--2", "u", {"columns": []}, "{}", rejected=1, index_uuid="i")
+BEGUN = replace(BEGUN, on_duplicate_identifier="fail")
 
 
 def source(**changed):

@@ -65,14 +65,10 @@ class DescribeAPollThatFails:
 
     def it_is_repeated_after_a_growing_pause(self):
         slept, seen = [], []
-        actual = follow_changes(
-            None,
-            _config(poll_interval_seconds=3, max_polls=12),
-            sync=self._sync(*range(2, 10), 11),
-            sleep=slept.append,
-            on_poll=lambda report: seen.append(report.snapshots),
-            on_failure=lambda error: seen.append(type(error)),
-        )
+        config, sync = _config(poll_interval_seconds=3, max_polls=12), self._sync(*range(2, 10), 11)
+        watch = {"on_poll": lambda report: seen.append(report.snapshots), "sleep": slept.append}
+        watch |= {"on_failure": lambda error: seen.append(type(error))}
+        actual = follow_changes(None, config, sync=sync, **watch)
         away = OpenSearchUnreachableError
         assert slept == [3, 3, 4, 8, 16, 32, 60, 60, 60, 3, 3]
         assert (actual.snapshots, seen) == (3, [1, *[away] * 8, 2, away, 3])
