@@ -226,9 +226,8 @@ class IndexLock:
         self._lost = False
         # A write without an answer may have been executed: a renewal would restore the position before it.
         self._unanswered = False
-        self._interval = holder.lease_seconds / 4
         # A renewal is not retried: the run would wait for it, and the next renewal follows soon.
-        seconds = max(1.0, min(self._interval, _RELEASE_SECONDS))
+        seconds = max(1.0, min(holder.lease_seconds / 4, _RELEASE_SECONDS))
         config = store.config.replace(request_timeout_seconds=seconds)
         self._renewals = PositionStore(Connection.of(config).client(1), config)
         self._thread = threading.Thread(
@@ -308,7 +307,7 @@ class IndexLock:
         self._renewals.client.close()
 
     def _renew(self) -> None:
-        while not self._released.wait(self._interval):
+        while not self._released.wait(self._holder.lease_seconds / 4):
             with self._mutex:
                 if self._lost or self._unanswered:
                     return

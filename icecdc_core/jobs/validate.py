@@ -29,13 +29,12 @@ from icecdc_core.opensearch.checksums import (
     texts_are_comparable,
 )
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import evolve_mapping, point_in_time, with_suffixes
+from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.batch import (
-    create_missing_indexes,
     find_suffixes,
-    has_other_schema,
     log_entry,
+    prepare_indexes,
     report_fields,
     with_indexes,
     write_batch,
@@ -307,9 +306,7 @@ def repair_differences(run: Run, position: Position, source: Source, differences
                 indexes=with_indexes(lock.position, suffixes),
             )
             lock.begin(batch)
-            if has_other_schema(position, source):  # the rows have columns that no sync has mapped yet
-                evolve_mapping(run.client, run.config, physical, source.schema)
-            create_missing_indexes(run, lock, source)
+            prepare_indexes(run, lock, source)
             placed = written_to(source, physical)
             actions = repair_actions(placed, position, wrong, epoch, run.config.on_duplicate_identifier)
             result = write_batch(run, lock, actions)

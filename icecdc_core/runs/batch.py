@@ -158,9 +158,7 @@ def prepared_index(
 ) -> Iterator[Progress]:
     """Prepare the index for the begun batch, which the block writes; afterwards searches find its documents."""
     config, physical = run.config, lock.position.physical_index
-    if has_other_schema(lock.position, source):
-        evolve_mapping(run.client, config, physical, source.schema)
-    create_missing_indexes(run, lock, source)
+    prepare_indexes(run, lock, source)
     is_counted = changes.strategy != INSERT_ONLY
     count = changes.upserts + changes.deletes if is_counted else count_rows(source, plan)
     with (
@@ -172,9 +170,11 @@ def prepared_index(
     run.client.indices.refresh(index=with_suffixes(config, physical))
 
 
-def create_missing_indexes(run: Run, lock: IndexLock, source: Source) -> None:
-    """Create the indexes with suffixes that the begun batch writes and that are not there; readers see them at once."""
+def prepare_indexes(run: Run, lock: IndexLock, source: Source) -> None:
+    """Map new columns and create missing indexes with suffixes for the begun batch; readers see them at once."""
     batch = lock.batch
+    if has_other_schema(lock.position, source):
+        evolve_mapping(run.client, run.config, batch.physical_index, source.schema)
     if missing := [name for name, uuid in batch.indexes.items() if not uuid]:
         identity = index_identity(batch.selection)
         created = create_suffixed(run.client, run.config, missing, source.schema, run.run_id, False, identity)
