@@ -1,4 +1,4 @@
-"""The jobs: export, sync, validate, repair, replay, poll, status, setup check; each composes the packages below.
+"""The jobs: export, sync, validate (and repair), replay, poll, status, setup check; each composes the packages below.
 
 In: a session and the parameters. Out: a report; the index and its position have moved.
 """
