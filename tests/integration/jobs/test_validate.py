@@ -44,10 +44,8 @@ def it_finds_and_repairs_what_differs(spark, exported, opensearch, name, indexed
         patched.setattr(checksums, "content_digests", lambda *_: pytest.fail("parses documents"))
         report = validate_table(spark, exported)
     assert (report.ok, report.source_rows, report.index_documents) == (True, 500, 500)
-    document = opensearch.get(index=name, id="8")["_source"]
-    opensearch.index(index=name, id="8", body=dict(reversed(document.items())))
-    report = validate_table(spark, exported)
-    assert (report.ok, report.stale) == (True, 0)
+    document = opensearch.get(index=name, id="9")["_source"]
+    opensearch.index(index=name, id="9", body=dict(reversed(document.items())))
     before = indexed()
     opensearch.delete(index=name, id="7")
     opensearch.index(index=name, id="9999", body={"id": 9999, "name": "extra"})
