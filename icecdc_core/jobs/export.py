@@ -61,8 +61,8 @@ from icecdc_core.table.vectors import store_vectors, with_vectors
 
 # If snapshots expire faster than an export takes, it would start over for ever.
 _ATTEMPTS = 3
+# Parameters that only a row may show to be wrong.
 _SEEN_IN_ROWS = ("identifier_columns", "row_filter", "select", "nest")
-"""Parameters that only a row may show to be wrong."""
 
 
 def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:

@@ -22,8 +22,8 @@ from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
 
 _REMEMBERED_SYNCS = 5
+# The last steps and refused documents that the report of a run has, which may poll for months.
 _KEPT = 100
-"""The last steps and refused documents that the report of a run has, which may poll for months."""
 _MARGIN = 1.25
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _REPEATED_STATES = ("retry", "locked")
