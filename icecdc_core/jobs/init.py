@@ -142,19 +142,19 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
     return [join_table_name([*config.parts, each]) for each in found if not each.startswith("icecdc_")]
 
 
-def _head(config: InitConfig) -> Iterator[str]:
-    folder = Path(config.output).absolute().parent
-    yield f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, folder)}"
-    yield f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:"
-    yield f"#   icecdc setup --file {shlex.quote(config.output)}"
-    yield ""
-    yield "defaults:"
-    for name in _SHARED:
-        value = getattr(config, name)
-        if value and (name in config.model_fields_set or name == "opensearch_url"):
-            yield f"  {name}: {_yaml(_without_secrets(value))}"
-    yield ""
-    yield "indexes:"
+def _head(config: InitConfig) -> list[str]:
+    given = [name for name in _SHARED if name in config.model_fields_set or name == "opensearch_url"]
+    shared = {name: value for name in given if (value := getattr(config, name))}
+    return [
+        f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, Path(config.output).absolute().parent)}",
+        f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:",
+        f"#   icecdc setup --file {shlex.quote(config.output)}",
+        "",
+        "defaults:",
+        *(f"  {name}: {_yaml(_without_secrets(value))}" for name, value in shared.items()),
+        "",
+        "indexes:",
+    ]
 
 
 def _without_secrets(value: Any) -> Any:
@@ -233,8 +233,10 @@ def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[s
         lines = [nothing, "    # identifier_columns: []"]
     columns = {name: sample[name].dropna() for name in sample.columns if sample[name].notna().any()}
     if personal := [name for name in columns if name not in identifiers and _PERSONAL.search(name)]:
-        lines.append(f"    # This looks personal: {', '.join(personal)}. To leave it out:")
-        lines.append(f'    #   select: ["* EXCEPT ({", ".join(map(quoted, personal))})"]')
+        lines += [
+            f"    # This looks personal: {', '.join(personal)}. To leave it out:",
+            f'    #   select: ["* EXCEPT ({", ".join(map(quoted, personal))})"]',
+        ]
     mapping = []
     for name, values in columns.items():
         if not isinstance(schema[name].dataType, T.StringType):

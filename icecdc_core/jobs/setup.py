@@ -95,11 +95,15 @@ class SetupReport(Report):
 
     def card(self) -> Card:
         card, rows = super().card(), "" if self.source_rows is None else f"{self.source_rows:,}"
-        facts = [("Snapshot", f"{self.snapshot_id or 'none'}; of the index: {self.position_snapshot_id or 'none yet'}")]
-        facts += [("Rows", rows), ("Identifiers", ", ".join(self.identifier_columns) or "none")]
-        facts += [("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items()))]
+        facts = [
+            ("Snapshot", f"{self.snapshot_id or 'none'}; of the index: {self.position_snapshot_id or 'none yet'}"),
+            ("Rows", rows),
+            ("Identifiers", ", ".join(self.identifier_columns) or "none"),
+            ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
+            ("Note", "\n".join(self.notes)),
+        ]
         what = "Everything that a run needs is there." if self.ok else card.what
-        return card._replace(what=what, facts=[*facts, ("Note", "\n".join(self.notes)), *card.facts])
+        return card._replace(what=what, facts=[*facts, *card.facts])
 
     def mapping_table(self) -> pd.DataFrame:
         from icecdc_core.reporting.tables import NotebookFrame
