@@ -92,14 +92,13 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
     config = command.kind(**request.parameters)
     facts |= config.subject
     check_report_path(config.report_path)
-    is_named = "index" in config.model_fields_set
     if request.command == "status" and not request.tables:
-        report = _status(config, config.index if is_named else "")  # type: ignore[attr-defined]
+        report = _status(config)
     else:
         spark = _session([config], request, facts)
         polls = request.command == "sync" and config.polls  # type: ignore[attr-defined]
         with stop_on_sigterm(or_interrupt=True) if polls else nullcontext(), activity(f"{request.command} is running"):
-            report = command.job(of_many=is_named)(spark, config)
+            report = command.job()(spark, config)
     if config.report_path:
         write_report(report, config.report_path)
     return report
@@ -131,7 +130,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         reports: dict[str, Report | dict[str, Any]] = {}
         for name, config in configs.items():
             try:
-                reports[name] = _status(config, config.index)
+                reports[name] = _status(config)
             except IcecdcError as error:
                 reports[name] = failure = failure_report(error, {"job": "status", **config.subject})
                 on_failure(name, failure, "")
@@ -145,7 +144,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         own = {name: config.replace(report_path="") for name, config in configs.items()}
         report = run_many(
             spark,
-            COMMANDS[request.command].job(of_many=True),
+            COMMANDS[request.command].job(),
             own,
             command=request.command,
             parallel=request.parallel,
@@ -156,11 +155,11 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     return report
 
 
-def _status(config: Any, index: str = "") -> Report:
+def _status(config: Any) -> Report:
     from icecdc_core.runs.cluster_status import cluster_status  # no help needs it
 
     with activity("reading the positions"):
-        return cluster_status(config, index)
+        return cluster_status(config, config.index if "index" in config.model_fields_set else "")
 
 
 def _session(configs: Sequence[ParameterModel], request: Request, facts: dict[str, Any]) -> SparkSession:

@@ -36,11 +36,10 @@ class Command:
     main: tuple[str, ...] = _PLACE
     kind: type[ParameterModel] = SyncConfig
     fixed: Mapping[str, str] = field(default_factory=dict)
-    of_one: str = ""
 
-    def job(self, *, of_many: bool = False) -> Job:
+    def job(self) -> Job:
         module, _, function = self.target.partition(":")
-        job: Job = getattr(import_module(f"icecdc_core.{module}"), (of_many and self.of_one) or function)
+        job: Job = getattr(import_module(f"icecdc_core.{module}"), function)
         return job
 
 
@@ -88,12 +87,11 @@ COMMANDS: dict[str, Command] = {
         (*_PLACE, "dead_letter_table"),
     ),
     "status": Command(
-        "jobs.status:status",
+        "jobs.status:status_of_index",
         "show position, lag and last run of every index",
         "--opensearch-url https://search:9200",
         ("opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
         StatusConfig,
-        of_one="status_of_index",
     ),
     "ingest": Command(
         "ingest:ingest",

@@ -100,11 +100,6 @@ class ParameterModel(BaseModel):
     spark_conf: Annotated[TextMapping, AfterValidator(values.check_spark_conf)] = Properties()
     """Spark settings for a new session, a mapping or JSON object; values may be references."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        for field in cls.model_fields.values():
-            field.description = " ".join((field.description or "").split())
-
     def __init__(self, /, **given: Any) -> None:
         fields = type(self).model_fields
         cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
@@ -117,7 +112,7 @@ class ParameterModel(BaseModel):
             # They were not given, so a copy with another table has another index.
             self.model_fields_set.difference_update(derived)
         except ValidationError as error:
-            help_texts = {name: field.description or "" for name, field in fields.items()}
+            help_texts = {name: " ".join((field.description or "").split()) for name, field in fields.items()}
             problems = [_problem(details, help_texts) for details in error.errors(include_url=False)]
         wrong = [problem.partition(":")[0] for problem in problems]
         # One that names a wrong parameter may follow from that.

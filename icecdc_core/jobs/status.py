@@ -14,7 +14,8 @@ from icecdc_core.table.iceberg_table import IcebergTable
 
 @with_job_session
 def status_of_index(spark: SparkSession, config: SyncConfig) -> StatusReport:
-    return cluster_status(config, config.index, _steps(spark))
+    """The status of the index that is named, of every index if none is."""
+    return cluster_status(config, config.index if "index" in config.model_fields_set else "", _steps(spark))
 
 
 @with_job_session

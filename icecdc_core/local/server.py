@@ -226,9 +226,7 @@ class Background:
             data = folder / f"data-{wanted.version.split('.')[0]}"  # OpenSearch 2.19 cannot read what 3.x wrote
             url, process, log = start(wanted, folder, data, seconds, guarded=False)
             state = ServerState(url, process.pid, started_at(process.pid), wanted.version, str(log), str(data))
-            unfinished = file.with_suffix(".new")
-            unfinished.write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
-            unfinished.replace(file)
+            file.write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
             return state
 
     def stop(self, *, remove_data: bool = False) -> bool:
