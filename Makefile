@@ -15,6 +15,8 @@ SPARK40 := .venv-spark40
 SPARK40_VERSION := 4.0.5
 # Extra arguments for pytest, the demo, JupyterLab and the benchmarks, for example: make test ARGS="-k carryover"
 ARGS ?=
+# Containers often set it. Each process would compile the package, and pytest rewrite the tests, again and again.
+unexport PYTHONDONTWRITEBYTECODE
 # How many processes run the tests, each with a Spark of its own. Three keep two cores busy: tests wait a lot.
 WORKERS ?= 3
 # A file's tests share what its fixtures made, so they stay together; files go in the order of testpaths, slow ones first.

@@ -34,7 +34,6 @@ def whole_way(config: SyncConfig, version: int = 2) -> dict[str, Any]:
 
 
 def whole_way_v3(config: SyncConfig) -> dict[str, Any]:
-    """The same with deletion vectors."""
     return whole_way(config, version=3)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,10 +14,12 @@ import pyspark
 
 from icecdc_core.session.jars import Jar, jars_in_cache
 from icecdc_core.session.java import find_java, find_spark_java
+from tests.waiting import is_true_within
 
 HERE = Path(__file__).parent
 BUCKET = "lake"
 REGION = "us-east-1"
+_PORT = re.compile(r"[Ll]istening on:? (?:http://127\.0\.0\.1:)?(\d+)")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Aws:
 
 @contextmanager
 def rest_catalog(folder: Path) -> Iterator[str]:
-    """Iceberg's own REST servlet over a catalog on SQLite."""
     jars = [*_jars("rest"), _spark_jars() / "*"]
     arguments = [HERE / "RestCatalogServer.java", folder / "catalog.db", folder / "warehouse"]
     with running_java(find_spark_java(), ["-cp", os.pathsep.join(map(str, jars)), *arguments], folder) as port:
@@ -39,7 +39,6 @@ def rest_catalog(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def hive_metastore(folder: Path) -> Iterator[str]:
-    """The Hive metastore whose classes come with Spark, on Derby."""
     arguments = [HERE / "HiveMetastoreServer.java", folder / "metastore", folder / "warehouse"]
     options = [f"-Dderby.stream.error.file={folder / 'derby.log'}", "-cp", _spark_jars() / "*"]
     with running_java(find_spark_java(), [*options, *arguments], folder) as port:
@@ -112,20 +111,13 @@ def running_java(java: Path, arguments: Sequence[object], folder: Path) -> Itera
     with log.open("w") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 90
-        printed = None
-        while printed is None and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.2)
-            printed = re.search(r"[Ll]istening on:? (?:http://127\.0\.0\.1:)?(\d+)", log.read_text())
+        is_true_within(90, lambda: _PORT.search(log.read_text()) or process.poll() is not None)
+        printed = _PORT.search(log.read_text())
         assert printed, f"{command[-3:]} did not start:\n{log.read_text()[-3000:]}"
         yield printed[1]
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
 def _jars(name: str) -> list[Path]:

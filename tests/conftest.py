@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opensearchpy import OpenSearch
+from opensearchpy.helpers import scan
 from pyspark.sql import SparkSession
 
 from icecdc_core import export_table
@@ -53,7 +55,6 @@ def log_fields_of_its_own() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse folder with the embedded catalog, for the whole run."""
     return tmp_path_factory.mktemp("warehouse")
 
 
@@ -98,8 +99,6 @@ def opensearch_url() -> Iterator[str]:
 
 @pytest.fixture
 def opensearch(opensearch_url: str) -> Iterator[Any]:
-    from opensearchpy import OpenSearch
-
     client = OpenSearch(opensearch_url)
     yield client
     client.close()
@@ -146,10 +145,10 @@ def name() -> str:
 
 
 @pytest.fixture
-def make_config(opensearch_url: str, warehouse: Path, name: str) -> Iterator[Callable[..., SyncConfig]]:
+def make_config(
+    opensearch: Any, opensearch_url: str, warehouse: Path, name: str
+) -> Iterator[Callable[..., SyncConfig]]:
     """Build a SyncConfig for the table and index of this test; keyword arguments override."""
-    from opensearchpy import OpenSearch
-
     values = {
         "table": f"lake.ns.{name}",
         "index": name,
@@ -162,9 +161,7 @@ def make_config(opensearch_url: str, warehouse: Path, name: str) -> Iterator[Cal
     yield lambda **overrides: SyncConfig(**{**values, **overrides})
     # With each index that is there, OpenSearch takes longer to make another.
     wanted = f"{name}-*,positions-{name}"
-    client = OpenSearch(opensearch_url)
-    client.indices.delete(index=wanted, params={"expand_wildcards": "all", "ignore_unavailable": "true"})
-    client.close()
+    opensearch.indices.delete(index=wanted, params={"expand_wildcards": "all", "ignore_unavailable": "true"})
 
 
 @pytest.fixture
@@ -195,7 +192,6 @@ def new_index(spark: SparkSession, sql: Callable[..., Any], make_config: Callabl
 @pytest.fixture
 def indexed(opensearch: Any, name: str) -> Callable[..., dict[str, dict[str, Any]]]:
     """Read the whole index, id to document, without any code of icecdc."""
-    from opensearchpy.helpers import scan
 
     def read(index: str = name) -> dict[str, dict[str, Any]]:
         opensearch.indices.refresh(index=index)

@@ -20,7 +20,6 @@ class EqualityWriter:
         self._table = iceberg_class(self._spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
 
     def delete(self, columns: Sequence[str], *keys: Sequence[Any], partition: Sequence[Any] = ()) -> None:
-        """Commit a delete of all rows whose columns equal one of the keys."""
         self._table.refresh()
         self._table.newRowDelta().addDeletes(self._delete_file(columns, keys, partition)).commit()
 

@@ -96,9 +96,9 @@ def use_quick_local_files() -> None:
     os.environ["SPARK_CONF_DIR"] = folder
 
 
-def small_spark(cores: int = 1) -> dict[str, str]:
+def small_spark() -> dict[str, str]:
     """Return the ``spark_conf`` of a small session in a process of its own."""
-    size = {"spark.master": f"local[{cores}]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+    size = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
     return {**SPARK_CONF, **size, **resolved_jars()}
 
 

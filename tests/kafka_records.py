@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.rows import explain_rows, parse_rows
 
 _COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
@@ -24,20 +25,8 @@ def records(spark: SparkSession, pairs: Iterable[tuple[Any, Any]]) -> DataFrame:
 
 
 def settings(**given: Any) -> SimpleNamespace:
-    standard = {
-        "format": "json",
-        "mode": "upsert",
-        "schema_registry_url": "",
-        "schema_registry_auth": "",
-        "key_format": "text",
-        "op_field": "",
-        "tombstones": "delete",
-        "identifier_columns": [],
-        "column_case": "sensitive",
-        "unknown_fields": "ignore",
-        "evolve_schema": False,
-    }
-    return SimpleNamespace(**{**standard, **given})
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in IngestConfig.model_fields.items()}
+    return SimpleNamespace(**{**defaults, "mode": "upsert", **given})
 
 
 def parsed(*given: Any) -> DataFrame:

@@ -35,7 +35,7 @@ class Topic:
                 key=by,
                 partition=partition,
                 headers=headers,
-                timestamp=timestamp or _now(),
+                timestamp=timestamp or int(time.time() * 1000),
                 on_delivery=lambda error, _: refused.append(error) if error else None,
             )
             self._producer.poll(0)
@@ -43,19 +43,14 @@ class Topic:
         assert (waiting, refused) == (0, [])
 
     def send_in_transaction(self, *values: Any, commit: bool) -> None:
-        """Write records in a transaction of their own, and commit or abort it."""
-        producer = Producer(
-            {"bootstrap.servers": self.servers, "log_level": 0, "transactional.id": f"{self.name}-{next(_numbers)}"}
-        )
+        own = {"transactional.id": f"{self.name}-{next(_numbers)}"}
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, **own})
         producer.init_transactions(30)
         producer.begin_transaction()
         for value in values:
             producer.produce(self.name, json.dumps(value).encode(), key=str(value["id"]))
         producer.flush(30)
-        if commit:
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
     def add_partitions(self, total: int) -> None:
         self.admin.create_partitions([NewPartitions(self.name, total)])[self.name].result(30)
@@ -78,14 +73,8 @@ class Topic:
 
     def ends(self) -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "tests", "log_level": 0})
-        count = len(consumer.list_topics(self.name, timeout=10).topics[self.name].partitions)
-        found = {
-            number: consumer.get_watermark_offsets(TopicPartition(self.name, number), timeout=10)[1]
-            for number in range(count)
-        }
+        numbers = consumer.list_topics(self.name, timeout=10).topics[self.name].partitions
+        places = {number: TopicPartition(self.name, number) for number in numbers}
+        found = {number: consumer.get_watermark_offsets(place, timeout=10)[1] for number, place in places.items()}
         consumer.close()
         return found
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

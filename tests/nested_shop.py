@@ -29,7 +29,6 @@ KINDS = (
     "'format-version' = '1'",
     "'format-version' = '3'",
 )
-"""Properties of tables."""
 
 STATEMENTS = (
     "UPDATE {film} SET title = 'title {r}' WHERE film_id = {n}",
@@ -76,11 +75,8 @@ class Shop:
         return f"lake.ns.{self.prefix}_{name}"
 
     def sql(self, *statements: str) -> Any:
-        """Run the statements; returns what the last one gives."""
-        found = None
-        for statement in statements:
-            found = self.spark.sql(re.sub(r"\{([a-z_]+)\}", lambda name: self.table(name[1]), statement))
-        return found
+        named = [re.sub(r"\{([a-z_]+)\}", lambda name: self.table(name[1]), each) for each in statements]
+        return [self.spark.sql(statement) for statement in named][-1]
 
     def change(self, chance: Random, statement: str = "") -> str:
         """Run a statement, any one by default, with random numbers; return it."""

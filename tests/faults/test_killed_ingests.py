@@ -39,21 +39,18 @@ class World:
             self.produced += 1
             value, table = self.rng.randrange(1000), self.rng.choice("abc") if self.kind == "routes" else "t"
             if self.kind == "upsert":
-                self._upsert(value)
+                # Few keys, whose rows are updated and deleted.
+                key, gone = self.rng.randrange(30), self.rng.random() < 0.2
+                self.topic.send({"id": key, "op": "d"} if gone else {"id": key, "v": value, "op": "u"})
+                self.rows = Counter({row: times for row, times in self.rows.items() if row[1] != key})
+                if not gone:
+                    self.rows["t", key, value] = 1
             elif self.rng.random() < 0.02:  # without a table, or no JSON at all
                 self.topic.send({"id": self.produced} if self.kind == "routes" else b"no json")
                 self.dead_letters += 1
             else:
                 self.topic.send({"id": self.produced, "v": value, "kind": table})
                 self.rows[table, self.produced, value] += 1
-
-    def _upsert(self, value):
-        """Few keys, whose rows are updated and deleted."""
-        key, gone = self.rng.randrange(30), self.rng.random() < 0.2
-        self.topic.send({"id": key, "op": "d"} if gone else {"id": key, "v": value, "op": "u"})
-        self.rows = Counter({row: times for row, times in self.rows.items() if row[1] != key})
-        if not gone:
-            self.rows["t", key, value] = 1
 
 
 @pytest.mark.long

@@ -108,12 +108,8 @@ class Lake:
 
     def append(self, n: int) -> None:
         first, self._next_id = self._next_id, self._next_id + 3 + n % 5
-        rows = [(i, f"row {i}", i / 2, REGIONS[i % 3]) for i in range(first, self._next_id)]
-        frame = self.spark.createDataFrame(rows, "id INT, name STRING, amount DOUBLE, region STRING")
-        extra = [name for name in self.spark.table(self.table).columns if name not in frame.columns]
-        for name in extra:
-            frame = frame.selectExpr("*", f"CAST(NULL AS INT) AS `{name}`")
-        frame.coalesce(1).writeTo(self.table).append()
+        rows = ", ".join(f"({i}, 'row {i}', {i / 2}, '{REGIONS[i % 3]}')" for i in range(first, self._next_id))
+        self.sql(f"INSERT INTO {{t}} (id, name, amount, region) SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
 
     def update(self, n: int) -> None:
         self.dml(f"UPDATE {{t}} SET amount = amount + 1, name = concat(name, '!') WHERE id % 4 = {n % 4}")

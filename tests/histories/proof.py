@@ -17,6 +17,7 @@ from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplaced
 from icecdc_core.jobs import sync
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import write_batch
+from tests.broken_runs import Killed
 from tests.histories.lake import Lake
 
 REFUSALS = (HistoryGapError, SchemaChangeError, TableReplacedError)
@@ -32,10 +33,6 @@ def follow(spark: SparkSession, config: SyncConfig) -> tuple[str, RunReport]:
         return type(refusal).__name__, sync_changes(spark, reexporting)
 
 
-class _BrokenOffError(Exception):
-    pass
-
-
 def break_off(spark: SparkSession, config: SyncConfig, n: int) -> None:
     """Sync, and stop with all or a half of the documents written, as a kill does or as a rejected document does."""
 
@@ -45,22 +42,18 @@ def break_off(spark: SparkSession, config: SyncConfig, n: int) -> None:
         write_batch(run, lock, actions)
         if n % 4 > 1:
             lock.record(failure="a document was rejected")
-        raise _BrokenOffError
+        raise Killed
 
-    with mock.patch.object(sync, "write_batch", write), suppress(_BrokenOffError, *REFUSALS):
+    with mock.patch.object(sync, "write_batch", write), suppress(Killed, *REFUSALS):
         sync_changes(spark, config)
-
-
-def indexed(client: OpenSearch, index: str, columns: list[str]) -> dict[str, dict[str, Any]]:
-    """The whole index; a column that a document lacks, as one written before the column was added, is null."""
-    client.indices.refresh(index=index)
-    hits = {hit["_id"]: hit["_source"] for hit in scan(client, index=index)}
-    return {key: {**dict.fromkeys(columns), **source} for key, source in hits.items()}
 
 
 def assert_equal(client: OpenSearch, index: str, lake: Lake) -> None:
     expected = lake.rows()
-    actual = indexed(client, index, lake.spark.table(lake.table).columns)
+    client.indices.refresh(index=index)
+    # A column that a document lacks, as one written before the column was added, is null.
+    nulls = dict.fromkeys(lake.spark.table(lake.table).columns)
+    actual = {hit["_id"]: {**nulls, **hit["_source"]} for hit in scan(client, index=index)}
     differing = {key for key in {*expected, *actual} if expected.get(key) != actual.get(key)}
     assert {key: (expected.get(key), actual.get(key)) for key in differing} == {}
 

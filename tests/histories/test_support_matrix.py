@@ -73,7 +73,7 @@ def _share(changes, kind):
 
 
 def _ranges(numbered):
-    """What is in the range of one sync: one change, or three where a run goes through a share of them."""
+    """What is in the range of one sync: one change, or up to four where a run goes through a share of them."""
     alone = [[each] for each in numbered if EVERY or "expired" in each[1] or each[1] in HIDES_OTHERS]
     others = [each for each in numbered if [each] not in alone]
-    return [*(others[first : first + 3] for first in range(0, len(others), 3)), *alone]
+    return [others, *alone] if others else alone

@@ -24,26 +24,27 @@ def _as_texts(config):
 
 
 def _papermill(notebook, output, parameters):
-    import papermill  # here and below: the imports take seconds, in every process that runs tests
+    import papermill  # here, because that takes seconds in every process that runs tests
 
-    node = papermill.execute_notebook(
-        str(NOTEBOOKS / notebook), str(output), parameters=parameters, kernel_name="python3", progress_bar=False
-    )
+    own = {"parameters": parameters, "kernel_name": "python3", "progress_bar": False}
+    node = papermill.execute_notebook(str(NOTEBOOKS / notebook), str(output), **own)
     last = node.cells[-1].outputs[-1]
     assert last.output_type == "stream"
     return json.loads(last.text), json.dumps(node.cells)
 
 
+def _code_cells(notebook):
+    cells = json.loads((NOTEBOOKS / notebook).read_text())["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
 def _as_databricks_would(notebook, dbutils, spark, display=print):
     """Run the code cells in one namespace that has `spark` and `dbutils`; the value the notebook exits with."""
-    import nbformat
-
     body = []
-    for cell in nbformat.read(NOTEBOOKS / notebook, as_version=4).cells:
-        if cell.cell_type == "code":
-            body += ast.parse(cell.source).body
-            if isinstance(body[-1], ast.Expr):
-                body[-1].value = ast.Call(ast.Name("display", ast.Load()), [body[-1].value], [])
+    for cell in _code_cells(notebook):
+        body += ast.parse("".join(cell["source"])).body
+        if isinstance(body[-1], ast.Expr):
+            body[-1].value = ast.Call(ast.Name("display", ast.Load()), [body[-1].value], [])
     program = compile(ast.fix_missing_locations(ast.Module(body, [])), notebook, "exec", dont_inherit=True)
     with pytest.raises(NotebookExit) as caught:
         exec(program, {"spark": spark, "dbutils": dbutils, "display": display})
@@ -53,8 +54,7 @@ def _as_databricks_would(notebook, dbutils, spark, display=print):
 def it_assigns_no_parameter_so_that_a_second_run_reads_the_same():
     parameters = {*ExploreConfig.model_fields, *IngestConfig.model_fields, "index_file", "options"}
     for notebook in NOTEBOOKS.glob("*.ipynb"):
-        cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
-        others = [cell for cell in cells if "parameters" not in cell["metadata"].get("tags", ())]
+        others = [cell for cell in _code_cells(notebook) if "parameters" not in cell["metadata"].get("tags", ())]
         nodes = [node for cell in others for node in ast.walk(ast.parse("".join(cell["source"])))]
         stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         assert stored & parameters == set(), notebook

@@ -91,8 +91,13 @@ class SimulatedOpenSearch:
         found = self.behind(name)
         if not found and not ("*" in name or params.get("ignore_unavailable") == "true"):
             return _missing(name)
+        if not api and method != "DELETE":
+            return 200, {each: index.shown for each, index in found.items()}
+        if not api and name not in self.indexes and found:
+            return error(400, "illegal_argument_exception", "an alias cannot be deleted")
         if not api:
-            return self._whole(method, name, found)
+            self.indexes.pop(name, None)
+            return 200, {"acknowledged": True}
         index = next(iter(found.values()))
         if api == "_doc":
             return self._document(method, index, name, parts[2], params, body)
@@ -113,14 +118,6 @@ class SimulatedOpenSearch:
         if api == "_count":
             return 200, {"count": sum(len(each.searchable) for each in found.values())}
         return 200, {"_shards": {}} if api == "_refresh" else {"acknowledged": True}
-
-    def _whole(self, method: str, name: str, found: dict[str, Index]) -> Answer:
-        if method == "DELETE":
-            if name not in self.indexes and found:
-                return error(400, "illegal_argument_exception", "an alias cannot be deleted")
-            self.indexes.pop(name, None)
-            return 200, {"acknowledged": True}
-        return 200, {each: index.shown for each, index in found.items()}
 
     def _create(self, name: str, body: dict[str, Any]) -> Answer:
         if name not in self.indexes and self.behind(name):

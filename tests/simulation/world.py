@@ -42,7 +42,7 @@ class World:
         self._group_bytes = self.random.choice(((1,), (2,), (1, 2), (1, 2)))
         self._policies = self.random.choice((("fail",), ("last",), ("fail", "last"), ("fail", "last")))
         self._processes: dict[int, Process] = {}
-        self._hosts = {host: self.random.uniform(0, 500) for host in ("a", "b")}
+        self._hosts = {"a": self.random.uniform(0, 500), "b": self.random.uniform(0, 500), "c": 0.0}
 
     def run(self) -> None:
         SimulatedConnection.network = self.network
@@ -81,12 +81,14 @@ class World:
 
     def _begin(self, name: str, jobs: int) -> None:
         """Let a process do a job, and another process after it, however it ends."""
-        process = Process(name, self.random.choice("ab"))
-        process.offset = self._hosts[process.host]
-        process.pid = len(self._processes) + 1
-        self._processes[process.pid] = process
+        process = self._process(name, self.random.choice("ab"))
         job, chosen = self.random.choice(self._mix), self._config()
         self.scheduler.spawn(process, lambda: self._work(process, job, chosen, jobs))
+
+    def _process(self, name: str, host: str) -> Process:
+        process = Process(name, host, pid=len(self._processes) + 1, offset=self._hosts[host])
+        self._processes[process.pid] = process
+        return process
 
     def _config(self) -> SyncConfig:
         return config(self.random.choice(self._group_bytes), self.random.choice(self._policies))
@@ -147,9 +149,7 @@ class World:
                 self._traced(f"somebody deletes {name}")
 
     def _alone(self, name: str, job: str) -> None:
-        process = Process(name, "c")
-        process.pid = len(self._processes) + 1
-        self._processes[process.pid] = process
+        process = self._process(name, "c")
         begun, chosen = len(self.outcomes), self._config()
         self.scheduler.spawn(process, lambda: self._work(process, job, chosen, 1))
         self.scheduler.run()
