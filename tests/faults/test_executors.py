@@ -2,11 +2,12 @@
 
 import os
 import random
+import signal
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pyspark
 import pytest
 
@@ -38,9 +39,10 @@ def kill_some(process, rng):
         time.sleep(rng.uniform(0.2, 1.5))
         # The daemon's children, not the daemon alone: either kills tasks that are under way.
         kind = "daemon" if rng.random() < 0.6 else "CoarseGrainedExecutorBackend"
-        with suppress(psutil.Error, IndexError):
-            children = psutil.Process(process.pid).children(recursive=True)
-            rng.choice([child for child in children if kind in " ".join(child.cmdline())]).kill()
+        # All of its session: some children have groups of their own, and one may be a zombie that psutil refuses.
+        found = subprocess.run(["pgrep", "-f", "-s", str(process.pid), kind], capture_output=True, text=True).stdout
+        with suppress(ProcessLookupError, IndexError):
+            os.kill(int(rng.choice(found.split())), signal.SIGKILL)
             killed.append(kind)
     return killed
 
