@@ -35,10 +35,12 @@ from icecdc_core.reporting.reports import (
 )
 from icecdc_core.reporting.tables import NotebookFrame
 
-SYNC = RunReport("sync", "lake.demo.flights", "flights", 3051729675574597004, 8924558786060583479, seconds=12.34)
-SYNC = replace(SYNC, upserts=5200, carryovers_removed=890_000, stage_seconds={"plan": 0.4, "write": 4.1})
-IDS = {"missing": 2, "extra": 1, "stale": 1, "missing_ids": ["a", "b"], "extra_ids": ["x"], "stale_ids": ["c"]}
-DIFFERENT = ValidationReport(False, 10, 9, **IDS, table="lake.demo.flights", index="flights", snapshot_id=7)
+SYNC = RunReport("sync", "lake.ns.t", "t", 3051729675574597004, 8924558786060583479, strategy="diff", snapshots=6)
+SYNC = replace(SYNC, upserts=2551, deletes=8255, carryovers_removed=700_000, rows_rewritten=1_413_002, run_id="r1")
+SYNC = replace(SYNC, lag_snapshots=6, lag_seconds=34.0, stage_seconds={"plan": 0.4, "write": 4.1}, seconds=12.34)
+IDLE = RunReport("sync", "lake.ns.t", "t", strategy="none")
+EQUAL = ValidationReport(ok=True, source_rows=9, index_documents=9, table="lake.ns.t", index="t")
+FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "run_id": "r1", "lag_snapshots": 3, "lag_seconds": 7200.0}
 
 
 class DescribeReports:
@@ -51,7 +53,10 @@ class DescribeReports:
         text = SYNC.to_json()
         assert (json.loads(text), "\n" in text) == (SYNC.to_dict(), False)
         assert json.loads(text)["to_snapshot_id"] == 8924558786060583479
-        for report in (DIFFERENT, IngestReport("j", offsets={"orders": {0: 5}})):
+        for report in (
+            replace(EQUAL, ok=False, stale=1, stale_ids=["c"]),
+            IngestReport("j", offsets={"orders": {0: 5}}),
+        ):
             assert json.loads(report.to_json()) == report.to_dict()
 
 
@@ -74,9 +79,6 @@ class DescribeWriteReport:
         assert (old.read_text(), new.exists(), new.parent.is_dir()) == ("the last one", False, True)
 
 
-SYNCED = RunReport("sync", "lake.ns.t", "t", strategy="diff", upserts=1200, deletes=3, seconds=1.25)
-
-
 def state_report(state):
     return {"state": state, "error": "SomeError", "message": "It broke\nin two. Remedy: correct it", "seconds": 0.5}
 
@@ -85,9 +87,9 @@ def it_has_the_report_of_each_index_and_the_worst_state_of_all():
     assert sorted(WORST_FIRST) == sorted(EXIT_STATES)
     for *states, worst in (["ok"], ["locked"] * 2, ["retry", "config", "config"], ["data", "failed", "failed"]):
         found = {f"t{n}": state_report(state) for n, state in enumerate(states)}
-        assert ManyReport({"good": SYNCED, **found}).state == worst
-    shown = json.loads(ManyReport({"t": SYNCED, "u": state_report("retry")}, 2.5).to_json())
-    assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 1200)
+        assert ManyReport({"good": SYNC, **found}).state == worst
+    shown = json.loads(ManyReport({"t": SYNC, "u": state_report("retry")}, 2.5).to_json())
+    assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 2551)
     assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
 
 
@@ -100,13 +102,6 @@ def it_shows_each_problem_of_a_setup_with_its_remedy():
     assert shown == [f"t: {each}" for each in report.problems]
 
 
-RUN = RunReport("sync", "lake.ns.t", "t", strategy="diff", snapshots=6, upserts=2551, deletes=8255, run_id="r1")
-RUN = replace(RUN, carryovers_removed=700_000, rows_rewritten=1_413_002, lag_snapshots=6, lag_seconds=34.0)
-IDLE = RunReport("sync", "lake.ns.t", "t", strategy="none")
-EQUAL = ValidationReport(ok=True, source_rows=9, index_documents=9, table="lake.ns.t", index="t")
-FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "run_id": "r1", "lag_snapshots": 3, "lag_seconds": 7200.0}
-
-
 def failed(error, **facts):
     return failure_report(error, {**FACTS, **facts})
 
@@ -115,10 +110,10 @@ class DescribeTheState:
     @pytest.mark.parametrize(
         ("report", "word", "job"),
         [
-            (RUN, "in sync", "validate"),
-            (replace(RUN, kind="export"), "in sync", "sync"),
-            (replace(RUN, dry_run=True), "behind", "sync"),
-            (replace(RUN, rejected=3), "behind", "replay"),
+            (SYNC, "in sync", "validate"),
+            (replace(SYNC, kind="export"), "in sync", "sync"),
+            (replace(SYNC, dry_run=True), "behind", "sync"),
+            (replace(SYNC, rejected=3), "behind", "replay"),
             (IDLE, "nothing to do", "validate"),
             (replace(IDLE, dry_run=True), "nothing to do", "validate"),
             (EQUAL, "in sync", "sync"),
@@ -131,8 +126,8 @@ class DescribeTheState:
             (IngestReport("j", records=5), "in sync", "ingest"),
             (IngestReport("j"), "nothing to do", "ingest"),
             (IngestReport("j", records=5, behind=["lake.ns.t"]), "behind", "ingest"),
-            (ManyReport({"t": RUN}), "done", ""),
-            (ManyReport({"t": RUN, "u": failed(HistoryGapError("x"))}), "failed", ""),
+            (ManyReport({"t": SYNC}), "done", ""),
+            (ManyReport({"t": SYNC, "u": failed(HistoryGapError("x"))}), "failed", ""),
         ],
     )  # fmt: skip
     def it_is_a_word_and_what_to_run_next(self, report, word, job):
@@ -159,7 +154,7 @@ class DescribeAFailure:
 
 
 def it_makes_a_page_with_all_values_that_escapes_texts_and_fetches_nothing(tmp_path):
-    t, u = replace(RUN, index="<b>", notes=["<script>"]), failed(HistoryGapError("<i>"))
+    t, u = replace(SYNC, index="<b>", notes=["<script>"]), failed(HistoryGapError("<i>"))
     page = write_page(ManyReport({"t": t, "u": u}), str(tmp_path / "page.html")).read_text()
     assert "&quot;carryovers_removed&quot;: 700000" in page
     assert [text for text in ("<b>,", "<script>", "<i>") if text in page] == []
