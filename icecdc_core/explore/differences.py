@@ -73,8 +73,9 @@ def row_changes(changes: DataFrame, key_columns: Sequence[str], only_inserts: bo
     if key_columns and not only_inserts:
         first = [F.first(side, ignorenulls=True).alias(side) for side in (BEFORE, AFTER)]
         found = found.groupBy(*keys).agg(*first, F.sum(ROWS).alias(ROWS))
-    kind = F.when(F.col(BEFORE).isNull(), INSERTED).when(F.col(AFTER).isNull(), DELETED).otherwise(UPDATED)
-    return found.withColumn(KIND, kind)
+    return found.withColumn(
+        KIND, F.when(F.col(BEFORE).isNull(), INSERTED).when(F.col(AFTER).isNull(), DELETED).otherwise(UPDATED)
+    )
 
 
 def collect_changes(found: DataFrame, key_columns: Sequence[str]) -> list[RowChange]:

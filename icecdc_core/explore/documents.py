@@ -108,8 +108,8 @@ def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tup
     changes = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
     of_document = changes.where(complete_id(changes.schema, source.key_columns) == document_id)
     found = collect_changes(row_changes(of_document, source.key_columns), source.key_columns)
-    newest_first = sorted(found, key=lambda each: chain.index(each.snapshot_id))
-    return note, [(metadata.by_id[each.snapshot_id], each) for each in newest_first]
+    found.sort(key=lambda each: chain.index(each.snapshot_id))
+    return note, [(metadata.by_id[each.snapshot_id], each) for each in found]
 
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> tuple[Document | None, int | None]:
@@ -169,10 +169,15 @@ def try_query(view: View) -> Part:
     total, took_ms = int(answer["hits"]["total"]["value"]), int(answer["took"])
     hits = [(hit, view.visible_fields(hit.get("_source") or {})) for hit in answer["hits"]["hits"]]
     fields = list(dict.fromkeys(name for _, document in hits for name in document))[:_MOST_FIELDS]
-    rows = [[hit["_id"], hit.get("_score"), *(value_text(shown.get(name)) for name in fields)] for hit, shown in hits]
-    asked = json.dumps(body["query"], ensure_ascii=False)
-    table = pd.DataFrame(rows, columns=["_id", "score", *fields])
-    return Part({"hits": total, "took_ms": took_ms, "problem": ""}, [f"{total:,} hits in {took_ms:,} ms", asked, table])
+    rows = [[hit["_id"], hit.get("_score"), *(value_text(each.get(name)) for name in fields)] for hit, each in hits]
+    return Part(
+        {"hits": total, "took_ms": took_ms, "problem": ""},
+        [
+            f"{total:,} hits in {took_ms:,} ms",
+            json.dumps(body["query"], ensure_ascii=False),
+            pd.DataFrame(rows, columns=["_id", "score", *fields]),
+        ],
+    )
 
 
 def _query_error(query: str, problem: str) -> ConfigError:
@@ -181,13 +186,12 @@ def _query_error(query: str, problem: str) -> ConfigError:
 
 
 def search_body(given: str, most: int) -> dict[str, Any]:
-    if not given.startswith("{"):
-        asked = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
-        return {"query": asked, "size": most, "track_total_hits": True}
-    try:
-        found = json.loads(given)
-    except ValueError as error:
-        raise _query_error(given, f"The query is not valid JSON: {error}") from None
+    found: dict[str, Any] = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
+    if given.startswith("{"):
+        try:
+            found = json.loads(given)
+        except ValueError as error:
+            raise _query_error(given, f"The query is not valid JSON: {error}") from None
     if not _BODY_KEYS & found.keys():
         found = {"query": found}
     size = found.get("size")

@@ -72,7 +72,7 @@ def _named(metadata: TableMetadata, head: int | None, position: int | None, para
     if re.fullmatch(r"-?\d+", text):
         number = int(text)
         found = chain[-number] if 0 <= -number < len(chain) else number
-    if found in [each.snapshot_id for each in metadata.snapshots]:
+    if found in metadata.by_id:
         return found
     raise ConfigError(
         "The table has no such snapshot, or it has expired",

@@ -316,8 +316,7 @@ class BulkWriter:
                 if isinstance(error, TransportError) and error.status_code == 413:
                     if len(actions) == 1:
                         reason = {"type": "too_large", "reason": "larger than a request may be"}
-                        letter = _dead_letter(actions[0].as_py(), 413, reason)
-                        return result + BulkResult(Counts(rejected=1), [letter])
+                        return result + BulkResult(Counts(rejected=1), [_dead_letter(actions[0].as_py(), 413, reason)])
                     half = len(actions) // 2
                     result += self._send(client, actions[:half])
                     return result if result.failure else result + self._send(client, actions[half:])

@@ -39,10 +39,8 @@ def as_numbers(digests: DataFrame) -> DataFrame:
     # texts whose digests have the same xxhash64, even for every seed.
     if "place" in digests.columns:
         digests = digests.withColumn("digest", F.sha2(F.concat("digest", F.coalesce("place", F.lit(""))), 256))
-    halves = {"high": 1, "low": 33}
-    return digests.withColumns({half: F.xxhash64(F.substring("digest", at, 32)) for half, at in halves.items()}).drop(
-        "digest"
-    )
+    numbers = {name: F.xxhash64(F.substring("digest", at, 32)) for name, at in (("high", 1), ("low", 33))}
+    return digests.withColumns(numbers).drop("digest")
 
 
 def source_checksums(documents: DataFrame, schema: StructType | None = None) -> DataFrame:
@@ -259,8 +257,9 @@ def read_index(
         finally:
             gc.enable()
 
-    schema = "id string, digest string, version long, place string"
-    found = spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, schema)
+    found = spark.range(0, len(parts), 1, len(parts)).mapInArrow(
+        read_parts, "id string, digest string, version long, place string"
+    )
     if config.index_column:
         return found.withColumn("place", F.concat(F.lit(f"{suffix}/"), F.coalesce("place", F.lit(""))))
     if config.routing:

@@ -163,7 +163,7 @@ class Backoff:
         self._seconds, self._pause, self._deadline = seconds, first_pause, 0.0
 
     def wait(self, message: str, **fields: Any) -> bool:
-        """Log a failed attempt and pause, half of it by chance, as many clients may wait; False if the time is over."""
+        """Log a failed attempt and pause, at random so that many clients do not return at once; False: time is over."""
         now = time.monotonic()
         self._deadline = self._deadline or now + self._seconds
         left = self._deadline - now
@@ -196,11 +196,10 @@ class RetryingTransport(Transport):
                 require_usable(method, url, answer)
                 return answer
             except TransportError as error:
-                request, problem = (
-                    f"{method} {url.partition('?')[0]}",
-                    "OpenSearch gave no usable answer; retrying the request",
-                )
-                if not is_transient(error) or not backoff.wait(problem, request=request, status=error.status_code):
+                request = f"{method} {url.partition('?')[0]}"
+                if not is_transient(error) or not backoff.wait(
+                    "OpenSearch gave no usable answer; retrying the request", request=request, status=error.status_code
+                ):
                     raise
 
 

@@ -229,8 +229,11 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
     if limits := _limits(config, schema):
         client.indices.put_settings(index=with_suffixes(config, physical), body={"index": limits})
     properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
-    digest = spec_digest(config.full_mapping, config.settings)
-    spec = {"spec": digest, "mapping": bool(config.full_mapping), "settings": bool(config.settings)}
+    spec = {
+        "spec": spec_digest(config.full_mapping, config.settings),
+        "mapping": bool(config.full_mapping),
+        "settings": bool(config.settings),
+    }
     try:
         for name, entry in sorted(indexes_behind(client, with_suffixes(config, physical)).items()):
             meta = {"icecdc": {**icecdc_meta(entry), **spec}}

@@ -73,8 +73,8 @@ class RunMetrics:
         states = {"icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES]}
         if facts["state"] == "locked":
             return states  # the rest describes the run that holds the lock, or the one before it
-        samples |= states
         samples |= {
+            **states,
             "icecdc_run_timestamp_seconds": [({}, self.now)],
             "icecdc_success_timestamp_seconds": [({}, self.now)] if succeeded else [],
             "icecdc_run_success": [({}, float(succeeded))],

@@ -341,8 +341,7 @@ class ManyReport(Report):
         return {"differs": "differs", "locked": NOTHING, "partial": BEHIND}.get(self.state, super().word)
 
     def card(self) -> Card:
-        counts = Counter(self.states.values())
-        what = ", ".join(f"{count} {state}" for state, count in counts.items())
+        what = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
         return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
 
     def text(self) -> str:
