@@ -82,22 +82,17 @@ class DescribeFieldTypes:
         ages = {"bool": {"must": [{"term": {"people.name": "Ann"}}, {"range": {"people.age": {"gt": 35}}}]}}
         near, munich = {"distance": "10km"}, {"lat": 48.1, "lon": 11.5}
         queries = [
-            ({"match": {"title": "run"}}, ["1"]),
-            ({"term": {"title.raw": "Running shoes"}}, ["1"]),
-            ({"term": {"label": "A red dress"}}, ["2"]),
-            ({"term": {"code": "aBc"}}, ["1"]),
-            ({"match": {"all": "shoes xyz"}}, ["1", "2"]),
+            ({"match": {"title": "run"}}, ["1"]), ({"term": {"title.raw": "Running shoes"}}, ["1"]),
+            ({"term": {"label": "A red dress"}}, ["2"]), ({"term": {"code": "aBc"}}, ["1"]),
+            ({"match": {"all": "shoes xyz"}}, ["1", "2"]), ({"nested": {"path": "people", "query": ages}}, []),
             *(({"geo_distance": {**near, field: munich}}, ["1"]) for field in ("spot", "pin", "pair")),
             ({"nested": {"path": "people", "query": {"term": {"people.age": 30}}}}, ["1"]),
-            ({"nested": {"path": "people", "query": ages}}, []),
-            ({"term": {"span": 3}}, ["1"]),
             ({"range": {"days": {"gte": "2026-01-31", "lte": "2026-01-31", "relation": "contains"}}}, ["1"]),
-            ({"term": {"big": "18446744073709551615"}}, ["1"]),
-            ({"rank_feature": {"field": "scores.red"}}, ["1"]),
-            ({"term": {"extra.b.c": "7"}}, ["1"]),
+            ({"term": {"span": 3}}, ["1"]), ({"term": {"big": "18446744073709551615"}}, ["1"]),
+            ({"rank_feature": {"field": "scores.red"}}, ["1"]), ({"term": {"extra.b.c": "7"}}, ["1"]),
             ({"range": {"at": {"gte": "2026-01-31T12:00:00.123456Z", "lte": "2026-01-31T12:00:00.123456Z"}}}, ["1"]),
             ({"term": {"number": 12}}, ["1"]),
-        ]
+        ]  # fmt: skip
         assert [found(query) for query, _ in queries] == [ids for _, ids in queries]
         assert validate_table(spark, config).ok
 

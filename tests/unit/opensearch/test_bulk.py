@@ -86,13 +86,11 @@ class DescribeItemOutcomes:
                 with pytest.raises(UnusableAnswerError):
                     item_outcomes(answer, SENT)
 
-    @pytest.mark.parametrize(
-        ("status", "error"),
-        [(200, {"type": "x", "reason": "y"}), (201, {}), (400, "x"), (302, None), (True, None), ("201", None)],
-    )
-    def it_refuses_every_other_status_or_error(self, status, error):
-        with pytest.raises(UnusableAnswerError):
-            item_outcomes(failed(status, error), SENT)
+    def it_refuses_every_other_status_or_error(self):
+        wrong = (200, {"type": "x", "reason": "y"}), (201, {}), (400, "x"), (302, None), (True, None), ("201", None)
+        for status, error in wrong:
+            with pytest.raises(UnusableAnswerError):
+                item_outcomes(failed(status, error), SENT)
 
 
 def action(number, operation="index"):

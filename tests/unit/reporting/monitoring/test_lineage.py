@@ -46,20 +46,16 @@ def run(error=None, stages=("check", "write"), **given):
 
 
 class DescribeNames:
-    @pytest.mark.parametrize(
-        ("location", "expected"),
-        [
-            ("s3://lake/shop/orders", ("s3://lake", "shop/orders")), ("gs://lake/orders", ("gs://lake", "orders")),
-            ("s3a://lake/shop/orders/", ("s3://lake", "shop/orders")),
-            ("abfs://box@account.dfs.core.windows.net/shop/orders",
-                ("abfss://box@account.dfs.core.windows.net", "shop/orders")),
-            ("s3://key:secret@lake/orders", ("s3://lake", "orders")),
-            ("hdfs://node:8020/lake/orders", ("hdfs://node:8020", "/lake/orders")),
-            ("file:/data/orders", ("file", "/data/orders")), ("/data/orders", ("file", "/data/orders")),
-        ],
-    )  # fmt: skip
-    def it_names_a_table_by_its_location(self, location, expected):
-        assert table_name(location) == expected
+    def it_names_a_table_by_its_location(self):
+        azure = "box@account.dfs.core.windows.net"
+        for location, *expected in (
+            ("s3://lake/shop/orders", "s3://lake", "shop/orders"), ("s3a://lake/orders/", "s3://lake", "orders"),
+            ("gs://lake/orders", "gs://lake", "orders"), ("s3://key:secret@lake/orders", "s3://lake", "orders"),
+            (f"abfs://{azure}/shop/orders", f"abfss://{azure}", "shop/orders"),
+            ("hdfs://node:8020/lake/orders", "hdfs://node:8020", "/lake/orders"),
+            ("file:/data/orders", "file", "/data/orders"), ("/data/orders", "file", "/data/orders"),
+        ):  # fmt: skip
+            assert table_name(location) == tuple(expected)
 
     def it_names_an_index_by_its_server(self, server):
         for url in ("http://search:9200", "https://search.example.com/path", "http://[::1]:9200"):
