@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ if not TYPE_CHECKING:  # type checkers read the imports above, and so find a nam
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used (PEP 562), so that importing the package does not import Spark."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULES[name]}"), name))
+        if name in _MODULES:
+            return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULES[name]}"), name))
+        if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")  # icecdc_core.errors, after `import icecdc_core` alone
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -29,7 +29,8 @@ def it_imports_no_heavy_package_and_every_job_without_the_packages_of_the_extras
     parts = "from icecdc_core.ingest import IngestConfig; import icecdc_core.local.__main__"
     jobs = "import icecdc_core.jobs.many, icecdc_core.notebook; [command.job() for command in COMMANDS.values()]"
     names = f"from icecdc_core.cli import COMMANDS; {jobs}; print(*sorted(COMMANDS))"
-    light = f"from icecdc_core import SyncConfig, errors; {parts}; {LOADED}"
+    attributes = "import icecdc_core; icecdc_core.errors.IcecdcError; icecdc_core.config.SyncConfig"
+    light = f"{attributes}; from icecdc_core import SyncConfig, errors; {parts}; {LOADED}"
     ended = python(f"{light}{WITHOUT.format(missing=EXTRAS)}{names}")
     assert (ended.stdout.splitlines(), ended.stderr) == (["", " ".join(sorted(COMMANDS))], "")
 
