@@ -145,14 +145,14 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
             return _reexport(run, source, lock, report)
         except (HistoryGapError, TableReplacedError):
             known, source = source.snapshot_ids, run.look_again(lock)
-            if needs_reexport(lock.position, source, config):
+            is_as_known = source.snapshot_ids >= known
+            if needs_reexport(lock.position, source, config) or (is_as_known and config.on_history_gap == "reexport"):
                 return _reexport(run, source, lock, report)
-            if source.snapshot_ids >= known:
-                if config.on_history_gap != "reexport":
-                    raise
-                return _reexport(run, source, lock, report)
-            continue  # The position reaches the new current snapshot without the snapshots that expired.
-        report = replace(part, notes=notes) if report is None else report.then(part)
+            if is_as_known:
+                raise
+            # Else the position reaches the new current snapshot without the snapshots that expired.
+        else:
+            report = replace(part, notes=notes) if report is None else report.then(part)
     return report
 
 
