@@ -84,11 +84,11 @@ def it_brings_every_index_up_to_date_although_one_fails(spark, tables, run, inde
 
     # The other jobs.
     good = ("--only", "first,last", "--json")
-    codes = {command: run(command, *good)[0] for command in ("setup", "export")}
+    checked = run("setup", *good)[0]
     spark.sql(f"DELETE FROM {tables['a']} WHERE id = 1")
     validated, lines, _ = run("validate", *good)
     found = json.loads(lines[-1])["indexes"]
-    assert (set(codes.values()), validated, found["first"]["extra"], found["last"]["ok"]) == ({0}, 8, 1, True)
+    assert (checked, validated, found["first"]["extra"], found["last"]["ok"]) == (0, 8, 1, True)
     read = IcebergTable.metadata
     with mock.patch.object(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0]):
         code, lines, _ = run("status", "--tables", *good)

@@ -137,8 +137,8 @@ class DescribeAChangeThatAnIndexCannotFollow:
         outcome = refused(within, messages[0])
         sql("DELETE FROM {t} WHERE id = 1")
         report = sync_changes(spark, config.replace(on_schema_change="reexport"))
-        again = report.strategy, indexed() == table(), validate_table(spark, config).ok
-        assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
+        again = report.strategy, indexed() == table()
+        assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True), (True,) * 3)
 
     def it_leaves_the_ids_of_documents(self, spark, sql, new_index, alter, indexed):
         create = CREATE.format(version=2, mode="copy-on-write", file_format="parquet")
@@ -179,7 +179,7 @@ class DescribeAPartitionSpecWhoseSourceIsDropped:
         sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)", "ALTER TABLE {t} DROP COLUMN region")
         sql("INSERT INTO {t} VALUES (4, 'd')", "DELETE FROM {t} WHERE id = 3")
         sync_changes(spark, config)
-        assert (indexed(), validate_table(spark, config).ok) == (table(), True)
+        assert indexed() == table()
 
     def it_is_read_as_it_was_before_the_source_was_widened(self, spark, sql, name, snapshots):
         sql("CREATE TABLE {t} (id INT, region INT) USING iceberg PARTITIONED BY (region)")
