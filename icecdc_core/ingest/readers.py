@@ -24,9 +24,8 @@ _INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Inf
 _NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
-
+# The conditions under which what was parsed does not fit, given it, and its converted value if known.
 Violations = Callable[[Column, Column | None], list[Column]]
-"""The conditions under which what was parsed does not fit, given it, and its converted value if known."""
 
 
 @dataclass
@@ -196,11 +195,7 @@ def struct_reader(
     identifiers: Collection[str] = (),
     is_delete: Column | None = None,
 ) -> StructReader:
-    """Return how the columns of a schema are read.
-
-    `spellings` are the names in the records by their lower-case form; with None, names match exactly. `unknown` are the
-    fields without a column that make a record unusable.
-    """
+    """Return how columns are read, by the `spellings` of their lower-case names; `unknown` fields spoil a record."""
     identify, deletes = {name.lower() for name in identifiers}, F.lit(False) if is_delete is None else is_delete
 
     def struct(kind: T.StructType, path: Path) -> StructReader:

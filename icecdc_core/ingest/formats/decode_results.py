@@ -134,8 +134,8 @@ def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callabl
         result = decode()
         records.select(result)  # Spark checks the types here
     except Exception as error:
-        found = getattr(error, "java_exception", error)  # Py4J's own text is about the call
-        reason = " ".join(f"{type(error).__name__}: {found}".split())[:300]
+        # Py4J's own text is about the call.
+        reason = " ".join(f"{type(error).__name__}: {getattr(error, 'java_exception', error)}".split())[:300]
         return decode_result(problem=f"{schema} cannot be understood ({reason}): '{text[:SHOWN]}'")
     return result
 

@@ -32,14 +32,11 @@ _MOST_NODES, _MOST_DIGITS = 10_000, 38
 
 def read_avro(records: DataFrame, schema: RegisteredSchema, data: Column) -> tuple[Column, LogicalType]:
     """Return a value in Avro's binary encoding, and its type; null if the bytes, to the last one, do not fit."""
-
-    def parse(*texts: str) -> Any:
-        # Spark does not check defaults either.
-        parser = java_class(records.sparkSession, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
-        return [parser.parse(text) for text in texts][-1]
-
-    whole = parse(*(other.text for other in schema.references.values()), schema.text)
-    parsed = parse(json.dumps(json.loads(whole.toString(), object_hook=_without_long_decimal)))
+    new_parser = java_class(records.sparkSession, "org.apache.avro.Schema$Parser")
+    parser = new_parser().setValidateDefaults(False)  # Spark does not check them either
+    *_, whole = (parser.parse(each.text) for each in (*schema.references.values(), schema))
+    node = json.loads(whole.toString(), object_hook=_without_long_decimal)
+    parsed = new_parser().setValidateDefaults(False).parse(json.dumps(node))
     # Spark reads a malformed record as a record of nulls, but a malformed array as null. In the encoding an array
     # is a count, that many values, and a zero.
     array = F.concat(F.lit(b"\2"), data, F.lit(b"\0"))

@@ -3,6 +3,7 @@
 import json
 from contextlib import contextmanager
 from http.client import IncompleteRead
+from unittest.mock import Mock
 
 import pytest
 
@@ -55,10 +56,7 @@ class DescribeSchemaRegistry:
         assert "secret" not in str(caught.value)
 
     def it_raises_for_an_answer_that_is_cut_off(self, monkeypatch):
-        def cut_off(*given, **more):
-            raise IncompleteRead(b"{")
-
-        monkeypatch.setattr(schemas, "urlopen", cut_off)
+        monkeypatch.setattr(schemas, "urlopen", Mock(side_effect=IncompleteRead(b"{")))
         monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
         with pytest.raises(SchemaRegistryError):
             registered_schema(7, {}, "http://127.0.0.1:9")

@@ -1,7 +1,7 @@
 """JSON payloads become rows, or get a problem; no value becomes null silently."""
 
 import json
-import math
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings as examples, strategies as st
@@ -233,20 +233,12 @@ class DescribeNastyJson:
     @examples(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.dictionaries(st.text(max_size=4), JSON, max_size=4), min_size=20, max_size=40))
     def it_fits_whatever_a_schema_was_inferred_from(self, spark, dicts):
-        texts = [json.dumps(each) for each in dicts if "" not in each and not _has_nan(each)]
+        # Python writes numbers that JSON lacks; a field without a name can have no column.
+        texts = [text for text in map(json.dumps, dicts) if not re.search('NaN|Infinity|"":', text)]
         chosen = settings(unknown_fields="reject")
         source = decode_records(records(spark, texts), chosen)
-        schema = infer_schema(source, chosen)
-        problems = [row.problem for row in parsed(source, schema, chosen).select("problem").collect() if row.problem]
-        assert [problem for problem in problems if "cannot be compared" not in problem and "UTF-8" not in problem] == []
-
-
-def _has_nan(value):
-    if isinstance(value, dict):
-        return any(_has_nan(inner) or key == "" for key, inner in value.items())
-    if isinstance(value, list):
-        return any(map(_has_nan, value))
-    return isinstance(value, float) and not math.isfinite(value)
+        frame = parsed(source, infer_schema(source, chosen), chosen)
+        assert [row.problem for row in frame.select("problem").collect()] == [None] * len(texts)
 
 
 class DescribeInferSchema:
