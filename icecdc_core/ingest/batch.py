@@ -21,7 +21,7 @@ from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import WAP_ID
 from icecdc_core.ingest.rows import IS_VALID, ROW, needs_no_inference, parse_rows
 from icecdc_core.ingest.start_offsets import RefillError, with_new_topics
-from icecdc_core.ingest.table import APPENDED, MicroBatch, TableRecords, Writer
+from icecdc_core.ingest.table import APPENDED, TableRecords, Writer
 from icecdc_core.logs import event
 from icecdc_core.session.jvm import persisted, unpersist
 from icecdc_core.session.spark import settings_unless_set
@@ -111,7 +111,17 @@ class Batches:
         spark = records.sparkSession
         # A pattern matches topics that came later, and one that came again.
         self.topic_ids = with_new_topics(self.topic_ids, self.topics.ids(list(end)))
-        batch = MicroBatch(self.number, start, end, self._valid_through(end), self.run_id)
+        batch = LogEntry(
+            job=self.config.job,
+            batch=self.number,
+            run_id=self.run_id,
+            kind="batch",
+            offsets=end,
+            started_at=start,
+            topic_ids=self.topic_ids,
+            records=offsets.count(start, end),
+            valid_through=self._valid_through(end),
+        )
         spark.conf.unset("spark.sql.caseSensitive")
         settings = {
             WAP_ID: f"icecdc-{self.run_id}",  # every Iceberg write is staged
@@ -119,34 +129,25 @@ class Batches:
             "spark.sql.caseSensitive": "true",  # records may have fields whose names differ only in case
             "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # the default ends the batch
         }
-        settings |= _INTERPRETED if offsets.count(start, end) < _FEW_RECORDS else {}
+        settings |= _INTERPRETED if batch.records < _FEW_RECORDS else {}
         with settings_unless_set(spark, settings):
             tables, dead_letters = self._write_tables(records, batch)
         tables = self.recover_tables(tables, batch)
         self.complete = offsets.furthest(self.complete, end)
-        entry = LogEntry(
-            job=self.config.job,
-            batch=batch.number,
-            run_id=self.run_id,
-            kind="batch",
-            offsets=self.complete,
-            started_at=start,
-            topic_ids=self.topic_ids,
-            records=offsets.count(start, end),
-            dead_letters=dead_letters,
-            # The time is valid for all tables or not at all.
-            valid_through=None if self.behind or self.recovering else batch.valid_through,
-            tables=tables,
+        # The time is valid for all tables or not at all.
+        valid_through = None if self.behind or self.recovering else batch.valid_through
+        entry = replace(
+            batch, offsets=self.complete, dead_letters=dead_letters, valid_through=valid_through, tables=tables
         )
         commit_log.write(spark, self.config.quoted_commit_log, entry)
-        if batch.number % commit_log.KEEP == commit_log.KEEP - 1:
+        if batch.batch % commit_log.KEEP == commit_log.KEEP - 1:
             config = self.config
             commit_log.trim(spark, config.quoted_commit_log, config.job, config.quoted_dead_letters)
         self.last = entry
         self.number += 1
         event(
             "batch ended",
-            batch=batch.number,
+            batch=batch.batch,
             records=entry.records,
             tables=len(tables),
             dead_letters=dead_letters,
@@ -154,7 +155,7 @@ class Batches:
         )
         return entry
 
-    def _write_tables(self, records: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
+    def _write_tables(self, records: DataFrame, batch: LogEntry) -> tuple[list[TableEntry], int]:
         """Write all tables, records without a table as dead letters; returns the entries and the dead letters."""
         decoded = decode_records(records, self.config, self.known_schemas)
         if self.config.route_by == "table":
@@ -180,14 +181,14 @@ class Batches:
         finally:
             unpersist(cached)
 
-    def _write_each(self, parts: dict[str, TableRecords], batch: MicroBatch) -> tuple[list[TableEntry], int]:
+    def _write_each(self, parts: dict[str, TableRecords], batch: LogEntry) -> tuple[list[TableEntry], int]:
         """Write several tables at a time; one that fails does not stop the others."""
         names = [name for name in parts if name not in self.behind]
         with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
             written = list(pool.map(lambda name: self._write_table(name, parts[name], batch), names))
         return [entry for entry, _ in written], sum(dead_letters for _, dead_letters in written)
 
-    def _write_table(self, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
+    def _write_table(self, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:
         try:
             return self.writer.write(records.decoded.sparkSession, name, records, batch)
         except RefillError as refill:
@@ -200,30 +201,30 @@ class Batches:
         except Exception as error:
             failure = typed_failure(error, name)
             self.behind[name] = failure
-            event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)
-            last = self.writer.offsets.last_entries.get(name) or TableEntry(name)
-            start = {**self.recovering.get(name, {}), **batch.start}
+            event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.batch)
+            last = self.writer.last_entries.get(name) or TableEntry(name)
+            start = {**self.recovering.get(name, {}), **batch.started_at}
             return replace(last.unchanged(), state=BEHIND, offsets=start, error=str(failure)[:2000]), 0
 
     def complete_through(self) -> datetime | None:
         """The time up to which all tables have every record; None if a table is behind, or records wait."""
         return None if self.behind or self.recovering else self._valid_through(self.complete)
 
-    def recover_tables(self, tables: list[TableEntry], batch: MicroBatch) -> list[TableEntry]:
+    def recover_tables(self, tables: list[TableEntry], batch: LogEntry) -> list[TableEntry]:
         """Move the tables that an earlier run left behind forward; return the batch's entries with theirs."""
         entries = {entry.name: entry for entry in tables}
         for name in sorted(self.recovering.keys() - self.behind):
-            last, left = self.writer.offsets.last_entries[name], self.recovering[name]
+            last, left = self.writer.last_entries[name], self.recovering[name]
             # A batch without a record for the table leaves its snapshot as it is, so the entry still names it:
             # a rollback of the table is recognized by the snapshot that the log names.
             entry = entries.get(name) or last.unchanged()
-            reached = offsets.furthest(left, last.offsets, batch.end)
+            reached = offsets.furthest(left, last.offsets, batch.offsets)
             # A topic that this run does not read may be read again, so that what the table lacks of it is kept.
-            complete = {topic: parts for topic, parts in self.complete.items() if topic in {**left, **batch.end}}
+            complete = {topic: parts for topic, parts in self.complete.items() if topic in {**left, **batch.offsets}}
             lacking = [topic for topic, parts in complete.items() if not offsets.covers(reached, {topic: parts})]
             state, error = (BEHIND, f"lacks records of {', '.join(lacking)}") if lacking else (WRITTEN, "")
             entries[name] = replace(entry, state=state, offsets=reached, error=error)
-            self.writer.offsets.last_entries[name] = entries[name]
+            self.writer.last_entries[name] = entries[name]
             if not lacking:
                 del self.recovering[name]
         return list(entries.values())

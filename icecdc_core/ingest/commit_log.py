@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -22,9 +23,8 @@ from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.table.catalogs import create_table_once, load_table, usable_table
 
-PREFIX = "icecdc.ingest."
 JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
-    PREFIX + name for name in ("job", "batch", "offsets", "valid-through", "attempt", "run")
+    f"icecdc.ingest.{name}" for name in ("job", "batch", "offsets", "valid-through", "attempt", "run")
 )
 WRITTEN, BEHIND = "written", "behind"
 
@@ -74,12 +74,8 @@ def find_recorded(name: str, table: Any, job: str) -> TableEntry:
 
 
 def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
-    for snapshot in ancestors(table):
-        if int(snapshot.snapshotId()) == back_to:
-            return False
-        if int(snapshot.snapshotId()) == snapshot_id:
-            return True
-    return False
+    ids = (int(snapshot.snapshotId()) for snapshot in ancestors(table))
+    return snapshot_id in takewhile(lambda each: each != back_to, ids)
 
 
 def ancestors(table: Any) -> Iterator[Any]:
@@ -120,6 +116,7 @@ class LogEntry:
     run_id: str
     kind: str
     offsets: Offsets
+    """Up to which the job has read everything; of a batch that is not logged yet: its end."""
     started_at: Offsets = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     records: int = 0
@@ -166,9 +163,8 @@ def trim(
         snapshot_id = current_snapshot_id(load_table(spark, name))
         seen = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}")  # noqa: S608
         entries = seen.where(F.col("job") == job)
-        last = entries.agg(F.max("batch")).first()
-        assert last is not None
-        old = F.col("batch") <= int(last[0]) - keep
+        [[last]] = entries.agg(F.max("batch")).collect()
+        old = F.col("batch") <= last - keep
         before = _summary(entries.where(old))
         if before.exists:
             checkpoint = LogEntry(
@@ -182,9 +178,8 @@ def trim(
             )
             trimmed = entries.where(~old).unionByName(_row(spark, checkpoint)).coalesce(1).writeTo(name)
             # Refused if another copy of the job wrote an entry since the snapshot.
-            for key, value in {"isolation-level": "serializable", "validate-from-snapshot-id": snapshot_id}.items():
-                trimmed = trimmed.option(key, str(value))
-            trimmed.overwrite(F.col("job") == job)
+            trimmed = trimmed.option("isolation-level", "serializable")
+            trimmed.option("validate-from-snapshot-id", str(snapshot_id)).overwrite(F.col("job") == job)
         # Users may follow the changes of the dead letters: theirs stay for a week.
         for table, minutes in ((name, readers_minutes), (dead_letters, 1000 * readers_minutes)):
             if spark.catalog.tableExists(table):

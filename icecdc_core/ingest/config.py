@@ -34,8 +34,6 @@ from icecdc_core.config.values import (
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
-MetadataColumn = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
-
 _SERVER = r"[^\s/@,]+:\d+"
 _TRANSFORM = (
     r"^((?P<time>year|month|day|hour)s?\((?P<of>[^(),]+)\)"
@@ -112,15 +110,6 @@ def quoted_table(name: str) -> str:
     return ".".join(quoted(part) for part in split_table_name(name)) if name else ""
 
 
-Namespace = Annotated[str, AfterValidator(check_namespace)]
-JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Servers = Annotated[str, Field(pattern=rf"^{_SERVER}(,{_SERVER})*$"), BeforeValidator(join_servers)]
-MetadataColumns = Annotated[list[MetadataColumn], BeforeValidator(parse_column_names)]
-Transforms = Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)]
-Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
-ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
-StartingOffsets = Annotated[str, BeforeValidator(parse_starting_offsets)]
-
 OWN_TABLES = "icecdc_"
 """How the names of icecdc's own tables begin, those of the sync included: in any case, records cannot name one."""
 LOG_TABLE, DEAD_LETTER_TABLE = f"{OWN_TABLES}ingest_log", f"{OWN_TABLES}ingest_dead_letters"
@@ -137,21 +126,23 @@ class IngestConfig(ParameterModel):
 
     reads_kafka: ClassVar[bool] = True
 
-    job: JobName
+    job: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of this ingest, up to 100 letters, digits, ., _ and -. Its snapshots carry it; under another name all
     records are read again."""
-    bootstrap_servers: Servers
+    bootstrap_servers: Annotated[str, Field(pattern=rf"^{_SERVER}(,{_SERVER})*$"), BeforeValidator(join_servers)]
     """Kafka brokers, host:port; several as a list or with commas."""
     topics: Names = Field(default_factory=list)
     """Topics to read, as a list, JSON array or "a,b"."""
     topic_pattern: str = ""
     """Java regular expression for the topics to read; use it instead of topics."""
-    kafka_options: ClientOptions = Field(default_factory=Properties)
+    kafka_options: Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets] = Field(
+        default_factory=Properties
+    )
     """Kafka client properties such as security.protocol, a mapping or JSON object; values may be env:NAME or
     secret:scope/key."""
     isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], LowerCase] = "read_committed"
     """read_committed: skip records of aborted transactions. read_uncommitted: read them too."""
-    starting_offsets: StartingOffsets = "earliest"
+    starting_offsets: Annotated[str, BeforeValidator(parse_starting_offsets)] = "earliest"
     """Where the first run of a job starts: earliest, latest, an ISO timestamp (UTC) or JSON, topic to partition to
     offset."""
     trigger: Annotated[Literal["available_now", "continuous"], LowerCase] = "available_now"
@@ -199,11 +190,11 @@ class IngestConfig(ParameterModel):
     that a field names. topic: to the table of the topic."""
     table: OptionalTableName = ""
     """route_by=table: the table, catalog.namespace.table."""
-    namespace: Namespace = ""
+    namespace: Annotated[str, AfterValidator(check_namespace)] = ""
     """catalog.namespace of the tables that a field or the topic names. Default: that of the table."""
     route_field: str = ""
     """Field that decides the table; nested fields with dots. Default for regex: the topic."""
-    routes: Routes = Field(default_factory=Properties)
+    routes: Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets] = Field(default_factory=Properties)
     """route_by=regex: JSON object, table to regular expression (Java). It must match the whole field."""
     table_concurrency: int = Field(default=4, ge=1, le=64)
     """How many tables are written at the same time (1 to 64)."""
@@ -214,12 +205,17 @@ class IngestConfig(ParameterModel):
     """Columns that identify a row, as a list or "a,b". Default: the table's identifier fields."""
     ordering_column: str = ""
     """upsert: the record with the higher value is newer. Default: by timestamp, partition and offset."""
-    metadata_columns: MetadataColumns = Field(default_factory=list)
+    metadata_columns: Annotated[
+        list[Literal["topic", "partition", "offset", "timestamp", "key", "headers"]],
+        BeforeValidator(parse_column_names),
+    ] = Field(default_factory=list)
     """Kafka metadata to store: topic, partition, offset, timestamp, key, headers, as _kafka_topic and so on."""
 
     auto_create: bool = False
     """Create tables and namespaces that do not exist."""
-    partition_by: Transforms = Field(default_factory=list)
+    partition_by: Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)] = Field(
+        default_factory=list
+    )
     """Partitions of created tables, as a list: "days(ts)", "bucket(16, id)", "region"."""
     table_properties: TextMapping = Field(default_factory=Properties)
     """Properties of created tables, a mapping or JSON object."""
@@ -249,63 +245,73 @@ class IngestConfig(ParameterModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        route_by, mode, kind = given.get("route_by", "table"), given.get("mode", "append"), given.get("format", "json")
+        kind, route_by = given.get("format", "json"), given.get("route_by", "table")
+        table, routes, namespace = (given.get(name) for name in ("table", "routes", "namespace"))
+        by, own = f"route_by={route_by!r}", []
         needed = {
             "table": ["table"],
             "regex": ["routes"],
             "field": ["route_field", "namespace"],
             "topic": ["namespace"],
         }
-        missing = [(name, f"route_by={route_by!r}") for name in needed[route_by]]
-        if kind in ("avro", "json_schema", "debezium_avro"):
-            missing.append(("schema_registry_url", f"format={kind!r}"))
-        if given.get("schema_registry_password"):
-            missing.append(("schema_registry_username", "schema_registry_password"))
-        problems = [f"{name}: missing for {by}. Remedy: set it." for name, by in missing if not given.get(name)]
-        if bool(given.get("topics")) == bool(given.get("topic_pattern")):
-            problems.append("topics: give either topics or topic_pattern. Remedy: name the topics.")
-        if given.get("table") and route_by != "table":
-            problems.append(
-                f"table: given together with route_by={route_by!r}. Remedy: use routes or namespace instead."
-            )
-        if given.get("routes") and route_by != "regex":
-            problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
-        if given.get("op_field") and kind in ("debezium_json", "debezium_avro", "dms"):
-            problems.append(f"op_field: given for format={kind!r}, whose records say it. Remedy: leave it out.")
-        if given.get("ordering_column") and mode == "append":
-            problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
-        tables = [name for name in (given.get("table"), *given.get("routes", ())) if name]
-        if namespace := given.get("namespace"):
+        tables = [name for name in (table, *(routes or ())) if name]
+        if namespace:
             own = [
                 given.get("commit_log_table", f"{namespace}.{LOG_TABLE}"),
                 given.get("dead_letter_table", f"{namespace}.{DEAD_LETTER_TABLE}"),
             ]
-            destinations, others = ({quoted_table(name).lower() for name in names} for names in (tables, own))
-            if len(others) == 1 or destinations & others:
-                problems.append(
-                    "commit_log_table: it, dead_letter_table and the tables of records must differ. Remedy: rename one."
-                )
-            tables += [*own, f"{namespace}.t"]
-        catalogs = sorted({split_table_name(name)[0] for name in tables})
-        if len(catalogs) > 1:
-            problems.append(f"namespace: the tables are in several catalogs: {', '.join(catalogs)}. Remedy: use one.")
-        return problems
+        destinations, others = ({quoted_table(name).lower() for name in names} for names in (tables, own))
+        inside = [f"{namespace}.t"] if namespace else []
+        catalogs = sorted({split_table_name(name)[0] for name in [*tables, *own, *inside]})
+        rules = [
+            *((not given.get(name), f"{name}: missing for {by}. Remedy: set it.") for name in needed[route_by]),
+            (
+                kind in ("avro", "json_schema", "debezium_avro") and not given.get("schema_registry_url"),
+                f"schema_registry_url: missing for format={kind!r}. Remedy: set it.",
+            ),
+            (
+                given.get("schema_registry_password") and not given.get("schema_registry_username"),
+                "schema_registry_username: missing for schema_registry_password. Remedy: set it.",
+            ),
+            (
+                bool(given.get("topics")) == bool(given.get("topic_pattern")),
+                "topics: give either topics or topic_pattern. Remedy: name the topics.",
+            ),
+            (
+                table and route_by != "table",
+                f"table: given together with {by}. Remedy: use routes or namespace instead.",
+            ),
+            (routes and route_by != "regex", f"routes: given together with {by}. Remedy: set route_by=regex."),
+            (
+                given.get("op_field") and kind in ("debezium_json", "debezium_avro", "dms"),
+                f"op_field: given for format={kind!r}, whose records say it. Remedy: leave it out.",
+            ),
+            (
+                given.get("ordering_column") and given.get("mode", "append") == "append",
+                "ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.",
+            ),
+            (
+                len(others) == 1 or destinations & others,
+                "commit_log_table: it, dead_letter_table and the tables of records must differ. Remedy: rename one.",
+            ),
+            (
+                len(catalogs) > 1,
+                f"namespace: the tables are in several catalogs: {', '.join(catalogs)}. Remedy: use one.",
+            ),
+        ]
+        return [problem for is_broken, problem in rules if is_broken]
 
     @property
     def subject(self) -> dict[str, str]:
         return {"table": self.table or self.namespace, "index": self.job}
 
     @property
-    def namespace_parts(self) -> tuple[str, ...]:
-        return split_table_name(f"{self.namespace}.t")[:-1]
-
-    @property
     def catalog(self) -> str:
-        return self.namespace_parts[0]
+        return split_table_name(f"{self.namespace}.t")[0]
 
     @property
     def quoted_namespace(self) -> str:
-        return ".".join(quoted(part) for part in self.namespace_parts)
+        return ".".join(quoted(part) for part in split_table_name(f"{self.namespace}.t")[:-1])
 
     @property
     def quoted_commit_log(self) -> str:

@@ -6,6 +6,8 @@ They are written before the offsets of the table or the commit log move past the
 from __future__ import annotations
 
 import threading
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -44,7 +46,7 @@ class DeadLetters:
         spark, name = rejected.sparkSession, self._config.quoted_dead_letters
         rows = rejected.select(
             F.lit(self._config.job).alias("job"),
-            *(F.col(column) for column in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")),
+            *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
             F.lit(table).cast("string").alias("table"),
             F.substring("problem", 1, LONGEST).alias("reason"),
             F.lit(self._run_id).alias("run_id"),
@@ -74,24 +76,18 @@ class DeadLetters:
         """Append the rows that are new; raises MovedError if the table has changed since they were compared."""
         table = load_table(spark, name)
         head = current_snapshot_id(table)
-        span = rows.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).first()
-        if span is None or span["low"] is None:
-            return 0
-        stored = spark.table(name).where(
-            (F.col("job") == self._config.job) & F.col("offset").between(span["low"], span["high"])
-        )
+        [[low, high]] = rows.agg(F.min("offset"), F.max("offset")).collect()
+        stored = spark.table(name).where((F.col("job") == self._config.job) & F.col("offset").between(low, high))
         stored = stored.select(*(F.col(column).alias(f"stored_{column}") for column in _KEY))
         same = [F.col(column).eqNullSafe(F.col(f"stored_{column}")) for column in _KEY]
-        new = rows.join(stored, same[0] & same[1] & same[2] & same[3], "left_anti").coalesce(1)
-        count = new.count()
-        if not count:
-            return 0
+        new = rows.join(stored, reduce(and_, same), "left_anti").coalesce(1)
         properties = {JOB: self._config.job, RUN: self._run_id}
         staged = stage(spark, name, table, properties, lambda all_of_them: append(new, name, {}, all_of_them))
         if staged.parent_id != head:
             raise MovedError("Another writer committed in between", subject="table", value=name)
-        publish(spark, name, staged)
-        return count
+        if staged.entry.rows:
+            publish(spark, name, staged)
+        return staged.entry.rows
 
 
 def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:

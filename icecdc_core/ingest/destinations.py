@@ -80,12 +80,9 @@ def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[s
 def create_table(
     spark: SparkSession, name: str, seen: T.StructType, columns: T.StructType, config: IngestConfig
 ) -> None:
-    parts = split_table_name(name)
-    create_namespace(spark, parts[:-1])
-    catalog = iceberg_class(spark, "spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, parts[0])
-    levels = spark.sparkContext._gateway.new_array(java_class(spark, "java.lang.String"), len(parts) - 1)  # type: ignore[union-attr]
-    for position, part in enumerate(parts[1:]):
-        levels[position] = part
+    create_namespace(spark, ".".join(map(quoted, split_table_name(name)[:-1])))
+    spark3 = iceberg_class(spark, "spark.Spark3Util")
+    found = spark3.catalogAndIdentifier(spark._jsparkSession, name)
     properties = {"format-version": "2", WAP_ENABLED: "true"}
     if config.mode == "upsert":
         # A batch changes a few rows of many files. Copy-on-write would rewrite all of these files.
@@ -100,18 +97,17 @@ def create_table(
         order = iceberg_class(spark, "SortOrder").builderFor(schema)
         for column in config.sort_columns:
             order.asc(column)
-        builder = catalog.buildTable(iceberg_class(spark, "catalog.TableIdentifier").of(levels), schema)
-        for key, value in {**properties, **config.table_properties}.items():
-            builder = builder.withProperty(key, value)
+        catalog = spark3.loadIcebergCatalog(spark._jsparkSession, found.catalog().name())
+        builder = catalog.buildTable(spark3.identifierToTableIdentifier(found.identifier()), schema)
+        builder.withProperties({**properties, **config.table_properties})
         builder.withPartitionSpec(partitions.build()).withSortOrder(order.build()).create()
     except (PySparkException, Py4JJavaError) as error:
         if not is_raised_as(error, {"AlreadyExistsException"}):
             raise _creation_error(error, spark, "table", name) from error
 
 
-def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
+def create_namespace(spark: SparkSession, name: str) -> None:
     """Create a namespace if it does not exist; some catalogs cannot, then the first table says so."""
-    name = ".".join(quoted(part) for part in parts)
     for is_last in (False, True):  # if two runs create it at once, a catalog in a database fails for the second
         try:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
@@ -139,27 +135,21 @@ def _iceberg_schema(spark: SparkSession, seen: T.StructType, columns: T.StructTy
     required = set(config.identifier_columns)
     optional = {field.name.lower() for field in seen if field.nullable}
     fields = [T.StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in columns]
-    metadata = [
-        each for each in cast(T.StructType, T.StructType.fromDDL(_METADATA)) if each.name in config.metadata_columns
-    ]
-    named = ((f"{METADATA_PREFIX}{each.name}", each.dataType) for each in metadata)
-    fields += [T.StructField(name, kind, name not in required) for name, kind in named]
+    for each in cast(T.StructType, T.StructType.fromDDL(_METADATA)):
+        if each.name in config.metadata_columns:
+            name = f"{METADATA_PREFIX}{each.name}"
+            fields.append(T.StructField(name, each.dataType, name not in required))
     struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(T.StructType(fields).json())
     schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
-    if not required:
-        return schema
-    ids = set()
-    for column in config.identifier_columns:
-        identifier = schema.findField(column)
-        if identifier is None:
-            raise IdentifierColumnsError(
-                "The first records of a new table lack an identifier column",
-                subject="identifier_columns",
-                value=column,
-                remedy="name fields that every record has, or create the table by hand",
-            )
-        ids.add(identifier.fieldId())
-    return iceberg_class(spark, "Schema")(schema.columns(), ids)
+    identifiers = {column: schema.findField(column) for column in config.identifier_columns}
+    if missing := [column for column, field in identifiers.items() if field is None]:
+        raise IdentifierColumnsError(
+            "The first records of a new table lack an identifier column",
+            subject="identifier_columns",
+            value=missing[0],
+            remedy="name fields that every record has, or create the table by hand",
+        )
+    return iceberg_class(spark, "Schema")(schema.columns(), {field.fieldId() for field in identifiers.values()})
 
 
 def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> tuple[Any, bool]:

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -24,9 +24,8 @@ from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
-from icecdc_core.ingest.report import IngestReport, Totals
+from icecdc_core.ingest.report import COUNTS, IngestReport, add_entry
 from icecdc_core.ingest.start_offsets import (
-    OffsetsReader,
     StreamStart,
     find_start,
     ignores_case,
@@ -51,7 +50,9 @@ _MOST_LOSSES_IN_A_ROW = 5
 class IngestRun(JobRun[IngestConfig]):
     def __init__(self, spark: SparkSession, config: IngestConfig, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__("ingest", spark, config, clock)
-        self.written = Totals()
+        self.batches = 0
+        self.counts: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), "tables": {}}
+        self.valid_through: datetime | None = None
         self.lost: list[dict[str, Any]] = []
         self.done: Offsets = {}
         self.compacted: list[str] = []
@@ -75,15 +76,12 @@ class IngestRun(JobRun[IngestConfig]):
 
     def _run(self) -> IngestReport:
         check_expressions(self.spark, self.config)
-        topics = Topics(self.spark, self.config)
-        try:
+        with closing(Topics(self.spark, self.config)) as topics:
             with self.stage("check"):
-                create_namespace(self.spark, self.config.namespace_parts)
+                create_namespace(self.spark, self.config.quoted_namespace)
                 commit_log.create(self.spark, self.config.quoted_commit_log)
             self._run_streams(topics)
-        finally:
-            topics.close()
-        written = [name for name, total in self.written.counts["tables"].items() if total["files"]]
+        written = [name for name, total in self.counts["tables"].items() if total["files"]]
         if self.config.compact_min_files and written and not self.stop.requested:
             with self.stage("compact"):
                 self.compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
@@ -148,8 +146,10 @@ class IngestRun(JobRun[IngestConfig]):
             nonlocal retry_at
             with self.batch(batches.number) as written:
                 entry = batches.process(records, start, end)
-                self.written.add(entry)
-                written |= Totals(entry).counts
+                self.batches += 1
+                self.valid_through = entry.valid_through
+                for counts in (self.counts, written):
+                    add_entry(counts, entry)
             if retry_at == math.inf and offsets.covers(end, complete):
                 retry_at = self._clock() + pause
 
@@ -170,7 +170,7 @@ class IngestRun(JobRun[IngestConfig]):
         if not wanted or self._clock() < self._progress_due:
             return
         self._progress_due = self._clock() + SECONDS_BETWEEN
-        facts = {**self.written.counts, "tables_behind": len({*batches.behind, *batches.recovering})}
+        facts = {**self.counts, "tables_behind": len({*batches.behind, *batches.recovering})}
         with suppress(IcecdcError):  # a batch will say what is wrong with Kafka
             if (through := batches.complete_through()) is not None:
                 facts["complete_through"] = through.timestamp()
@@ -206,12 +206,11 @@ class IngestRun(JobRun[IngestConfig]):
                 names = load_table(self.spark, quoted_table(config.table)).schema().identifierFieldNames()
                 config = config.replace(identifier_columns=sorted(map(str, names)))
         any_case = config.route_by in ("field", "topic") and ignores_case(self.spark, config)
-        reader = OffsetsReader(config, logged.tables, topics.earliest(stream_start.topics))
         return Batches(
             config,
             self.run_id,
             topics,
-            Writer(config, DeadLetters(config, self.run_id), reader),
+            Writer(config, DeadLetters(config, self.run_id), logged.tables, topics.earliest(stream_start.topics)),
             SharedParse(config, known_tables(self.spark, config, logged), any_case),
             number=logged.batch + 1,
             complete=logged.offsets,
@@ -226,22 +225,20 @@ class IngestRun(JobRun[IngestConfig]):
         return self.config.trigger == "continuous" and bool(limit) and self.seconds > limit
 
     def _report(self) -> IngestReport:
-        written, last = self.written.counts, self.written.valid_through
-        tables: dict[str, dict[str, Any]] = written["tables"]
         # A table that was behind before the first batch has no entry.
         for name, error in {**self.lacking, **self.failed}.items():
             nothing = {"rows": 0, "deletes": 0, "files": 0, "snapshot_id": None}
-            tables.setdefault(name, {**nothing, "state": BEHIND, "error": str(error)})
+            self.counts["tables"].setdefault(name, {**nothing, "state": BEHIND, "error": str(error)})
         return IngestReport(
             job=self.config.job,
             topics=self.topic_names,
-            batches=self.written.batches,
-            **written,
-            behind=sorted(name for name, total in tables.items() if total["state"] == BEHIND),
+            batches=self.batches,
+            **self.counts,
+            behind=sorted(name for name, total in self.counts["tables"].items() if total["state"] == BEHIND),
             lost=self.lost,
             compacted=self.compacted,
             offsets=self.done,
-            valid_through=last.isoformat() if last else "",
+            valid_through=self.valid_through.isoformat() if self.valid_through else "",
             seconds=self.seconds,
             stage_seconds=self.stage_seconds,
             run_id=self.run_id,

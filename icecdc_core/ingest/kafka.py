@@ -1,19 +1,18 @@
 """Kafka: the topics of the brokers, the stream of micro-batches, and the errors of both."""
 
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partialmethod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from icecdc_core.errors import (
     IcecdcError,
@@ -95,8 +94,6 @@ def run_stream(
     should_end: Callable[[], bool],
 ) -> None:
     """Run a stream until all records are processed, or until `should_end` returns True between two batches."""
-    checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-ingest-"))
-    callback = StreamCallback(process, should_end, checkpoint, start)
     options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
     options |= {
         "startingOffsets": offsets.to_json(start),
@@ -111,26 +108,24 @@ def run_stream(
         options["maxOffsetsPerTrigger"] = str(config.max_records_per_batch)
     records = spark.readStream.format("kafka").options(**options).load()
     writer = records.writeStream.queryName(f"icecdc ingest {config.job}")
-    writer = writer.option("checkpointLocation", checkpoint.as_uri()).foreachBatch(callback.process_batch)
     if config.trigger == "available_now":
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
-    query: StreamingQuery | None = None
-    try:
+    with TemporaryDirectory(prefix="icecdc-ingest-", ignore_cleanup_errors=True) as folder:
+        callback = StreamCallback(process, should_end, Path(folder), start)
+        writer = writer.option("checkpointLocation", Path(folder).as_uri()).foreachBatch(callback.process_batch)
         query = writer.start()
-        while not query.awaitTermination(_CHECK_SECONDS):  # type: ignore[arg-type]
-            if callback.may_end():
-                break
-    except PySparkException:
-        if callback.failure is not None:
-            raise callback.failure from None
-        raise
-    finally:
-        if query is not None:
+        try:
+            while not (query.awaitTermination(_CHECK_SECONDS) or callback.may_end()):  # type: ignore[arg-type]
+                pass
+        except PySparkException:
+            if callback.failure is not None:
+                raise callback.failure from None
+            raise
+        finally:
             with suppress(*SPARK_HAS_ENDED):
                 query.stop()
-        shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 _PACKAGE = "org.apache.kafka"
@@ -189,26 +184,14 @@ class Topics:
             ids = {name: str(described.get(name).topicId().toString()) for name in names}
         return {name: identifier for name, identifier in ids.items() if identifier != _NO_ID}
 
-    def earliest(self, names: list[str]) -> Offsets:
-        return self._offsets("beginningOffsets", names)
-
-    def latest(self, names: list[str]) -> Offsets:
-        """Return the offset after the last readable record of each partition."""
-        return self._offsets("endOffsets", names)
-
     def at(self, names: list[str], moment: datetime) -> Offsets:
         """Return the first offset of each partition since a moment, or the latest offset."""
-        first = self.latest(names)
-        partition = self._class("common.TopicPartition")
-        wanted = int(moment.timestamp() * 1000)
-        times = {partition(topic, number): wanted for topic, number, _ in offsets.each(first)}
+        latest, partition = self.latest(names), self._class("common.TopicPartition")
+        times = {partition(topic, number): int(moment.timestamp() * 1000) for topic, number, _ in offsets.each(latest)}
         with kafka_errors(self._config.bootstrap_servers):
-            answer = self._consumer.offsetsForTimes(times)
-            for topic, number, _ in list(offsets.each(first)):
-                entry = answer.get(partition(topic, number))
-                if entry is not None:
-                    first[topic][number] = int(entry.offset())
-        return first
+            answer = self._consumer.offsetsForTimes(times).items()
+            since = [(key.topic(), key.partition(), entry.offset()) for key, entry in answer if entry is not None]
+        return offsets.at_most(latest, offsets.from_entries(since))
 
     def close(self) -> None:
         with suppress(*SPARK_HAS_ENDED):
@@ -224,6 +207,10 @@ class Topics:
             text = str(getattr(self._consumer, method)(partitions).toString())
         entries = re.findall(r"([\w.-]+)-(\d+)=(\d+)", text)
         return offsets.from_entries((topic, int(number), int(offset)) for topic, number, offset in entries)
+
+    earliest = partialmethod(_offsets, "beginningOffsets")
+    # The offset after the last readable record of each partition.
+    latest = partialmethod(_offsets, "endOffsets")
 
     def _class(self, name: str) -> Any:
         return java_class(self._spark, f"{self._package}.{name}")
@@ -292,7 +279,7 @@ def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers:
 
 
 def known_cause(error: Exception) -> IcecdcError | None:
-    if isinstance(error, IcecdcError) or not isinstance(error, (PySparkException, Py4JError)):
+    if not isinstance(error, (PySparkException, Py4JError)):
         return error if isinstance(error, IcecdcError) else None
     text = root_cause(error)
     if (known := known_failure(text)) is not None:

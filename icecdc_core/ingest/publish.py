@@ -99,12 +99,8 @@ def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
 
 def append(frame: DataFrame, name: str, options: dict[str, str], properties: dict[str, str]) -> None:
     """Append a frame to a table; the append is staged if `stage` calls it."""
-    writer = frame.writeTo(name)
-    for key, value in options.items():
-        writer = writer.option(key, value)
-    for key, value in properties.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
-    writer.append()
+    named = {f"snapshot-property.{key}": value for key, value in properties.items()}
+    frame.writeTo(name).options(**options, **named).append()
 
 
 def table_version(table: Any) -> tuple[str, int | None]:
@@ -125,13 +121,10 @@ def raise_if_moved(
 def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSnapshot:
     """Return the snapshot of an attempt; it is one of the last in the metadata."""
     snapshots = table.operations().current().snapshots()
-    for position in range(snapshots.size() - 1, -1, -1):
-        snapshot = snapshots.get(position)
-        summary = snapshot.summary()
-        if summary.get(ATTEMPT) == properties[ATTEMPT]:
-            counts = {"rows": "added-records", "files": "added-data-files", "bytes": "added-files-size"}
-            counted = {name: int(summary.get(key) or 0) for name, key in counts.items()}
-            parent = snapshot.parentId()
-            entry = snapshot_entry(name, table, snapshot, **counted)
-            return StagedSnapshot(entry, None if parent is None else int(parent), properties, table)
-    raise MovedError("The staged snapshot has expired", subject="table", value=name)
+    newest_first = map(snapshots.get, reversed(range(snapshots.size())))
+    staged = next((each for each in newest_first if each.summary().get(ATTEMPT) == properties[ATTEMPT]), None)
+    if staged is None:
+        raise MovedError("The staged snapshot has expired", subject="table", value=name)
+    counts = {"rows": "added-records", "files": "added-data-files", "bytes": "added-files-size"}
+    counted = {count: int(staged.summary().get(key) or 0) for count, key in counts.items()}
+    return StagedSnapshot(snapshot_entry(name, table, staged, **counted), staged.parentId(), properties, table)

@@ -1,9 +1,8 @@
-"""The report of an ingest, for people and schedulers; `Totals` adds up the batches for it."""
+"""The report of an ingest, for people and schedulers; `add_entry` adds up the batches for it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.reporting.card import BEHIND, IN_SYNC, NOTHING, Card, command_for, moment
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from icecdc_core.ingest.commit_log import LogEntry
+
+COUNTS = ("records", "rows_written", "deletes", "dead_letters", "files")
 
 
 @dataclass(frozen=True)
@@ -90,25 +91,13 @@ class IngestReport(Report):
         return NotebookFrame(rows)
 
 
-class Totals:
-    """What batches wrote, added up entry by entry: a run may have no end, so it keeps no entry."""
-
-    def __init__(self, *entries: LogEntry) -> None:
-        self.batches = 0
-        self.valid_through: datetime | None = None
-        self.counts: dict[str, Any] = dict.fromkeys(("records", "rows_written", "deletes", "dead_letters", "files"), 0)
-        self.counts["tables"] = {}
-        for entry in entries:
-            self.add(entry)
-
-    def add(self, entry: LogEntry) -> None:
-        self.batches += 1
-        self.valid_through = entry.valid_through
-        self.counts["records"] += entry.records
-        self.counts["dead_letters"] += entry.dead_letters
-        for each in entry.tables:
-            total = self.counts["tables"].setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
-            for count, of_all in (("rows", "rows_written"), ("deletes", "deletes"), ("files", "files")):
-                total[count] += getattr(each, count)
-                self.counts[of_all] += getattr(each, count)
-            total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
+def add_entry(counts: dict[str, Any], entry: LogEntry) -> None:
+    """Add what a batch wrote to the counts of a run, which may have no end, so that it keeps no entries."""
+    tables, of_table = counts.setdefault("tables", {}), ("rows", "deletes", "files")
+    for each in entry.tables:
+        total = tables.setdefault(each.name, dict.fromkeys(of_table, 0))
+        total.update({name: total[name] + getattr(each, name) for name in of_table})
+        total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
+    rows, deletes, files = (sum(getattr(each, name) for each in entry.tables) for name in of_table)
+    for name, count in zip(COUNTS, (entry.records, rows, deletes, entry.dead_letters, files), strict=True):
+        counts[name] = counts.get(name, 0) + count

@@ -17,7 +17,6 @@ from icecdc_core.errors import (
     IcecdcError,
     LostOffsetsError,
     TableNotFoundError,
-    TableResetError,
     TopicReplacedError,
 )
 from icecdc_core.ingest import offsets
@@ -32,15 +31,11 @@ from icecdc_core.table.catalogs import catalog_error, load_table
 class StreamStart:
     topics: list[str]
     start: Offsets
-    latest: Offsets
+    is_at_end: bool = False
     lost: list[dict[str, Any]] = field(default_factory=list)
     topic_ids: dict[str, str] = field(default_factory=dict)
     cut_off: dict[str, Exception] = field(default_factory=dict)
     given_up: dict[str, TableEntry] = field(default_factory=dict)
-
-    @property
-    def is_at_end(self) -> bool:
-        return offsets.covers(self.start, self.latest)
 
 
 def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded: list[Offsets]) -> StreamStart:
@@ -78,7 +73,7 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
         raise _lost_error("was read only up to", gone)
     lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone + skipped]
     start = offsets.furthest(wanted, offsets.from_entries((t, p, first) for t, p, _, first in gone))
-    return StreamStart(names, start, latest, lost, topic_ids, cut_off, given_up)
+    return StreamStart(names, start, offsets.covers(start, latest), lost, topic_ids, cut_off, given_up)
 
 
 def _give_up(logged: LoggedJob, names: list[str]) -> tuple[dict[str, TableEntry], list[tuple[str, int, int, int]]]:
@@ -192,12 +187,6 @@ def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]
     return []
 
 
-_PROBLEMS = {
-    "replaced": "The table was dropped and made again since the ingest last wrote into it",
-    "rolled back": "The table no longer has what the ingest wrote into it: it was rolled back",
-}
-
-
 def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> str:
     if logged.uuid and logged.uuid != str(table.uuid()):
         return "replaced"
@@ -205,61 +194,20 @@ def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> str:
         return "current"
     if logged.snapshot_id is None or is_ancestor(table, logged.snapshot_id):
         return "log is ahead"
-    return "log is ahead" if _has_expired(table, recorded, logged) else "rolled back"
-
-
-def _has_expired(table: Any, recorded: TableEntry, logged: TableEntry) -> bool:
-    """Return whether the logged snapshot was removed because it was old, rather than by a rollback."""
-    # It was a rollback if an ancestor is older: a snapshot with older offsets, with a lower sequence number (by time in
-    # format version 1, which has none), or the first of all.
-    if recorded.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None:
-        return False
-    oldest = None
-    for snapshot in ancestors(table):
-        oldest = snapshot
-    if oldest is None or oldest.parentId() is None:
-        return False
-    if not logged.sequence_number:
-        return int(oldest.timestampMillis()) >= (logged.snapshot_ms or 0)
+    # The logged snapshot has expired, unless an ancestor is older: a snapshot with older offsets, with a lower sequence
+    # number (by time in format version 1, which has none), or the first of all.
+    *_, oldest = [None, *ancestors(table)]
+    if recorded.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None or oldest is None:
+        return "rolled back"
     # The snapshot with the next number has the logged one as its parent, unless that one was rolled back.
-    return int(oldest.sequenceNumber()) > logged.sequence_number + 1 or int(oldest.parentId()) == logged.snapshot_id
+    is_younger = int(oldest.sequenceNumber()) > (logged.sequence_number or 0) + 1
+    if not logged.sequence_number:
+        is_younger = int(oldest.timestampMillis()) >= (logged.snapshot_ms or 0)
+    has_expired = oldest.parentId() == logged.snapshot_id or (oldest.parentId() is not None and is_younger)
+    return "log is ahead" if has_expired else "rolled back"
 
 
 class RefillError(IcecdcError):
     """The table is to be filled again, from `offsets` on."""
 
     offsets: Offsets
-
-
-@dataclass
-class OffsetsReader:
-    """Reads the offsets of a run's tables and checks them against the commit log."""
-
-    config: IngestConfig
-    last_entries: dict[str, TableEntry]
-    earliest: Offsets
-
-    def read_or_reset(self, name: str, table: Any, start: Offsets) -> TableEntry:
-        """Return what a table records, or the log if it has higher offsets; a reset table follows `on_table_reset`."""
-        recorded = find_recorded(name, table, self.config.job)
-        logged = self.last_entries.get(name)
-        state = "current" if logged is None else table_state(table, recorded, logged)
-        if logged is None or state == "current":
-            return recorded
-        if state == "log is ahead":
-            return replace(recorded, offsets=offsets.furthest(recorded.offsets, logged.offsets))
-        if self.config.on_table_reset == "continue":
-            recorded = replace(recorded, offsets=offsets.furthest(recorded.offsets, start))
-            self.last_entries[name] = TableEntry(name, recorded.uuid, offsets=recorded.offsets)
-            return recorded
-        if self.config.on_table_reset == "refill":
-            refill = RefillError("The table is filled again", subject="table", value=name)
-            refill.offsets = offsets.furthest(self.earliest, recorded.offsets)
-            raise refill
-        raise TableResetError(
-            _PROBLEMS[state],
-            subject="on_table_reset",
-            value=name,
-            remedy="set on_table_reset=refill once, to read again what the topic still has for it, or continue, to "
-            "write new records only",
-        )

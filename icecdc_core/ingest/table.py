@@ -3,18 +3,27 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial, reduce
-from operator import or_
+from operator import and_, or_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from icecdc_core.columns import quoted
-from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError
+from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, TableResetError
 from icecdc_core.ingest import offsets
-from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, RUN, VALID_THROUGH, TableEntry, current_snapshot_id
+from icecdc_core.ingest.commit_log import (
+    BATCH,
+    JOB,
+    OFFSETS,
+    RUN,
+    VALID_THROUGH,
+    LogEntry,
+    TableEntry,
+    current_snapshot_id,
+    find_recorded,
+)
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.destinations import (
@@ -31,21 +40,12 @@ from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
 from icecdc_core.ingest.readers import StructReader, struct_reader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
-from icecdc_core.ingest.start_offsets import OffsetsReader
+from icecdc_core.ingest.start_offsets import RefillError, table_state
 from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm import iceberg_class, java_helper
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.catalogs import load_table
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    number: int
-    start: Offsets
-    end: Offsets
-    valid_through: datetime | None
-    run_id: str
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ class Writer:
 
     config: IngestConfig
     dead_letters: DeadLetters
-    offsets: OffsetsReader
+    last_entries: dict[str, TableEntry]
+    earliest: Offsets
     attempts: int = 10  # before the table is left behind
 
-    def write(self, spark: SparkSession, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
+    def write(self, spark: SparkSession, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks; returns its entry and the number of dead letters."""
         # If others commit in between, an append is staged again on top. A merge depends on the rows of the table, and
         # what a copy of this job wrote must not be written twice, so these are written again: no library repeats that.
@@ -88,9 +89,9 @@ class Writer:
             is_new |= created
             if table is None:
                 return self._write_without_table(name, records.decoded, batch)
-            recorded = self.offsets.read_or_reset(name, table, batch.start)
-            if offsets.covers(recorded.offsets, batch.end):
-                last = self.offsets.last_entries.get(name)
+            recorded = self.read_or_reset(name, table, batch.started_at)
+            if offsets.covers(recorded.offsets, batch.offsets):
+                last = self.last_entries.get(name)
                 if recorded.snapshot_id is None and last is not None:
                     # The snapshot has expired. The entry still names it, so that a rollback is recognized later.
                     recorded = replace(last.unchanged(), uuid=recorded.uuid, offsets=recorded.offsets)
@@ -111,8 +112,8 @@ class Writer:
             except MovedError as moved:
                 conflict = moved
                 continue
-            entry = replace(staged.entry, offsets=offsets.furthest(recorded.offsets, batch.end))
-            self.offsets.last_entries[name] = entry
+            entry = replace(staged.entry, offsets=offsets.furthest(recorded.offsets, batch.offsets))
+            self.last_entries[name] = entry
             return entry, dead_letters
         raise ConcurrentIngestError(
             f"Other writers committed to the table first, {self.attempts} times",
@@ -122,7 +123,34 @@ class Writer:
             "lower max_records_per_batch; the next run reads the records again",
         ) from conflict
 
-    def _write_without_table(self, name: str, decoded: DataFrame, batch: MicroBatch) -> tuple[TableEntry, int]:
+    def read_or_reset(self, name: str, table: Any, start: Offsets) -> TableEntry:
+        """Return what a table records, or the log if it has higher offsets; a reset table follows `on_table_reset`."""
+        recorded = find_recorded(name, table, self.config.job)
+        logged = self.last_entries.get(name)
+        state = "current" if logged is None else table_state(table, recorded, logged)
+        if logged is None or state == "current":
+            return recorded
+        if state == "log is ahead":
+            return replace(recorded, offsets=offsets.furthest(recorded.offsets, logged.offsets))
+        if self.config.on_table_reset == "continue":
+            recorded = replace(recorded, offsets=offsets.furthest(recorded.offsets, start))
+            self.last_entries[name] = TableEntry(name, recorded.uuid, offsets=recorded.offsets)
+            return recorded
+        if self.config.on_table_reset == "refill":
+            refill = RefillError("The table is filled again", subject="table", value=name)
+            refill.offsets = offsets.furthest(self.earliest, recorded.offsets)
+            raise refill
+        raise TableResetError(
+            "The table was dropped and made again since the ingest last wrote into it"
+            if state == "replaced"
+            else "The table no longer has what the ingest wrote into it: it was rolled back",
+            subject="on_table_reset",
+            value=name,
+            remedy="set on_table_reset=refill once, to read again what the topic still has for it, or continue, to "
+            "write new records only",
+        )
+
+    def _write_without_table(self, name: str, decoded: DataFrame, batch: LogEntry) -> tuple[TableEntry, int]:
         """Write the dead letters of a batch without any row, for a table that does not exist yet."""
         columns = StructType([StructField(name, StringType()) for name in self.config.identifier_columns])
         rows = explain_rows(*parse_rows(decoded, columns, self.config, report_unknown=False))
@@ -130,9 +158,9 @@ class Writer:
         reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), of_delete).otherwise(F.lit(_NO_COLUMNS)))
         dead_letters = self.dead_letters.write(rows.withColumn("problem", reason).where("problem IS NOT NULL"), name)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
-        last = self.offsets.last_entries.get(name) or TableEntry(name)
-        entry = replace(last.unchanged(), offsets=offsets.furthest(last.offsets, batch.end))
-        self.offsets.last_entries[name] = entry
+        last = self.last_entries.get(name) or TableEntry(name)
+        entry = replace(last.unchanged(), offsets=offsets.furthest(last.offsets, batch.offsets))
+        self.last_entries[name] = entry
         return entry, dead_letters
 
     def _stage(
@@ -142,11 +170,11 @@ class Writer:
         table: Any,
         recorded: TableEntry,
         records: TableRecords,
-        batch: MicroBatch,
+        batch: LogEntry,
         is_new: bool,
     ) -> tuple[StagedSnapshot, int]:
         """Stage a write; returns the snapshot, and how many dead letters were written for it."""
-        unread = offsets.unread(recorded.offsets, batch.start, batch.end)
+        unread = offsets.unread(recorded.offsets, batch.started_at, batch.offsets)
         decoded = records.decoded if unread is None else records.decoded.where(unread)
         seen = None
         if self.config.evolve_schema:
@@ -156,8 +184,8 @@ class Writer:
         schema = payload_schema(spark, table, self.config)
         properties = {
             JOB: self.config.job,
-            BATCH: str(batch.number),
-            OFFSETS: offsets.to_json(offsets.furthest(recorded.offsets, batch.end)),
+            BATCH: str(batch.batch),
+            OFFSETS: offsets.to_json(offsets.furthest(recorded.offsets, batch.offsets)),
             RUN: batch.run_id,
         }
         if batch.valid_through:
@@ -273,21 +301,17 @@ def delete_old_identifiers(
     rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
 ) -> DataFrame:
     """Add a delete of the old row, with the same offset, to each update that gave its row another identifier."""
-    kinds, own = StructType([column for column in schema if column.name in identifiers]), []
+    kinds = StructType([column for column in schema if column.name in identifiers])
     spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
     reader = struct_reader(kinds, F.col("before"), spellings)
     parsed = parse_object(F.col("before"), reader.json_type)
     old = reader.row(wrapped_record(parsed))  # null for a value that is missing or does not fit
-    now, then = [], []
-    for number, column in enumerate(identifiers):
-        own.append(f"{IDENTIFIER}{number}")
-        now.append(F.col(own[-1]))
-        then.append(old.getField(column) if column in kinds.names else now[-1])
-    known, other = F.lit(True), F.lit(False)
-    for mine, theirs in zip(now, then, strict=True):
-        known, other = known & theirs.isNotNull(), other | ~mine.eqNullSafe(theirs)
-    delete = F.struct(*(value.alias(name) for value, name in zip(then, own, strict=True)), F.lit("delete").alias("op"))
-    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(known & other, delete)))
+    own = {f"{IDENTIFIER}{number}": column for number, column in enumerate(identifiers)}
+    then = {name: old.getField(column) if column in kinds.names else F.col(name) for name, column in own.items()}
+    is_known = reduce(and_, (value.isNotNull() for value in then.values()))
+    is_other = reduce(or_, (~F.col(name).eqNullSafe(value) for name, value in then.items()))
+    delete = F.struct(*(value.alias(name) for name, value in then.items()), F.lit("delete").alias("op"))
+    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(is_known & is_other, delete)))
     replaced = {name: F.col(_CHANGE).getField(name) for name in (*own, "op")}
     return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
 
@@ -327,9 +351,7 @@ def merge_rows(
     values = [value.alias(alias[column]) for column, value in columns.items()]
     flags = {"deleted": deleted, "order": F.col(ORDER), "cleared": F.col(CLEARED)}
     source = last.select(*values, *(value.alias(f"{_SOURCE}{key}") for key, value in flags.items()))
-    same: Column = F.lit(True)
-    for column in identifiers:
-        same = same & (F.col(quoted(column)) == F.col(alias[column]))
+    same = reduce(and_, (F.col(quoted(column)) == F.col(alias[column]) for column in identifiers))
     deleted, cleared, newer = F.col(f"{_SOURCE}deleted"), F.col(f"{_SOURCE}cleared"), F.lit(True)
     if ordering:
         theirs, ours = F.col(quoted(ordering)), F.col(f"{_SOURCE}order")

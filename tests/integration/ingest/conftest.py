@@ -11,7 +11,6 @@ from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.config import quoted_table
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.destinations import create_namespace
-from icecdc_core.ingest.start_offsets import OffsetsReader
 from icecdc_core.ingest.table import Writer
 from icecdc_core.session.job_session import job_session
 from tests import kafka_records
@@ -21,10 +20,10 @@ class StaticTopic:
     """Writes batches of static records into the tables, as a run does with those of a topic of one partition."""
 
     def __init__(self, spark, config, tables=()):
-        create_namespace(spark, config.namespace_parts)
+        create_namespace(spark, config.quoted_namespace)
         commit_log.create(spark, config.quoted_commit_log)
         self.spark, self.sent = spark, 0
-        self.writer = Writer(config, DeadLetters(config, "run"), OffsetsReader(config, {}, {"topic": {0: 0}}))
+        self.writer = Writer(config, DeadLetters(config, "run"), {}, {"topic": {0: 0}})
         shared = SharedParse(config, [quoted_table(table) for table in tables])
         self.batches = Batches(config, "run", self, self.writer, shared, 0, {}, {}, {})
 

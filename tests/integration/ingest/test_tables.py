@@ -308,7 +308,7 @@ def it_creates_a_namespace_that_another_run_creates_at_the_same_time(spark, name
     sessions = [spark.newSession() for _ in range(4)]
     with ThreadPoolExecutor(len(sessions)) as pool:
         for number in range(5):
-            list(pool.map(create_namespace, sessions, [("lake", f"{name}_{number}")] * 4))
+            list(pool.map(create_namespace, sessions, [f"lake.{name}_{number}"] * 4))
     made = {row.namespace for row in spark.sql("SHOW NAMESPACES IN lake").collect()}
     assert {f"{name}_{number}" for number in range(5)} <= made
 

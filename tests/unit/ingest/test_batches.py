@@ -8,20 +8,20 @@ import pytest
 
 from icecdc_core.errors import TopicReplacedError
 from icecdc_core.ingest.batch import Batches
-from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.start_offsets import OffsetsReader, RefillError
-from icecdc_core.ingest.table import MicroBatch, TableRecords, Writer
+from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
+from icecdc_core.ingest.start_offsets import RefillError
+from icecdc_core.ingest.table import TableRecords, Writer
 
 LEFT_BEHIND = TableEntry(
     "t", "uuid", 7, 3, BEHIND, rows=5, deletes=1, files=2, bytes=9, offsets={"a": {0: 4}}, error="x", snapshot_ms=99
 )
-BATCH = MicroBatch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run")
+BATCH = LogEntry("j", 1, "run", "batch", {"a": {0: 6}}, {"a": {0: 4}})
 
 
 def batches(complete, left=LEFT_BEHIND.offsets):
     entry = replace(LEFT_BEHIND, offsets=left)
     config = SimpleNamespace(table_concurrency=2)
-    writer = Writer(None, None, OffsetsReader(None, {"t": entry}, {}))
+    writer = Writer(None, None, {"t": entry}, {})
     return Batches(config, "run", None, writer, None, 0, complete, {"t": left}, {})
 
 
@@ -40,7 +40,7 @@ class DescribeTablesThatRecover:
         ):
             made = batches({"a": {0: 6}, "removed": {0: 9}}, left)
             written = TableEntry("t", "uuid", 8, 4, offsets={"a": {0: 6}})  # the table's own offsets
-            made.writer.offsets.last_entries["t"] = written
+            made.writer.last_entries["t"] = written
             [actual] = made.recover_tables([written], BATCH)
             assert (actual.state, actual.offsets) == (state, {**left, "a": {0: 6}})
             assert list(made.recovering) == (["t"] if state == BEHIND else [])
@@ -58,7 +58,7 @@ class DescribeTablesThatRecover:
         made.writer.write = Mock(side_effect=refill)
         entry, _ = made._write_table("t", TableRecords(SimpleNamespace(sparkSession=None)), BATCH)
         assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 0}, "removed": kept})
-        [actual] = batches(made.complete, entry.offsets).recover_tables([], replace(BATCH, start={"a": {0: 0}}))
+        [actual] = batches(made.complete, entry.offsets).recover_tables([], replace(BATCH, started_at={"a": {0: 0}}))
         assert (actual.state, actual.offsets) == (BEHIND, {"a": {0: 6}, "removed": kept})
 
     def it_uses_the_entry_of_the_batch_if_there_is_one(self):
@@ -75,7 +75,7 @@ def it_goes_on_with_other_tables_whatever_one_raises():
             raise RecursionError("too deep")
         return TableEntry(name, rows=1), 0
 
-    made.writer = SimpleNamespace(write=write, offsets=made.writer.offsets)
+    made.writer = SimpleNamespace(write=write, last_entries=made.writer.last_entries)
     entries, _ = made._write_each(dict.fromkeys("tu", TableRecords(SimpleNamespace(sparkSession=None))), BATCH)
     assert [(entry.name, entry.state, entry.rows, entry.offsets) for entry in entries] == [
         ("t", BEHIND, 0, {"a": {0: 4}}),

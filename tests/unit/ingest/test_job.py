@@ -30,7 +30,7 @@ def config(**given):
 def it_goes_on_after_lost_records_until_nothing_is_written_between_losses(monkeypatch, batches_before, expected):
     run, streams = IngestRun(None, config(on_lost_offsets="continue")), iter(batches_before)
     monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob(True))
-    monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}, {}))
+    monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}))
     entry = SimpleNamespace(offsets={}, valid_through=None)
     made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={}, refills=set())  # noqa: E731
     monkeypatch.setattr(run, "_new_batches", made)
@@ -73,7 +73,7 @@ def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkey
     made = []
     for mode in ("upsert", "append"):
         run = IngestRun(None, config(mode=mode))
-        batches = run._new_batches(SimpleNamespace(earliest=lambda names: {}), StreamStart([], {}, {}), LoggedJob())
+        batches = run._new_batches(SimpleNamespace(earliest=lambda names: {}), StreamStart([], {}), LoggedJob())
         made.append((batches.config.identifier_columns, batches.writer.config.identifier_columns))
     assert made == [(["id"], ["id"]), ([], [])]
 
@@ -96,7 +96,7 @@ def it_retries_a_table_only_after_the_others_had_time_with_new_records(monkeypat
         actual.append(should_end())
 
     monkeypatch.setattr(job, "run_stream", stream)
-    run._stream(StreamStart(["t"], {"t": {0: start}}, {"t": {0: 9}}), batches, 15.0)
+    run._stream(StreamStart(["t"], {"t": {0: start}}), batches, 15.0)
     assert actual == ends
 
 
@@ -106,7 +106,7 @@ THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 def it_publishes_counts_and_the_time_that_the_tables_have_reached(tmp_path):
     chosen = config(job="raw", table="lake.ns.raw", trigger="continuous", metrics_folder=str(tmp_path))
     run = IngestRun(None, chosen, lambda: 0.0)
-    run.written.counts |= {"records": 5, "rows_written": 4, "dead_letters": 1}
+    run.counts |= {"records": 5, "rows_written": 4, "dead_letters": 1}
     run._publish_progress(SimpleNamespace(complete_through=lambda: THROUGH, behind={"t": None}, recovering={"t": {}}))
     lines = (tmp_path / "icecdc-raw-ingest.prom").read_text().splitlines()
     found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}

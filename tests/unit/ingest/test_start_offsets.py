@@ -19,7 +19,8 @@ from icecdc_core.ingest import IngestConfig, offsets, start_offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LoggedJob, TableEntry, find_recorded
 from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.offsets import from_json, to_json
-from icecdc_core.ingest.start_offsets import OffsetsReader, RefillError, find_start, known_tables, table_state
+from icecdc_core.ingest.start_offsets import RefillError, find_start, known_tables, table_state
+from icecdc_core.ingest.table import Writer
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at, logged
 
 EARLIEST, LATEST = {"t": {0: 2, 1: 0}}, {"t": {0: 9, 1: 4}}
@@ -34,7 +35,7 @@ def it_types_what_a_catalog_refuses(text, kind):
     spark = SimpleNamespace(sql=refuse, conf=SimpleNamespace(getAll={}))
     given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "namespace": "lake.ns"}
     config = IngestConfig(**given, route_by="topic")
-    for ask, what in ((known_tables, [config, LoggedJob()]), (create_namespace, [config.namespace_parts])):
+    for ask, what in ((known_tables, [config, LoggedJob()]), (create_namespace, [config.quoted_namespace])):
         with pytest.raises(CatalogError) as caught:
             ask(spark, *what)
         assert type(caught.value) is kind
@@ -205,26 +206,26 @@ def it_finds_out_whether_the_catalog_ignores_case(monkeypatch, ignores):
     assert start_offsets.ignores_case(None, make(route_by="topic", namespace="lake.ns")) == ignores
 
 
-class DescribeOffsetsReader:
-    def reader(self, policy, entry):
+class DescribeOffsetsOfTables:
+    def writer(self, policy, entry):
         config = SimpleNamespace(job="j", on_table_reset=policy)
-        return OffsetsReader(config, {"n": entry} if entry else {}, at(2))
+        return Writer(config, None, {"n": entry} if entry else {}, at(2))
 
     @pytest.mark.parametrize(("entry", "reached"), [(None, 9), (logged(5), 9), (logged(20), 20)])
     def it_returns_what_the_table_records_or_the_log_if_that_is_higher(self, entry, reached):
-        actual = self.reader("fail", entry).read_or_reset("n", Table(Snapshot(3, 2, 9)), at(7))
+        actual = self.writer("fail", entry).read_or_reset("n", Table(Snapshot(3, 2, 9)), at(7))
         assert actual == TableEntry("n", "u", 3, 3, offsets=at(reached), snapshot_ms=3000)
 
     def it_refuses_a_table_that_was_reset(self):
         for table, match in ((Table(Snapshot(2, 1, 5)), "rolled back"), (Table(uuid="new"), "made again")):
             with pytest.raises(TableResetError, match=match):
-                self.reader("fail", logged(9)).read_or_reset("n", table, at(7))
+                self.writer("fail", logged(9)).read_or_reset("n", table, at(7))
 
     def it_continues_with_new_records(self):
-        reader = self.reader("continue", logged(9))
-        found = [reader.read_or_reset("n", Table(Snapshot(2, 1, 5)), at(12)) for _ in range(2)]
+        writer = self.writer("continue", logged(9))
+        found = [writer.read_or_reset("n", Table(Snapshot(2, 1, 5)), at(12)) for _ in range(2)]
         assert found == [TableEntry("n", "u", 2, 2, offsets=at(12), snapshot_ms=2000)] * 2
-        assert reader.last_entries["n"] == TableEntry("n", "u", offsets=at(12))
+        assert writer.last_entries["n"] == TableEntry("n", "u", offsets=at(12))
 
     def it_refills_from_what_the_table_and_the_topic_have(self):
         for table, earliest, expected in (
@@ -232,10 +233,10 @@ class DescribeOffsetsReader:
             (Table(uuid="new"), at(2), at(2)),
             (Table(Snapshot(2, 1, 5)), {"u": {0: 1}}, {"u": {0: 1}, **at(5)}),  # t is not read now
         ):
-            reader = self.reader("refill", logged(9))
-            reader.earliest = earliest
+            writer = self.writer("refill", logged(9))
+            writer.earliest = earliest
             with pytest.raises(RefillError) as caught:
-                reader.read_or_reset("n", table, at(7))
+                writer.read_or_reset("n", table, at(7))
             assert caught.value.offsets == expected
 
 

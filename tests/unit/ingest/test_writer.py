@@ -7,13 +7,12 @@ import pytest
 
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest import table as writer
-from icecdc_core.ingest.commit_log import TableEntry
+from icecdc_core.ingest.commit_log import LogEntry, TableEntry
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot
-from icecdc_core.ingest.start_offsets import OffsetsReader
-from icecdc_core.ingest.table import MicroBatch, TableRecords, Writer
+from icecdc_core.ingest.table import TableRecords, Writer
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at
 
-BATCH = MicroBatch(4, at(5), at(9), None, "run")
+BATCH = LogEntry("j", 4, "run", "batch", at(9), at(5))
 ATTEMPTS = 3
 
 
@@ -83,8 +82,7 @@ def write(monkeypatch):
         monkeypatch.setattr(writer, "restage", lake.restage)
         given = {"evolve_schema": False, "on_table_reset": "fail", "identifier_columns": [], "metadata_columns": []}
         config = SimpleNamespace(job="j", mode=mode, **given)
-        reader = OffsetsReader(config, {}, at(0))
-        entry, dead_letters = Writer(config, None, reader, ATTEMPTS).write(None, "t", TableRecords(None), BATCH)
+        entry, dead_letters = Writer(config, None, {}, at(0), ATTEMPTS).write(None, "t", TableRecords(None), BATCH)
         return entry, dead_letters, lake.steps
 
     return run
