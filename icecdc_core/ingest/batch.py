@@ -3,6 +3,7 @@
 import logging
 import math
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -35,26 +36,28 @@ class SharedParse:
     """Parses the records of all tables together if these have the same columns: half of the CPU time."""
 
     def __init__(self, config: IngestConfig, tables: list[str], any_case: bool = False) -> None:
-        self.any_case = any_case
-        is_possible = config.mode == "append" and not config.metadata_columns and needs_no_inference(config)
-        is_possible = is_possible and bool(config.route_field) and 1 < len(tables) < _MOST_TABLES
-        self._config, self._tables = config, tables if is_possible else []
+        is_possible = (
+            needs_no_inference(config)
+            and (config.mode == "append" and not config.metadata_columns)
+            and (config.route_field and 1 < len(tables) < _MOST_TABLES)
+        )
+        self._config, self._tables, self.any_case = config, tables if is_possible else [], any_case
         self.schema: StructType | None = None
 
     def cache_rows(self, decoded: DataFrame) -> tuple[DataFrame, dict[Any, int]] | None:
         """Cache rows with their tables, and count those of each table; None if a record is no row of a known table."""
         if self._tables and self.schema is None:
             self.schema = self._find_schema(decoded.sparkSession)
-        if not self._tables or self.schema is None:
-            self._tables = []
+        known, self._tables = self._tables, []  # a record that is no row of them is usually followed by others
+        if not known or self.schema is None:
             return None
         parsed, _ = parse_rows(decoded, self.schema, self._config)
         parsed = parsed.withColumn("problem", F.when(F.expr(f"NOT {APPENDED}"), F.lit("")))
         routed = route_records(parsed, self._config, self.any_case, F.col(ROW)[self._config.route_field])
         rows, counts = cache_and_count(routed.select(TABLE, ROW, "op", IS_VALID, "problem"))
-        if set(counts) <= set(self._tables):
+        if set(counts) <= set(known):
+            self._tables = known
             return rows, counts
-        self._tables = []  # one such record is usually followed by others
         unpersist(rows)
         return None
 
@@ -103,7 +106,6 @@ class Batches:
     last: LogEntry | None = None
     known_schemas: dict[int, RegisteredSchema] = field(default_factory=dict)
     behind: dict[str, Exception] = field(default_factory=dict)
-    refills: set[str] = field(default_factory=set)
 
     def process(self, records: DataFrame, start: Offsets, end: Offsets) -> LogEntry:
         # The batch has a session of its own, with catalogs of its own. A commit through another session may be
@@ -134,15 +136,17 @@ class Batches:
             tables, dead_letters = self._write_tables(records, batch)
         tables = self.recover_tables(tables, batch)
         self.complete = offsets.furthest(self.complete, end)
-        # The time is valid for all tables or not at all.
-        valid_through = None if self.behind or self.recovering else batch.valid_through
         entry = replace(
-            batch, offsets=self.complete, dead_letters=dead_letters, valid_through=valid_through, tables=tables
+            batch,
+            offsets=self.complete,
+            dead_letters=dead_letters,
+            # The time is valid for all tables or not at all.
+            valid_through=None if self.behind or self.recovering else batch.valid_through,
+            tables=tables,
         )
         commit_log.write(spark, self.config.quoted_commit_log, entry)
         if batch.batch % commit_log.KEEP == commit_log.KEEP - 1:
-            config = self.config
-            commit_log.trim(spark, config.quoted_commit_log, config.job, config.quoted_dead_letters)
+            commit_log.trim(spark, self.config.quoted_commit_log, self.config.job, self.config.quoted_dead_letters)
         self.last = entry
         self.number += 1
         event(
@@ -156,14 +160,11 @@ class Batches:
         return entry
 
     def _write_tables(self, records: DataFrame, batch: LogEntry) -> tuple[list[TableEntry], int]:
-        """Write all tables, records without a table as dead letters; returns the entries and the dead letters."""
         decoded = decode_records(records, self.config, self.known_schemas)
         if self.config.route_by == "table":
-            name = quoted_table(self.config.table)
-            if needs_no_inference(self.config):
-                return self._write_each({name: TableRecords(decoded)}, batch)  # read and written in one pass
-            with persisted(decoded) as cached:
-                return self._write_each({name: TableRecords(cached)}, batch)
+            # Without inference they are read and written in one pass.
+            with nullcontext(decoded) if needs_no_inference(self.config) else persisted(decoded) as cached:
+                return self._write_each({quoted_table(self.config.table): TableRecords(cached)}, batch)
         routed, dead_letters = route_records(decoded, self.config, self.shared.any_case), 0
         shared = self.shared.cache_rows(decoded)
         cached, counts = shared or cache_and_count(routed)
@@ -193,7 +194,6 @@ class Batches:
             return self.writer.write(records.decoded.sparkSession, name, records, batch)
         except RefillError as refill:
             self.behind[name] = refill
-            self.refills.add(name)
             # A topic that this run does not read may have been read into the table before: without offsets, it is
             # read from its beginning.
             start = {**{topic: {} for topic in self.complete}, **refill.offsets}

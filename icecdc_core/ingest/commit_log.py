@@ -65,7 +65,6 @@ def snapshot_entry(name: str, table: Any, snapshot: Any, **others: Any) -> Table
 
 
 def find_recorded(name: str, table: Any, job: str) -> TableEntry:
-    """Find the newest offsets of a job among the table's current snapshot and its ancestors."""
     for snapshot in ancestors(table):
         summary = snapshot.summary()
         if summary.get(JOB) == job:
@@ -73,8 +72,8 @@ def find_recorded(name: str, table: Any, job: str) -> TableEntry:
     return TableEntry(name, str(table.uuid()))
 
 
-def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
-    ids = (int(snapshot.snapshotId()) for snapshot in ancestors(table))
+def is_ancestor(table: Any, snapshot_id: int | None, back_to: int | None = None) -> bool:
+    ids = (snapshot.snapshotId() for snapshot in ancestors(table))
     return snapshot_id in takewhile(lambda each: each != back_to, ids)
 
 
@@ -115,8 +114,7 @@ class LogEntry:
     batch: int
     run_id: str
     kind: str
-    offsets: Offsets
-    """Up to which the job has read everything; of a batch that is not logged yet: its end."""
+    offsets: Offsets  # up to which the job has read everything; of a batch that is not logged yet, its end
     started_at: Offsets = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     records: int = 0

@@ -6,6 +6,7 @@ They are written before the offsets of the table or the commit log move past the
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -34,25 +35,25 @@ _ATTEMPTS = 20
 _REMEDY = "check that this user may create, read and write it, or name another; the next run reads the records again"
 
 
+@dataclass
 class DeadLetters:
     """The dead letter table of one run; threads may use it at the same time."""
 
-    def __init__(self, config: IngestConfig, run_id: str) -> None:
-        self._config = config
-        self._run_id = run_id
-        self._lock = threading.Lock()
+    config: IngestConfig
+    run_id: str
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, rejected: DataFrame, table: str | None = None) -> int:
-        spark, name = rejected.sparkSession, self._config.quoted_dead_letters
+        spark, name = rejected.sparkSession, self.config.quoted_dead_letters
         rows = rejected.select(
-            F.lit(self._config.job).alias("job"),
+            F.lit(self.config.job).alias("job"),
             *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
             F.lit(table).cast("string").alias("table"),
             F.substring("problem", 1, LONGEST).alias("reason"),
-            F.lit(self._run_id).alias("run_id"),
+            F.lit(self.run_id).alias("run_id"),
             F.current_timestamp().alias("kept_at"),
         )
-        with self._lock, usable_table("The dead letter table", "dead_letter_table", name, IngestWriteError, _REMEDY):
+        with self.lock, usable_table("The dead letter table", "dead_letter_table", name, IngestWriteError, _REMEDY):
             create_table_once(spark, name, SCHEMA, {"write.metadata.delete-after-commit.enabled": "true"})
             with persisted(rows) as rows:
                 for _ in range(_ATTEMPTS):
@@ -73,15 +74,16 @@ class DeadLetters:
         )
 
     def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
-        """Append the rows that are new; raises MovedError if the table has changed since they were compared."""
         table = load_table(spark, name)
         head = current_snapshot_id(table)
         [[low, high]] = rows.agg(F.min("offset"), F.max("offset")).collect()
-        stored = spark.table(name).where((F.col("job") == self._config.job) & F.col("offset").between(low, high))
+        if low is None:
+            return 0
+        stored = spark.table(name).where((F.col("job") == self.config.job) & F.col("offset").between(low, high))
         stored = stored.select(*(F.col(column).alias(f"stored_{column}") for column in _KEY))
         same = [F.col(column).eqNullSafe(F.col(f"stored_{column}")) for column in _KEY]
         new = rows.join(stored, reduce(and_, same), "left_anti").coalesce(1)
-        properties = {JOB: self._config.job, RUN: self._run_id}
+        properties = {JOB: self.config.job, RUN: self.run_id}
         staged = stage(spark, name, table, properties, lambda all_of_them: append(new, name, {}, all_of_them))
         if staged.parent_id != head:
             raise MovedError("Another writer committed in between", subject="table", value=name)

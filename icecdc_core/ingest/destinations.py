@@ -42,10 +42,8 @@ from icecdc_core.table.catalogs import catalog_error, describe_failure, load_tab
 from icecdc_core.table.schema import spark_schema, top_level_names
 
 METADATA_PREFIX = "_kafka_"
-_FOLDER_BYTES = 255
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
-_KEY_BYTES = 1024
-_FILE_NAME_BYTES = 150
+_FOLDER_BYTES, _KEY_BYTES, _FILE_NAME_BYTES = 255, 1024, 150
 _METADATA = (
     "topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, key BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -64,7 +62,6 @@ def metadata_names(config: IngestConfig) -> list[str]:
 
 
 def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[str]:
-    """The columns that identify a row: those of the parameters, else the table's identifier fields."""
     names = list(config.identifier_columns) or sorted(str(name) for name in table.schema().identifierFieldNames())
     columns = set(top_level_names(spark, table))
     if not names or set(names) - columns:
@@ -82,13 +79,31 @@ def create_table(
 ) -> None:
     create_namespace(spark, ".".join(map(quoted, split_table_name(name)[:-1])))
     spark3 = iceberg_class(spark, "spark.Spark3Util")
-    found = spark3.catalogAndIdentifier(spark._jsparkSession, name)
+    destination = spark3.catalogAndIdentifier(spark._jsparkSession, name)
     properties = {"format-version": "2", WAP_ENABLED: "true"}
     if config.mode == "upsert":
         # A batch changes a few rows of many files. Copy-on-write would rewrite all of these files.
         properties |= {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
+    required = set(config.identifier_columns)
+    optional = {field.name.lower() for field in seen if field.nullable}
+    fields = [T.StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in columns]
+    for each in cast(T.StructType, T.StructType.fromDDL(_METADATA)):
+        if each.name in config.metadata_columns:
+            column = f"{METADATA_PREFIX}{each.name}"
+            fields.append(T.StructField(column, each.dataType, column not in required))
     try:
-        schema = _iceberg_schema(spark, seen, columns, config)
+        struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(T.StructType(fields).json())
+        schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
+        found = {column: schema.findField(column) for column in config.identifier_columns}
+        if missing := [column for column, field in found.items() if field is None]:
+            raise IdentifierColumnsError(
+                "The first records of a new table lack an identifier column",
+                subject="identifier_columns",
+                value=missing[0],
+                remedy="name fields that every record has, or create the table by hand",
+            )
+        ids = {field.fieldId() for field in found.values()}
+        schema = iceberg_class(spark, "Schema")(schema.columns(), ids)
         partitions = iceberg_class(spark, "PartitionSpec").builderFor(schema)
         for text in config.partition_by:
             kind, width, column = parse_transform(text)
@@ -97,8 +112,8 @@ def create_table(
         order = iceberg_class(spark, "SortOrder").builderFor(schema)
         for column in config.sort_columns:
             order.asc(column)
-        catalog = spark3.loadIcebergCatalog(spark._jsparkSession, found.catalog().name())
-        builder = catalog.buildTable(spark3.identifierToTableIdentifier(found.identifier()), schema)
+        catalog = spark3.loadIcebergCatalog(spark._jsparkSession, destination.catalog().name())
+        builder = catalog.buildTable(spark3.identifierToTableIdentifier(destination.identifier()), schema)
         builder.withProperties({**properties, **config.table_properties})
         builder.withPartitionSpec(partitions.build()).withSortOrder(order.build()).create()
     except (PySparkException, Py4JJavaError) as error:
@@ -129,27 +144,6 @@ def _creation_error(error: PySparkException | Py4JJavaError, spark: SparkSession
         value=name,
         remedy="check permissions and identifier_columns, partition_by, sort_columns, table_properties; or create it",
     )
-
-
-def _iceberg_schema(spark: SparkSession, seen: T.StructType, columns: T.StructType, config: IngestConfig) -> Any:
-    required = set(config.identifier_columns)
-    optional = {field.name.lower() for field in seen if field.nullable}
-    fields = [T.StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in columns]
-    for each in cast(T.StructType, T.StructType.fromDDL(_METADATA)):
-        if each.name in config.metadata_columns:
-            name = f"{METADATA_PREFIX}{each.name}"
-            fields.append(T.StructField(name, each.dataType, name not in required))
-    struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(T.StructType(fields).json())
-    schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
-    identifiers = {column: schema.findField(column) for column in config.identifier_columns}
-    if missing := [column for column, field in identifiers.items() if field is None]:
-        raise IdentifierColumnsError(
-            "The first records of a new table lack an identifier column",
-            subject="identifier_columns",
-            value=missing[0],
-            remedy="name fields that every record has, or create the table by hand",
-        )
-    return iceberg_class(spark, "Schema")(schema.columns(), {field.fieldId() for field in identifiers.values()})
 
 
 def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> tuple[Any, bool]:
@@ -286,16 +280,11 @@ def plan_evolution(
     others: Iterable[str] = (),
     identifiers: Iterable[str] = (),
 ) -> list[ColumnChange]:
-    """Return the schema changes that records need, as far as Iceberg allows them."""
     # Iceberg's `unionByNameWith` would do the same, but one field that it cannot promote ends it for all.
-    if not settings.evolve_schema:
-        return []
     added: dict[Path, tuple[str, T.DataType]] = {}
     widened: dict[Path, T.DataType] = dict(seen.widened)
     optional: dict[Path, None] = {}
-
-    def key(name: str) -> str:
-        return name if settings.column_case == "sensitive" else name.lower()
+    key = str if settings.column_case == "sensitive" else str.lower
 
     def visit(current: T.DataType, wanted: T.DataType, path: Path, guessed: bool) -> None:
         """Add the changes for one schema; a guessed one says neither that a column is too narrow nor optional."""

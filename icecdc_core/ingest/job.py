@@ -26,6 +26,7 @@ from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.report import COUNTS, IngestReport, add_entry
 from icecdc_core.ingest.start_offsets import (
+    RefillError,
     StreamStart,
     find_start,
     ignores_case,
@@ -54,43 +55,28 @@ class IngestRun(JobRun[IngestConfig]):
         self.counts: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), "tables": {}}
         self.valid_through: datetime | None = None
         self.lost: list[dict[str, Any]] = []
-        self.done: Offsets = {}
-        self.compacted: list[str] = []
-        self.failed: dict[str, Exception] = {}
-        self.lacking: dict[str, str] = {}
-        self.topic_names: list[str] = []
         self.stop = StopRequest()
         self._known_schemas: dict[int, RegisteredSchema] = {}
         self._progress_due = clock()
+        self._limit = config.max_seconds if config.trigger == "continuous" and config.max_seconds else math.inf
 
     def run(self) -> IngestReport:
-        """Read all records of the topics, or continue until the time is over or SIGTERM arrives."""
         try:
             with stop_on_sigterm() as self.stop:
-                return self._run()
+                check_expressions(self.spark, self.config)
+                with closing(Topics(self.spark, self.config)) as topics:
+                    with self.stage("check"):
+                        create_namespace(self.spark, self.config.quoted_namespace)
+                        commit_log.create(self.spark, self.config.quoted_commit_log)
+                    stream_start, batches = self._run_streams(topics)
+                return self._report(stream_start, batches)
         except Exception as error:
             # Whatever was raised: without Java every error is one of its ends, and most do not say so.
             if not has_ended(self.spark):
                 raise
             raise java_ended(SparkJobError, error) from error
 
-    def _run(self) -> IngestReport:
-        check_expressions(self.spark, self.config)
-        with closing(Topics(self.spark, self.config)) as topics:
-            with self.stage("check"):
-                create_namespace(self.spark, self.config.quoted_namespace)
-                commit_log.create(self.spark, self.config.quoted_commit_log)
-            self._run_streams(topics)
-        written = [name for name, total in self.counts["tables"].items() if total["files"]]
-        if self.config.compact_min_files and written and not self.stop.requested:
-            with self.stage("compact"):
-                self.compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
-        report = self._report()
-        if self.failed and all(table["state"] == BEHIND for table in report.tables.values()):
-            raise next(iter(self.failed.values()))
-        return report
-
-    def _run_streams(self, topics: Topics) -> None:
+    def _run_streams(self, topics: Topics) -> tuple[StreamStart, Batches]:
         """Run stream after stream: a new one to refill tables, after lost records, and to retry tables behind."""
         # No library for this loop: each stream starts from a new plan, and most of them follow a success.
         pause, losses_in_a_row = FIRST_PAUSE, 0
@@ -111,23 +97,15 @@ class IngestRun(JobRun[IngestConfig]):
                 if self.config.on_lost_offsets == "fail" or losses_in_a_row > _MOST_LOSSES_IN_A_ROW:
                     raise
                 continue
-            finally:
-                self.done = batches.last.offsets if batches.last else stream_start.start
             losses_in_a_row = 0
             complete_at = planned_at if stream_start.is_at_end and not logged.behind else None
             if (through := batches.last.valid_through if batches.last else complete_at) is not None:
                 self.note(complete_through=through.timestamp())
-            self.failed = batches.behind
-            self.lacking = {name: logged.tables[name].error for name in batches.recovering}
-            if self.stop.requested:
-                return
-            if self.config.trigger == "available_now":
-                if set(batches.behind) - batches.refills or not batches.refills:
-                    return
-            elif self._time_is_over():
-                return
-            else:
-                pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else FIRST_PAUSE
+            is_refilling = batches.behind and all(isinstance(error, RefillError) for error in batches.behind.values())
+            is_done = self.config.trigger == "available_now" and not is_refilling
+            if self.stop.requested or self.seconds > self._limit or is_done:
+                return stream_start, batches
+            pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else FIRST_PAUSE
 
     def _stream(self, stream_start: StreamStart, batches: Batches, pause: float) -> None:
         available_now = self.config.trigger == "available_now"
@@ -140,7 +118,7 @@ class IngestRun(JobRun[IngestConfig]):
             retry = not available_now and batches.behind and self._clock() > retry_at
             if not available_now:
                 self._publish_progress(batches)
-            return self.stop.requested or self._time_is_over() or bool(retry)
+            return self.stop.requested or self.seconds > self._limit or bool(retry)
 
         def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
             nonlocal retry_at
@@ -177,8 +155,6 @@ class IngestRun(JobRun[IngestConfig]):
         publish_run_metrics(RunMetrics({**facts, "job": "ingest", **config.subject}), config)
 
     def _log_start(self, stream_start: StreamStart, logged: LoggedJob) -> None:
-        """Log the first start of the job, and records that were lost, before any batch."""
-        self.topic_names = stream_start.topics
         self.note(topics=stream_start.topics)
         self.lost += stream_start.lost
         for name, error in stream_start.cut_off.items():
@@ -190,7 +166,7 @@ class IngestRun(JobRun[IngestConfig]):
             batch=logged.batch,
             run_id=self.run_id,
             kind="lost" if logged.exists else "start",
-            offsets=offsets.furthest(logged.offsets, stream_start.start) if logged.exists else stream_start.start,
+            offsets=offsets.furthest(logged.offsets, stream_start.start),
             topic_ids=stream_start.topic_ids,
             lost=str(stream_start.lost) if stream_start.lost else "",
             tables=list(stream_start.given_up.values()),
@@ -220,24 +196,30 @@ class IngestRun(JobRun[IngestConfig]):
             behind=dict(stream_start.cut_off),
         )
 
-    def _time_is_over(self) -> bool:
-        limit = self.config.max_seconds
-        return self.config.trigger == "continuous" and bool(limit) and self.seconds > limit
-
-    def _report(self) -> IngestReport:
+    def _report(self, stream_start: StreamStart, batches: Batches) -> IngestReport:
+        """Compact the tables, then report. Raises the error of a table if none was written."""
+        tables, compacted = self.counts["tables"], list[str]()
+        written = [name for name, total in tables.items() if total["files"]]
+        if self.config.compact_min_files and written and not self.stop.requested:
+            with self.stage("compact"):
+                compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
         # A table that was behind before the first batch has no entry.
-        for name, error in {**self.lacking, **self.failed}.items():
-            nothing = {"rows": 0, "deletes": 0, "files": 0, "snapshot_id": None}
-            self.counts["tables"].setdefault(name, {**nothing, "state": BEHIND, "error": str(error)})
+        lacking = {name: batches.writer.last_entries[name].error for name in batches.recovering}
+        for name, error in {**lacking, **batches.behind}.items():
+            lacks = {"rows": 0, "deletes": 0, "files": 0, "state": BEHIND, "snapshot_id": None, "error": str(error)}
+            tables.setdefault(name, lacks)
+        behind = sorted(name for name, total in tables.items() if total["state"] == BEHIND)
+        if batches.behind and len(behind) == len(tables):
+            raise next(iter(batches.behind.values()))
         return IngestReport(
             job=self.config.job,
-            topics=self.topic_names,
+            topics=stream_start.topics,
             batches=self.batches,
             **self.counts,
-            behind=sorted(name for name, total in self.counts["tables"].items() if total["state"] == BEHIND),
+            behind=behind,
             lost=self.lost,
-            compacted=self.compacted,
-            offsets=self.done,
+            compacted=compacted,
+            offsets=batches.last.offsets if batches.last else stream_start.start,
             valid_through=self.valid_through.isoformat() if self.valid_through else "",
             seconds=self.seconds,
             stage_seconds=self.stage_seconds,

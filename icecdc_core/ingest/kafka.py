@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partialmethod
 from pathlib import Path
@@ -31,7 +32,6 @@ from icecdc_core.session.jvm import SPARK_HAS_ENDED, causes, java_class, root_ca
 from icecdc_core.table.catalogs import describe_failure
 from icecdc_core.table.failures import known_failure
 
-_CHECK_SECONDS = 0.2
 # A consumer reads from its socket only while it is polled. With Kafka's defaults (500 records, 64 KB), which suit
 # services that process single records, polling takes a third of the time. The two last values are bytes.
 _BULK_READING = {
@@ -44,45 +44,45 @@ ProcessBatch = Callable[[DataFrame, Offsets, Offsets], None]
 """Gets the records of a batch, where it starts and where it ends."""
 
 
+@dataclass
 class StreamCallback:
     """What Spark calls for each batch; it adds the offsets at which the batch starts and ends."""
 
     # The stream ends only between two batches, as one that is stopped halfway would be processed again: Spark's thread
     # asks before each batch, the thread that started the stream between them.
 
-    def __init__(self, process: ProcessBatch, should_end: Callable[[], bool], checkpoint: Path, start: Offsets) -> None:
-        self._process = process
-        self._should_end = should_end
-        self._checkpoint = checkpoint
-        self._at = start
-        self._processing = threading.Lock()
-        self._is_ending = False
-        self.failure: BaseException | None = None
+    process: ProcessBatch
+    should_end: Callable[[], bool]
+    checkpoint: Path
+    at: Offsets
+    failure: BaseException | None = None
+    is_ending: bool = False
+    processing: threading.Lock = field(default_factory=threading.Lock)
 
     def process_batch(self, records: DataFrame, number: int) -> None:
-        with self._processing:
-            self._is_ending = self._is_ending or self._should_end()
-            if self._is_ending:
+        with self.processing:
+            self.is_ending = self.is_ending or self.should_end()
+            if self.is_ending:
                 return  # Spark regards the batch as done, but its checkpoint is deleted
             # Spark writes the end into the checkpoint before it runs the batch.
-            written = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2]
-            end = offsets.furthest(self._at, offsets.from_json(written))
+            written = (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2]
+            end = offsets.furthest(self.at, offsets.from_json(written))
             try:
-                self._process(records, self._at, end)
+                self.process(records, self.at, end)
             except BaseException as error:
                 self.failure = self.failure or error
                 # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
                 raise IcecdcError("The batch was cut off") from error
-            self._at = end
+            self.at = end
 
     def may_end(self) -> bool:
-        if not self._processing.acquire(blocking=False):
+        if not self.processing.acquire(blocking=False):
             return False
         try:
-            self._is_ending = self._is_ending or self._should_end()
-            return self._is_ending
+            self.is_ending = self.is_ending or self.should_end()
+            return self.is_ending
         finally:
-            self._processing.release()
+            self.processing.release()
 
 
 def run_stream(
@@ -94,18 +94,18 @@ def run_stream(
     should_end: Callable[[], bool],
 ) -> None:
     """Run a stream until all records are processed, or until `should_end` returns True between two batches."""
-    options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
-    options |= {
+    # Spark takes a topic in which it finds the pattern; the whole name must match it.
+    whole = {"subscribePattern": rf"^(?:{config.topic_pattern})\z"}
+    limit = config.max_records_per_batch
+    options = {
+        **{f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()},
+        **(whole if config.topic_pattern else {"subscribe": ",".join(topics)}),
+        **({"maxOffsetsPerTrigger": str(limit)} if limit else {}),
         "startingOffsets": offsets.to_json(start),
         "includeHeaders": "true",
         # Spark must not skip removed records: the start of the next stream decides about them.
         "failOnDataLoss": "true",
     }
-    # Spark takes a topic in which it finds the pattern; the whole name must match it.
-    whole = {"subscribePattern": rf"^(?:{config.topic_pattern})\z"}
-    options |= whole if config.topic_pattern else {"subscribe": ",".join(topics)}
-    if config.max_records_per_batch:
-        options["maxOffsetsPerTrigger"] = str(config.max_records_per_batch)
     records = spark.readStream.format("kafka").options(**options).load()
     writer = records.writeStream.queryName(f"icecdc ingest {config.job}")
     if config.trigger == "available_now":
@@ -117,7 +117,7 @@ def run_stream(
         writer = writer.option("checkpointLocation", Path(folder).as_uri()).foreachBatch(callback.process_batch)
         query = writer.start()
         try:
-            while not (query.awaitTermination(_CHECK_SECONDS) or callback.may_end()):  # type: ignore[arg-type]
+            while not query.awaitTermination(0.2) and not callback.may_end():  # type: ignore[arg-type]
                 pass
         except PySparkException:
             if callback.failure is not None:
@@ -240,8 +240,13 @@ def typed_error(error: PySparkException | Py4JError, bootstrap_servers: str) -> 
             value=bootstrap_servers,
             remedy="check address, network and security.protocol; nothing was lost, run again",
         )
-    remedy = "see the reason, and check kafka_options; on Databricks the names of login modules begin with kafkashaded."
-    return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers, remedy=remedy)
+    return KafkaError(
+        f"Kafka failed: {reason}",
+        subject="bootstrap_servers",
+        value=bootstrap_servers,
+        remedy="see the reason, and check kafka_options; on Databricks the names of login modules begin with "
+        "kafkashaded.",
+    )
 
 
 # Spark's own message. Other failures of its Kafka source have the same class.

@@ -47,7 +47,6 @@ def stage(
     except (PySparkException, Py4JError) as error:
         raise_if_moved(spark, name, before, error)
         raise
-    table.refresh()
     return _find_staged(table, name, properties)
 
 
@@ -67,14 +66,11 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     for key, value in properties.items():
         append.set(key, value)
     append.stageOnly().commit()
-    table.refresh()
     return _find_staged(table, name, properties)
 
 
 def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
-    """Set the main branch to the staged snapshot. Raises MovedError."""
     table, staged_id = staged.table, staged.entry.snapshot_id
-    assert staged_id is not None
     retrying = Retrying(
         retry=retry_if_exception(lambda error: is_raised_as(error, RETRIED_COMMITS)),
         wait=wait_exponential(multiplier=0.05, max=2.0),
@@ -119,7 +115,7 @@ def raise_if_moved(
 
 
 def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSnapshot:
-    """Return the snapshot of an attempt; it is one of the last in the metadata."""
+    table.refresh()
     snapshots = table.operations().current().snapshots()
     newest_first = map(snapshots.get, reversed(range(snapshots.size())))
     staged = next((each for each in newest_first if each.summary().get(ATTEMPT) == properties[ATTEMPT]), None)

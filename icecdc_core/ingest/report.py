@@ -72,8 +72,10 @@ class IngestReport(Report):
 
     def card(self) -> Card:
         word = BEHIND if self.behind or self.lost else IN_SYNC if self.records else NOTHING
-        what = f"{self.records:,} records read, {self.rows_written:,} rows written to {len(self.tables):,} tables"
-        what += f", {self.dead_letters:,} dead letters (records that could not be routed or parsed)"
+        what = (
+            f"{self.records:,} records read, {self.rows_written:,} rows written to {len(self.tables):,} tables, "
+            f"{self.dead_letters:,} dead letters (records that could not be routed or parsed)"
+        )
         facts = [
             ("Complete up to", moment(self.valid_through)),
             ("Tables behind", ", ".join(self.behind)),

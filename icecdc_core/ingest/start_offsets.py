@@ -93,7 +93,6 @@ def _give_up(logged: LoggedJob, names: list[str]) -> tuple[dict[str, TableEntry]
 
 
 def with_new_topics(known: dict[str, str], present: dict[str, str]) -> dict[str, str]:
-    """Return the known ids of topics and the present ones. Raises TopicReplacedError if they contradict each other."""
     for name, identifier in present.items():
         if known.get(name, identifier) != identifier:
             raise _replaced_error("The topic is not the one that was read: it was deleted and made again", name)

@@ -61,8 +61,6 @@ class TableRecords:
 IS_DELETE = "coalesce(op = 'delete', false)"
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
 APPENDED = f"({IS_VALID} AND NOT {IS_DELETE})"
-_NO_COLUMNS = "the table does not exist, and the record has no value from which it could get a column"
-_NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 StageWrite = Callable[[Callable[[dict[str, str]], None]], StagedSnapshot]
 
@@ -127,10 +125,10 @@ class Writer:
         """Return what a table records, or the log if it has higher offsets; a reset table follows `on_table_reset`."""
         recorded = find_recorded(name, table, self.config.job)
         logged = self.last_entries.get(name)
-        state = "current" if logged is None else table_state(table, recorded, logged)
-        if logged is None or state == "current":
+        if logged is None:
             return recorded
-        if state == "log is ahead":
+        state = table_state(table, recorded, logged)
+        if state in ("current", "log is ahead"):
             return replace(recorded, offsets=offsets.furthest(recorded.offsets, logged.offsets))
         if self.config.on_table_reset == "continue":
             recorded = replace(recorded, offsets=offsets.furthest(recorded.offsets, start))
@@ -151,11 +149,11 @@ class Writer:
         )
 
     def _write_without_table(self, name: str, decoded: DataFrame, batch: LogEntry) -> tuple[TableEntry, int]:
-        """Write the dead letters of a batch without any row, for a table that does not exist yet."""
         columns = StructType([StructField(name, StringType()) for name in self.config.identifier_columns])
         rows = explain_rows(*parse_rows(decoded, columns, self.config, report_unknown=False))
         of_delete = F.lit(DELETE_IN_APPEND if self.config.mode == "append" else None)
-        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), of_delete).otherwise(F.lit(_NO_COLUMNS)))
+        of_others = F.lit("the table does not exist, and the record has no value from which it could get a column")
+        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), of_delete).otherwise(of_others))
         dead_letters = self.dead_letters.write(rows.withColumn("problem", reason).where("problem IS NOT NULL"), name)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
         last = self.last_entries.get(name) or TableEntry(name)
@@ -173,12 +171,9 @@ class Writer:
         batch: LogEntry,
         is_new: bool,
     ) -> tuple[StagedSnapshot, int]:
-        """Stage a write; returns the snapshot, and how many dead letters were written for it."""
         unread = offsets.unread(recorded.offsets, batch.started_at, batch.offsets)
         decoded = records.decoded if unread is None else records.decoded.where(unread)
-        seen = None
-        if self.config.evolve_schema:
-            seen = evolve_for_records(spark, name, table, decoded, self.config)
+        seen = evolve_for_records(spark, name, table, decoded, self.config) if self.config.evolve_schema else None
         is_upsert = self.config.mode == "upsert"
         keys = identifiers(spark, table, self.config) if is_upsert or self.config.identifier_columns else []
         schema = payload_schema(spark, table, self.config)
@@ -188,8 +183,7 @@ class Writer:
             OFFSETS: offsets.to_json(offsets.furthest(recorded.offsets, batch.offsets)),
             RUN: batch.run_id,
         }
-        if batch.valid_through:
-            properties[VALID_THROUGH] = batch.valid_through.isoformat()
+        properties |= {VALID_THROUGH: batch.valid_through.isoformat()} if batch.valid_through else {}
         stage_write = partial(stage, spark, name, table, properties)
         if records.rows is not None and unread is None and records.schema == schema:
             rows = reject_unwritable_rows(records.rows, table, self.config)
@@ -214,10 +208,9 @@ class Writer:
             ready = ready.sortWithinPartitions(*map(quoted, self.config.sort_columns))
         # Every row was checked for required columns. The frame of parsed records has only nullable ones.
         options = {"check-nullability": "false"}
-        if self.config.target_file_bytes:
-            options["target-file-size-bytes"] = str(self.config.target_file_bytes)
-        if self.config.distribution != "table":
-            options["distribution-mode"] = self.config.distribution
+        size, distribution = self.config.target_file_bytes, self.config.distribution
+        options |= {"target-file-size-bytes": str(size)} if size else {}
+        options |= {"distribution-mode": distribution} if distribution != "table" else {}
         staged = stage_write(lambda properties: append(ready, name, options, properties))
         if unfit is None or reader is None or not unfit.value():
             return staged, 0
@@ -253,23 +246,30 @@ class Writer:
         fit = F.col(IS_VALID) & ~incomplete & ~unordered
         rejected = RowCount(rows, ~fit)
         has_before = self.config.format in ("debezium_json", "debezium_avro", "dms")
-        others = [*_POSITION, *self.config.metadata_columns, *(["before"] if has_before else [])]
+        others = [
+            "topic",
+            "partition",
+            "offset",
+            "timestamp",
+            *self.config.metadata_columns,
+            *(["before"] if has_before else []),
+        ]
         fitting = rejected.rows.where(fit).select(*own, ORDER, "op", ROW, *dict.fromkeys(others))
         if has_before:
             any_case = self.config.column_case != "sensitive"
             fitting = delete_old_identifiers(fitting, identifier_columns, reader.kind, any_case)
         fitting = fitting if in_one_task else fitting.repartition(*own)  # for all windows at once
-        deletes = RowCount(last_row_of_each(fitting, bool(ordering)), F.expr(IS_DELETE))
-        upserts = RowCount(deletes.rows, ~F.expr(IS_DELETE))
         # A merge reads its source more than once, and refuses one that may differ the second time.
-        last = upserts.rows.localCheckpoint()
+        last = last_row_of_each(fitting, bool(ordering)).localCheckpoint()
+        is_delete = F.expr(IS_DELETE)
+        [[upserts, deletes]] = last.agg(F.count_if(~is_delete), F.count_if(is_delete)).collect()
         staged = stage_write(
             lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
         )
-        staged = replace(staged, entry=replace(staged.entry, rows=upserts.value(), deletes=deletes.value()))
+        staged = replace(staged, entry=replace(staged.entry, rows=upserts, deletes=deletes))
         if not rejected.value():
             return staged, 0
-        problem = F.when(incomplete, F.lit(_NO_IDENTIFIER))
+        problem = F.when(incomplete, F.lit("a column that identifies the row is missing or null"))
         problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
         rows = explain_rows(rows.where(~fit), reader)
         return staged, self.dead_letters.write(rows.withColumn("problem", F.coalesce("problem", problem)), name)
@@ -293,7 +293,6 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
 IDENTIFIER, ORDER, CLEARED = "_icecdc_id_", "_icecdc_order", "_icecdc_cleared"
 """Columns of `last_row_of_each`: each identifier column, numbered; the ordering value; whether a delete has none."""
 
-_POSITION = ("topic", "partition", "offset", "timestamp")
 _SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
 
 
@@ -357,9 +356,14 @@ def merge_rows(
         theirs, ours = F.col(quoted(ordering)), F.col(f"{_SOURCE}order")
         newer = theirs.isNull() | F.coalesce(ours >= theirs, F.lit(False))
     assignments = {quoted(column): F.col(name) for column, name in alias.items()}
-    writer: Any = source.mergeInto(name, same)
-    # A delete without ordering value removes the row, also if an older record follows the delete.
-    writer = writer.whenMatched(F.when(newer, deleted).otherwise(cleared)).delete()
-    writer = writer.whenMatched(newer & ~deleted).update(assignments)
-    writer = writer.whenNotMatched(~deleted).insert(assignments)
-    java_helper(last.sparkSession).merge(writer._jwriter, dict(properties))
+    merge: Any = (
+        source.mergeInto(name, same)
+        # A delete without ordering value removes the row, also if an older record follows the delete.
+        .whenMatched(F.when(newer, deleted).otherwise(cleared))
+        .delete()
+        .whenMatched(newer & ~deleted)
+        .update(assignments)
+        .whenNotMatched(~deleted)
+        .insert(assignments)
+    )
+    java_helper(last.sparkSession).merge(merge._jwriter, properties)

@@ -35,29 +35,23 @@ def it_takes_the_entries_of_many_jobs_at_once(spark, sql, name):
     assert [commit_log.read(spark, log, job).batch for job in jobs] == [1] * len(jobs)
 
 
-def it_reports_a_log_that_cannot_be_used(spark, name):
-    log = f"lake.ns.{name}"
-    for use in (
-        lambda: commit_log.read(spark, log, "j"),
-        lambda: commit_log.write(spark, log, entry("j", 0)),
-        lambda: commit_log.create(spark, log.replace("lake", "nowhere")),
-    ):
-        with pytest.raises(IngestWriteError, match=r"The commit log cannot be used: \S") as caught:
-            use()
-        assert caught.value.subject == "commit_log_table"
-
-
 def rejected(spark, offset=0):
     headers = F.lit(None).cast("array<struct<key: string, value: binary>>")
     more = {"headers": headers, "problem": F.lit("x"), "offset": F.col("offset") + offset}
     return records(spark, [(None, "{}")]).withColumns(more)
 
 
-def it_reports_a_dead_letter_table_that_cannot_be_used(spark):
-    config = SimpleNamespace(job="j", quoted_dead_letters="nowhere.ns.letters")
-    with pytest.raises(IngestWriteError, match="The dead letter table cannot be used: ") as caught:
-        DeadLetters(config, "r").write(rejected(spark))
-    assert caught.value.subject == "dead_letter_table"
+def it_reports_tables_of_its_own_that_cannot_be_used(spark, name):
+    log, nowhere = f"lake.ns.{name}", SimpleNamespace(job="j", quoted_dead_letters="nowhere.ns.letters")
+    for use, what in (
+        (lambda: commit_log.read(spark, log, "j"), "commit log"),
+        (lambda: commit_log.write(spark, log, entry("j", 0)), "commit log"),
+        (lambda: commit_log.create(spark, log.replace("lake", "nowhere")), "commit log"),
+        (lambda: DeadLetters(nowhere, "r").write(rejected(spark)), "dead letter table"),
+    ):
+        with pytest.raises(IngestWriteError, match=rf"The {what} cannot be used: \S") as caught:
+            use()
+        assert caught.value.subject == f"{what.removesuffix(' table').replace(' ', '_')}_table"
 
 
 def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql, name):

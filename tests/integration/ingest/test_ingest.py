@@ -2,7 +2,7 @@
 
 import json
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 
 import pytest
@@ -77,11 +77,10 @@ class DescribeIngest:
         assert second.dead_letters == 2
 
     def it_reads_new_partitions_and_drops_what_a_table_has_when_the_log_is_lost(self, spark, sql, make_ingest, topic):
-        config = make_ingest(starting_offsets="latest")
+        config = make_ingest(starting_offsets="latest", commit_log_table="")
         sql(CREATE)
         ingest(spark, config)
         topic.send(*people(0, 10))
-        ingest(spark, config)
         topic.add_partitions(4)
         topic.send(*people(10, 20), partition=3)
         ingest(spark, config)
@@ -143,14 +142,14 @@ class DescribeTopics:
     def it_refuses_a_topic_that_was_made_again_after_it_was_away_for_long(self, spark, sql, make_ingest, topic, kafka):
         other = type(topic)(kafka, partitions=1, name=f"{topic.name}.other")
         start = {"starting_offsets": "2025-01-01T00:00:00Z"}
-        config = make_ingest(topics="", topic_pattern=f"{topic.name}.*", max_records_per_batch=1, **start)
+        config = make_ingest(topics="", topic_pattern=f"{topic.name}.*", **start)
         sql(CREATE)
         other.send(*people(100, 105), timestamp=1_700_000_000_000)
         other.send(*people(0, 5), timestamp=1_760_000_000_000)
-        ingest(spark, config.replace(max_records_per_batch=0))
+        ingest(spark, config)
         other.delete()
         topic.send(*people(5, 8), partition=0)
-        assert (ingest(spark, config).batches, rows(spark, config)) == (3, expected(0, 8))
+        assert (ingest(spark, config).batches, rows(spark, config)) == (1, expected(0, 8))
         type(topic)(kafka, partitions=1, name=other.name).send(*people(8, 20))
         with pytest.raises(TopicReplacedError, match="not the one that was read"):
             ingest(spark, config)
@@ -207,7 +206,7 @@ class DescribeSchemasBesideOthers:
                 "no schema 4294967295",
                 "does not start with a zero byte",
             ]
-            reasons = [row.reason for row in spark.table(config.quoted_dead_letters).orderBy("offset").collect()]
+            reasons = [row.reason for row in sorted(dead_letters(spark, config), key=lambda row: row.offset)]
             assert all(words in reason for words, reason in zip(expected_reasons, reasons, strict=True)), reasons
             # Nobody can say what an unknown schema is while the registry is gone: the records wait.
             monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
@@ -246,26 +245,14 @@ def it_names_credentials_that_a_broker_refuses_and_a_wrong_client_property(spark
     assert type(caught.value) is KafkaError
 
 
-def it_finds_topics_by_name_and_by_pattern(spark, make_ingest, topic):
+def it_finds_topics_by_name_and_by_pattern_and_names_those_that_do_not_exist(spark, make_ingest, topic):
     topic.send({"id": 1}, partition=0)
-    for given in ({}, {"topics": "", "topic_pattern": f"{topic.name}|none"}):
-        topics = Topics(spark, make_ingest(**given))
-        names = topics.names()
-        assert (names, topics.earliest(names), topics.latest(names)) == (
-            [topic.name],
-            {topic.name: {0: 0, 1: 0}},
-            {topic.name: {0: 1, 1: 0}},
-        )
-        topics.close()
-
-
-def it_names_topics_that_do_not_exist(spark, make_ingest):
-    for given, subject in (
-        ({"topics": "nowhere"}, "topics"),
-        ({"topics": "", "topic_pattern": "now.ere"}, "topic_pattern"),
-    ):
-        topics = Topics(spark, make_ingest(**given))
-        with pytest.raises(TopicNotFoundError) as caught:
+    pattern = {"topics": "", "topic_pattern": f"{topic.name}|none"}
+    for found, missing in (({}, {"topics": "nowhere"}), (pattern, {**pattern, "topic_pattern": "now.ere"})):
+        with closing(Topics(spark, make_ingest(**found))) as topics:
+            names = topics.names()
+            ends = topics.earliest(names), topics.latest(names)
+        assert (names, ends) == ([topic.name], ({topic.name: {0: 0, 1: 0}}, {topic.name: {0: 1, 1: 0}}))
+        with closing(Topics(spark, make_ingest(**missing))) as topics, pytest.raises(TopicNotFoundError) as caught:
             topics.names()
-        topics.close()
-        assert caught.value.subject == subject
+        assert caught.value.subject == list(missing)[-1]

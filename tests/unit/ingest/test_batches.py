@@ -26,11 +26,15 @@ def batches(complete, left=LEFT_BEHIND.offsets):
 
 
 class DescribeTablesThatRecover:
-    @pytest.mark.parametrize(("complete", "state"), [({"a": {0: 6}}, WRITTEN), ({"a": {0: 9}}, BEHIND)])
-    def it_still_names_the_snapshot_of_a_table_without_records(self, complete, state):
-        [actual] = batches(complete).recover_tables([], BATCH)
-        error = "lacks records of a" if state == BEHIND else ""
-        assert actual == TableEntry("t", "uuid", 7, 3, state, offsets={"a": {0: 6}}, error=error, snapshot_ms=99)
+    def it_still_names_the_snapshot_of_a_table_without_records_and_uses_its_entry_in_the_batch_if_there_is_one(self):
+        written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)
+        unchanged = TableEntry("t", "uuid", 7, 3, snapshot_ms=99)
+        for complete, entries, expected in (
+            ({"a": {0: 6}}, [], unchanged),
+            ({"a": {0: 9}}, [], replace(unchanged, state=BEHIND, error="lacks records of a")),
+            ({"a": {0: 6}}, [written], written),
+        ):
+            assert batches(complete).recover_tables(entries, BATCH) == [replace(expected, offsets={"a": {0: 6}})]
 
     def it_does_not_forget_what_it_lacks_of_a_topic_that_is_no_longer_read(self):
         for left, state in (
@@ -60,11 +64,6 @@ class DescribeTablesThatRecover:
         assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 0}, "removed": kept})
         [actual] = batches(made.complete, entry.offsets).recover_tables([], replace(BATCH, started_at={"a": {0: 0}}))
         assert (actual.state, actual.offsets) == (BEHIND, {"a": {0: 6}, "removed": kept})
-
-    def it_uses_the_entry_of_the_batch_if_there_is_one(self):
-        written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)
-        [actual] = batches({"a": {0: 6}}).recover_tables([written], BATCH)
-        assert actual == TableEntry("t", "uuid", 8, 4, WRITTEN, rows=2, offsets={"a": {0: 6}}, snapshot_ms=100)
 
 
 def it_goes_on_with_other_tables_whatever_one_raises():

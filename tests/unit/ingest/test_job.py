@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from pyspark.errors import PySparkException
 
-from icecdc_core.errors import ConfigError, DiskFullError, IcecdcError, KafkaError, LostOffsetsError
+from icecdc_core.errors import ConfigError, DiskFullError, IcecdcError, IngestWriteError, KafkaError, LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob, TableEntry
 from icecdc_core.ingest.job import IngestRun
@@ -32,7 +32,7 @@ def it_goes_on_after_lost_records_until_nothing_is_written_between_losses(monkey
     monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob(True))
     monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}))
     entry = SimpleNamespace(offsets={}, valid_through=None)
-    made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={}, refills=set())  # noqa: E731
+    made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={})  # noqa: E731
     monkeypatch.setattr(run, "_new_batches", made)
 
     def stream(start, batches, pause):
@@ -57,8 +57,8 @@ def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch, policy, b
     monkeypatch.setattr(job.commit_log, "write", lambda spark, name, entry: written.append(entry))
     monkeypatch.setattr(job, "known_tables", lambda *given: [])
     run, ends = IngestRun(None, config(topics="a", on_lost_offsets=policy)), lambda names: {"a": {0: 6}}
-    run._run_streams(SimpleNamespace(names=lambda: ["a"], ids=lambda names: {}, earliest=ends, latest=ends))
-    report = run._report()
+    topics = SimpleNamespace(names=lambda: ["a"], ids=lambda names: {}, earliest=ends, latest=ends)
+    report = run._report(*run._run_streams(topics))
     assert (report.state, report.behind) == ("partial" if behind else "ok", behind)
     assert [table["error"] for table in report.tables.values()] == ["lacks records of b"] * len(behind)
     lost = [{"topic": "b", "partition": 0, "from": 7, "to": 9}]
@@ -168,34 +168,25 @@ FRAMES = "\n\tat org.apache.kafka.clients.consumer.internals.FetchCollector.run(
 REMOVED = f"org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position is out of range{FRAMES}"
 
 
-def it_recognizes_records_that_were_removed_while_a_batch_read_them():
-    for text, expected in (
-        # Spark's own message, as driver and executors raise it.
-        ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost because they are not available", True),
-        # Kafka's exception, known by its class.
-        (f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1)\nCaused by: {REMOVED}", True),
-        (f"Lost task 0.0 in stage 1.0 (TID 1): {REMOVED}", True),
-        ("Job aborted due to stage failure", False),
-    ):
-        actual = typed_stream_failure(PySparkException(text), "127.0.0.1:9")
-        assert isinstance(actual, LostOffsetsError) == expected
-        assert isinstance(typed_failure(PySparkException(text), "t"), LostOffsetsError) == expected
-
-
 def it_types_failures_of_kafka_and_of_the_machine_and_leaves_others():
-    for text, expected in (
-        ("org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError),
-        ("kafkashaded.org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError),
+    for text, of_stream, of_table in (
+        # Removed records: Spark's own message, and Kafka's exception, as driver and executors raise it.
+        ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost because they are not available",
+            LostOffsetsError, LostOffsetsError),
+        (f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1)\nCaused by: {REMOVED}",
+            LostOffsetsError, LostOffsetsError),
+        (f"Lost task 0.0 in stage 1.0 (TID 1): {REMOVED}", LostOffsetsError, LostOffsetsError),
+        ("org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError, IngestWriteError),
+        ("kafkashaded.org.apache.kafka.common.errors.CorruptRecordException: wrong", KafkaError, IngestWriteError),
         # A partition that was just added.
         ("assertion failed: If startingOffsets contains specific offsets, you must specify all TopicPartitions.",
-            KafkaError),
+            KafkaError, IngestWriteError),
         ("[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets don't match",
-            KafkaError),
-        ("java.io.IOException: No space left on device", DiskFullError),
-        ("something else", type(None)),
+            KafkaError, IngestWriteError),
+        ("java.io.IOException: No space left on device", DiskFullError, DiskFullError),
+        ("Job aborted due to stage failure", type(None), IngestWriteError),
     ):  # fmt: skip
-        assert type(typed_stream_failure(PySparkException(text), "127.0.0.1:9")) is expected
-        if expected is DiskFullError:
-            assert type(typed_failure(PySparkException(text), "t")) is expected
-        error = ConfigError("wrong", subject="topics")
-        assert typed_failure(error, "t") is error
+        assert type(typed_stream_failure(PySparkException(text), "127.0.0.1:9")) is of_stream
+        assert type(typed_failure(PySparkException(text), "t")) is of_table
+    error = ConfigError("wrong", subject="topics")
+    assert typed_failure(error, "t") is error

@@ -107,26 +107,26 @@ class DescribeWrites:
         there = TableEntry("t", "u", 3, 3, offsets=at(9), snapshot_ms=3000)
         assert write(mode, Table(Snapshot(3, 2, 9))) == (there, 0, [])
 
-    def it_stages_an_append_again_without_writing_over_the_commits_of_others(self, write):
-        entry, dead_letters, steps = write(staged=[other], publish=[None, other])
-        assert steps == ["stage", "publish", "restage", "publish", "restage", "publish"]
-        assert (entry, dead_letters) == (replace(WRITTEN, snapshot_id=105), 1)
-
-    def it_writes_an_append_again_if_what_was_staged_has_expired(self, write):
-        entry, dead_letters, steps = write(staged=[other], restage=[other])
-        assert steps == ["stage", "publish", "restage", "stage", "publish"]
-        assert (entry.snapshot_id, dead_letters) == (104, 2)
-
-    def it_merges_again_over_the_commits_of_others(self, write):
-        entry, dead_letters, steps = write("upsert", staged=[other], publish=[None, other])
-        assert steps == ["stage", "publish", "stage", "publish", "stage", "publish"]
-        # Counted as often as they were given to the dead letters, which keep each only once.
-        assert (entry.snapshot_id, dead_letters) == (105, 3)
-
-    @pytest.mark.parametrize("mode", ["append", "upsert"])
-    def it_writes_again_if_nothing_could_be_staged(self, write, mode):
-        entry, _, steps = write(mode, stage=[other, other])
-        assert (entry, steps) == (replace(WRITTEN, snapshot_id=103), ["stage", "stage", "stage", "publish"])
+    @pytest.mark.parametrize(
+        ("mode", "moments", "steps", "dead_letters"),
+        [
+            # An append is staged again, and written again only if what was staged has expired.
+            (
+                "append",
+                {"staged": [other], "publish": [None, other]},
+                "stage publish restage publish restage publish",
+                1,
+            ),
+            ("append", {"staged": [other], "restage": [other]}, "stage publish restage stage publish", 2),
+            # A merge is written again. Its dead letters count each time; their table keeps each only once.
+            ("upsert", {"staged": [other], "publish": [None, other]}, "stage publish stage publish stage publish", 3),
+            ("append", {"stage": [other, other]}, "stage stage stage publish", 1),
+            ("upsert", {"stage": [other, other]}, "stage stage stage publish", 1),
+        ],
+    )
+    def it_writes_again_over_the_commits_of_others(self, write, mode, moments, steps, dead_letters):
+        entry = replace(WRITTEN, snapshot_id=100 + len(steps.split()) - 1)
+        assert write(mode, **moments) == (entry, dead_letters, steps.split())
 
     @pytest.mark.parametrize("moment", ["read", "staged", "publish"])
     @pytest.mark.parametrize("mode", ["append", "upsert"])

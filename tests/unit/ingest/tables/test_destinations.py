@@ -4,18 +4,15 @@ import pytest
 from pyspark.sql import functions as F, types as T
 
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.destinations import (
     ColumnChange,
     evolve,
-    open_or_create_table,
     plan_evolution,
     reject_unwritable_rows,
 )
 from icecdc_core.ingest.inference import Seen, merge_types
 from icecdc_core.table.catalogs import load_table
-from tests.kafka_records import records, settings
+from tests.kafka_records import settings
 
 # DDL is read by Spark.
 pytestmark = pytest.mark.usefixtures("spark")
@@ -57,8 +54,7 @@ class DescribePlanEvolution:
     def it_names_what_has_to_change(self, current, seen, expected):
         assert changes(current, seen) == expected
 
-    def it_changes_nothing_unless_asked_for_a_guess_or_of_identifier_columns(self):
-        assert changes("id int", "id bigint, name string", evolve_schema=False) == []
+    def it_changes_nothing_for_a_guess_or_of_identifier_columns(self):
         assert changes("id int not null", "id int", identifier_columns=["ID"]) == []
         assert plan_evolution(ddl("id int not null"), Seen(ddl("id bigint")), settings(evolve_schema=True)) == []
 
@@ -96,20 +92,6 @@ class DescribePlanEvolution:
 def it_merges_types_to_one_that_holds_both(left, right, expected):
     kinds = [ddl(f"x {text}")["x"].dataType for text in (left, right)]
     assert merge_types(*kinds).simpleString() == expected
-
-
-def it_names_columns_of_a_new_table_by_the_case_rule(spark, name):
-    given = {"job": "j", "bootstrap_servers": "127.0.0.1:1", "topics": "t", "table": f"lake.ns.{name}"}
-    given |= {"auto_create": True, "column_case": "lower", "identifier_columns": ["id"], "mode": "upsert"}
-    config = IngestConfig(**given, evolve_schema=True)
-    decoded = decode_records(records(spark, [(None, '{"ID": 1, "Place": {"Lat": 1.5}}')]), config)
-    try:
-        open_or_create_table(spark, config.table, decoded, config)
-        columns = spark.table(config.table).schema
-    finally:
-        spark.sql(f"DROP TABLE IF EXISTS {config.table}")
-    found = columns.simpleString(), [column.nullable for column in columns]
-    assert found == ("struct<id:bigint,place:struct<lat:double>>", [False, True])
 
 
 def it_makes_all_changes_in_one_commit_or_none(spark, sql, name):
