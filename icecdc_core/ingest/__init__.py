@@ -1,7 +1,4 @@
-"""Kafka to Iceberg, exactly once: many tables from one job.
-
-In: a session and the parameters, which name topics and tables. Out: commits in Iceberg tables, and a report.
-"""
+"""Kafka to Iceberg, exactly once: many tables from one job."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ class DeadLetters:
         [[low, high]] = rows.agg(F.min("offset"), F.max("offset")).collect()
         if low is None:
             return 0
-        stored = spark.table(name).where((F.col("job") == self.config.job) & F.col("offset").between(low, high))
-        stored = stored.select(*(F.col(column).alias(f"stored_{column}") for column in _KEY))
+        of_job = (F.col("job") == self.config.job) & F.col("offset").between(low, high)
+        stored = spark.table(name).where(of_job).select(*(F.col(each).alias(f"stored_{each}") for each in _KEY))
         same = [F.col(column).eqNullSafe(F.col(f"stored_{column}")) for column in _KEY]
         new = rows.join(stored, reduce(and_, same), "left_anti").coalesce(1)
         properties = {JOB: self.config.job, RUN: self.run_id}

@@ -335,7 +335,7 @@ def evolve(spark: SparkSession, name: str, table: Any, changes: Sequence[ColumnC
                 update.makeColumnOptional(column)
             elif change.kind == "widen":
                 update.updateColumn(column, _iceberg_type(spark, change.type).asPrimitiveType())
-            elif table.schema().caseInsensitiveFindField(column) is None:  # else somebody else added it
+            else:
                 update.addColumn(parent, change.path[-1], _iceberg_type(spark, change.type))
         update.commit()
     except (PySparkException, Py4JJavaError) as error:

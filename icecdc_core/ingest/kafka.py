@@ -151,8 +151,8 @@ class Topics:
         # Kafka refuses a request timeout that is longer than the API timeout.
         timeout = given.get("request.timeout.ms", "20000")
         properties = {"request.timeout.ms": timeout, "default.api.timeout.ms": timeout, **given}
-        for part in ("key", "value"):
-            properties[f"{part}.deserializer"] = f"{self._package}.common.serialization.ByteArrayDeserializer"
+        reader = f"{self._package}.common.serialization.ByteArrayDeserializer"
+        properties |= {"key.deserializer": reader, "value.deserializer": reader}
         with kafka_errors(config.bootstrap_servers):
             self._consumer = self._class("clients.consumer.KafkaConsumer")(properties)
             self._admin = self._class("clients.admin.AdminClient").create(properties)

@@ -87,8 +87,8 @@ def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
                 raise MovedError("Another writer committed in between", subject="table", value=name)
             operations = table.operations()
             base = operations.current()
-            builder = iceberg_class(spark, "TableMetadata").buildFrom(base)
-            operations.commit(base, builder.setBranchSnapshot(staged_id, "main").build())
+            changed = iceberg_class(spark, "TableMetadata").buildFrom(base).setBranchSnapshot(staged_id, "main")
+            operations.commit(base, changed.build())
             return
     raise MovedError(f"The metadata could not be committed in {_ATTEMPTS} attempts", subject="table", value=name)
 

@@ -188,7 +188,7 @@ def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]
 
 def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> str:
     if logged.uuid and logged.uuid != str(table.uuid()):
-        return "replaced"
+        return "dropped and made again"
     if offsets.covers(recorded.offsets, logged.offsets):
         return "current"
     if logged.snapshot_id is None or is_ancestor(table, logged.snapshot_id):

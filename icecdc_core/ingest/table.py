@@ -12,18 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, TableResetError
-from icecdc_core.ingest import offsets
-from icecdc_core.ingest.commit_log import (
-    BATCH,
-    JOB,
-    OFFSETS,
-    RUN,
-    VALID_THROUGH,
-    LogEntry,
-    TableEntry,
-    current_snapshot_id,
-    find_recorded,
-)
+from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest.commit_log import LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.destinations import (
@@ -94,7 +84,7 @@ class Writer:
                     # The snapshot has expired. The entry still names it, so that a rollback is recognized later.
                     recorded = replace(last.unchanged(), uuid=recorded.uuid, offsets=recorded.offsets)
                 return recorded, dead_letters
-            head = current_snapshot_id(table)
+            head = commit_log.current_snapshot_id(table)
             has_moved = staged is not None and head != staged.parent_id
             try:
                 if staged is None or recorded.offsets != known or (has_moved and self.config.mode == "upsert"):
@@ -123,7 +113,7 @@ class Writer:
 
     def read_or_reset(self, name: str, table: Any, start: Offsets) -> TableEntry:
         """Return what a table records, or the log if it has higher offsets; a reset table follows `on_table_reset`."""
-        recorded = find_recorded(name, table, self.config.job)
+        recorded = commit_log.find_recorded(name, table, self.config.job)
         logged = self.last_entries.get(name)
         if logged is None:
             return recorded
@@ -139,9 +129,7 @@ class Writer:
             refill.offsets = offsets.furthest(self.earliest, recorded.offsets)
             raise refill
         raise TableResetError(
-            "The table was dropped and made again since the ingest last wrote into it"
-            if state == "replaced"
-            else "The table no longer has what the ingest wrote into it: it was rolled back",
+            f"The table was {state} since the ingest last wrote into it",
             subject="on_table_reset",
             value=name,
             remedy="set on_table_reset=refill once, to read again what the topic still has for it, or continue, to "
@@ -178,12 +166,12 @@ class Writer:
         keys = identifiers(spark, table, self.config) if is_upsert or self.config.identifier_columns else []
         schema = payload_schema(spark, table, self.config)
         properties = {
-            JOB: self.config.job,
-            BATCH: str(batch.batch),
-            OFFSETS: offsets.to_json(offsets.furthest(recorded.offsets, batch.offsets)),
-            RUN: batch.run_id,
+            commit_log.JOB: self.config.job,
+            commit_log.BATCH: str(batch.batch),
+            commit_log.OFFSETS: offsets.to_json(offsets.furthest(recorded.offsets, batch.offsets)),
+            commit_log.RUN: batch.run_id,
         }
-        properties |= {VALID_THROUGH: batch.valid_through.isoformat()} if batch.valid_through else {}
+        properties |= {commit_log.VALID_THROUGH: batch.valid_through.isoformat()} if batch.valid_through else {}
         stage_write = partial(stage, spark, name, table, properties)
         if records.rows is not None and unread is None and records.schema == schema:
             rows = reject_unwritable_rows(records.rows, table, self.config)
@@ -245,24 +233,16 @@ class Writer:
         unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE)
         fit = F.col(IS_VALID) & ~incomplete & ~unordered
         rejected = RowCount(rows, ~fit)
-        has_before = self.config.format in ("debezium_json", "debezium_avro", "dms")
-        others = [
-            "topic",
-            "partition",
-            "offset",
-            "timestamp",
-            *self.config.metadata_columns,
-            *(["before"] if has_before else []),
-        ]
+        before = ["before"] if self.config.format in ("debezium_json", "debezium_avro", "dms") else []
+        others = ["topic", "partition", "offset", "timestamp", *self.config.metadata_columns, *before]
         fitting = rejected.rows.where(fit).select(*own, ORDER, "op", ROW, *dict.fromkeys(others))
-        if has_before:
+        if before:
             any_case = self.config.column_case != "sensitive"
             fitting = delete_old_identifiers(fitting, identifier_columns, reader.kind, any_case)
         fitting = fitting if in_one_task else fitting.repartition(*own)  # for all windows at once
         # A merge reads its source more than once, and refuses one that may differ the second time.
         last = last_row_of_each(fitting, bool(ordering)).localCheckpoint()
-        is_delete = F.expr(IS_DELETE)
-        [[upserts, deletes]] = last.agg(F.count_if(~is_delete), F.count_if(is_delete)).collect()
+        [[upserts, deletes]] = last.selectExpr(f"count_if(NOT {IS_DELETE})", f"count_if({IS_DELETE})").collect()
         staged = stage_write(
             lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
         )

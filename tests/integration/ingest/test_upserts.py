@@ -128,27 +128,26 @@ def meanwhile(monkeypatch, tmp_path):
     return schedule
 
 
-FOREIGN = {
-    "append": "INSERT INTO {t} VALUES (5, 7), (9, 9)",
-    "compaction": "CALL lake.system.rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))",
-}
+COMPACTION = "CALL lake.system.rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))"
 
 
 @pytest.mark.parametrize(
-    ("mode", "foreign"),
-    [pytest.param("copy-on-write", "append", marks=pytest.mark.long), ("merge-on-read", "compaction")],
+    ("mode", "foreign", "added"),
+    [
+        pytest.param("copy-on-write", "INSERT INTO {t} VALUES (5, 7), (9, 9)", {9: 9}, marks=pytest.mark.long),
+        ("merge-on-read", COMPACTION, {}),
+    ],
 )
-def it_merges_again_over_the_commits_of_others(spark, sql, make_upsert, static, meanwhile, mode, foreign):
+def it_merges_again_over_the_commits_of_others(spark, sql, make_upsert, static, meanwhile, mode, foreign, added):
     config = make_upsert()
     topic = static(config)
     sql(CREATE.replace("{mode}", mode))
     sql("INSERT INTO {t} VALUES (1, 1), (2, 1)")
     sql("INSERT INTO {t} VALUES (3, 1), (4, 1)")
-    merges, failed = meanwhile(lambda: sql(FOREIGN[foreign]))
+    merges, failed = meanwhile(lambda: sql(foreign))
     entry = topic.send(upsert(1, 2), delete(2), upsert(5, 1), {"v": 5, "op": "u"})
-    expected = {1: 2, 3: 1, 4: 1, 5: 1} | ({9: 9} if foreign == "append" else {})
     found = sorted((row.id, row.v) for row in spark.table(config.table).collect())
-    assert (failed, len(merges), found) == ([], 2, sorted(expected.items()))
+    assert (failed, len(merges), found) == ([], 2, [(1, 2), (3, 1), (4, 1), (5, 1), *added.items()])
     assert (entry.tables[0].rows, entry.tables[0].deletes, entry.dead_letters) == (2, 1, 1)
 
 

@@ -48,9 +48,7 @@ class DescribeTablesThatRecover:
             [actual] = made.recover_tables([written], BATCH)
             assert (actual.state, actual.offsets) == (state, {**left, "a": {0: 6}})
             assert list(made.recovering) == (["t"] if state == BEHIND else [])
-
-    def it_does_not_forget_it_either_if_the_table_fails_again(self):
-        made = batches({"a": {0: 6}, "removed": {0: 9}}, {"a": {0: 4}, "removed": {0: 7}})
+        # Not either if the table fails again.
         entry, _ = made._write_table("t", TableRecords(None), BATCH)
         assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 4}, "removed": {0: 7}})
 
