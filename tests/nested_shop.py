@@ -101,7 +101,7 @@ class Shop:
 
     def drop(self) -> None:
         for name in self.tables:
-            self.sql(f"DROP TABLE IF EXISTS {{{name}}} PURGE")
+            self.sql(f"DROP TABLE IF EXISTS {{{name}}}")
 
     @property
     def spec(self) -> dict[str, Any]:

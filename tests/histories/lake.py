@@ -73,7 +73,8 @@ class Lake:
         self.sql(f"{how} {{t}} {columns} USING iceberg {by} TBLPROPERTIES ({listed})")
 
     def drop(self) -> None:
-        self.sql("DROP TABLE IF EXISTS {t} PURGE")
+        # Without PURGE, which looks for the files with Spark's jobs.
+        self.sql("DROP TABLE IF EXISTS {t}")
 
     def snapshots(self) -> list[int]:
         """The current snapshot and its ancestors that are still known, oldest first."""
@@ -235,7 +236,7 @@ class Lake:
         self.append(n)
 
     def drop_and_create(self, n: int) -> None:
-        self.drop()
+        self.sql("DROP TABLE {t} PURGE")
         self.create()
         self.append(n)
 

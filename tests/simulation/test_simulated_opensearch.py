@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from opensearchpy.exceptions import TransportError
 
 from tests.simulation.simulated_opensearch import SimulatedOpenSearch
@@ -126,13 +125,8 @@ def read_parts(status, answer):
     return status, kind, parts
 
 
-@pytest.fixture
-def ask_both(opensearch, name):
-    """Send a request to both; return what each says, the real one first."""
-    simulated = SimulatedOpenSearch()
-
-    def named(value):
-        return json.loads(json.dumps(value).replace("{t}", name))
+def it_answers_as_a_real_one(opensearch, name):
+    simulated, different = SimulatedOpenSearch(), []
 
     def real(method, path, params, body):
         try:
@@ -143,22 +137,12 @@ def ask_both(opensearch, name):
             return 200 if answer else 404
         return read_parts(200, answer)
 
-    def ask(method, path, params, body):
-        method, path, params, body = named([method, path, params, body])
+    for method, path, params, body in json.loads(json.dumps(REQUESTS).replace("{t}", name)):
         lines = "".join(json.dumps(line) + "\n" for line in body) if isinstance(body, list) else body
         expected = real(method, path, dict(params), lines)
         status, answer = simulated.answer(method, path, params, body)
         actual = read_parts(200 if status == 201 else status, None if method == "HEAD" else answer)
-        return expected, actual
-
-    yield ask
-    opensearch.indices.delete(index=f"{name}-*", params={"expand_wildcards": "all", "ignore_unavailable": "true"})
-
-
-def it_answers_as_a_real_one(ask_both):
-    different = []
-    for request in REQUESTS:
-        expected, actual = ask_both(*request)
         if expected != actual:
-            different.append((request, expected, actual))
+            different.append((method, path, body, expected, actual))
+    opensearch.indices.delete(index=f"{name}-*", params={"expand_wildcards": "all", "ignore_unavailable": "true"})
     assert different == []
