@@ -210,7 +210,7 @@ def _new_fields(node: Node, position: Position, source: Source, prefix: str = ""
 def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     if not position.schema or position.schema == source.schema_json:
         return None
-    differences = schema_change(position.schema, source.schema_json, source.metadata.has_name_mapping)
+    differences = [*schema_change(position.schema, source.schema_json, source.metadata.has_name_mapping)]
     if all(change.additive for change in differences) and not source.recomputes(differences):
         return None
     return SchemaChangeError(

@@ -183,8 +183,7 @@ def causes(error: PySparkException | Py4JError) -> list[Cause]:
 def _in_text(text: str) -> list[Cause]:
     found = []
     for name, message, frames in _IN_A_TEXT.findall(text):
-        methods = (frame.strip().removeprefix("at ").split("(")[0] for frame in frames.strip().splitlines())
-        classes = (method.rsplit("/", 1)[-1].rsplit(".", 1)[0] for method in methods)
+        classes = re.findall(r"at (?:\S*/)?(\S+)\.[^.(]+\(", frames)
         found.append(Cause(name.rsplit(".", 1)[-1], message, _thrower(classes)))
     return found
 

@@ -164,9 +164,6 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
     # Spark's web pages and event log show all settings but those that this matches; Hadoop's under their own names too.
     names = sorted(re.escape(key.removeprefix("spark.hadoop.")) for key in secret)
     settings["spark.redaction.regex"] = "|".join([settings.get("spark.redaction.regex", _REDACTED_BY_SPARK), *names])
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     try:
         # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
         # Secrets reach the JVM later, over its socket.
@@ -174,7 +171,7 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
         # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
         with cache_lock("spark-packages") if settings["spark.jars.packages"] else nullcontext():
             _start_jvm(conf)
-        return builder.getOrCreate()
+        return SparkSession.builder.config(map={**settings}).getOrCreate()
     except IcecdcError:
         raise
     except Exception as error:

@@ -83,7 +83,7 @@ class IcebergTable:
         if self.unreadable and self._has_table_cache:
             self._readable = table_to_read(spark, self._table, without=self.unreadable)
         self._marking: Any | None = None
-        self.has_row_lineage = self._table.operations().current().formatVersion() >= 3
+        self.has_row_lineage = int(self._table.operations().current().formatVersion()) >= 3
         self._staged: list[str] = []
         self._commits: dict[int, CommitFiles] = {}
         self.table_uuid = str(self._table.uuid())
@@ -211,10 +211,9 @@ class IcebergTable:
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
-        if not (self.has_row_lineage and self.know_row_ids(tasks)):
-            return False
         # Iceberg 1.11 gives every row of an ORC file the id of its first one.
-        return self._has_table_cache or "ORC" not in self._facts("format", tasks)
+        can_read = self._has_table_cache or "ORC" not in self._facts("format", tasks)
+        return can_read and self.has_row_lineage and self.know_row_ids(tasks)
 
     def know_row_ids(self, tasks: FileTasks) -> bool:
         """Whether the metadata name the first row id of each file."""
@@ -228,9 +227,7 @@ class IcebergTable:
         return not self.has_row_lineage or bool(self._has_table_cache and not is_encrypted)
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
-        if not positions:
-            return self.no_tasks()
-        return cast("FileTasks", self._java.at(tasks, _join(map(str, positions))))
+        return cast("FileTasks", self._java.at(tasks, _join(map(str, positions)))) if positions else self.no_tasks()
 
     def read(self, tasks: FileTasks, with_deleted: bool = False) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.

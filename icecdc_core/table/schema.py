@@ -40,27 +40,25 @@ class SchemaChange:
         return f"column '{self.column}' {self.what}"
 
 
-def schema_change(old_schema: str, new_schema: str, has_name_mapping: bool = False) -> list[SchemaChange]:
+def schema_change(old_schema: str, new_schema: str, has_name_mapping: bool = False) -> Iterator[SchemaChange]:
     old, new = (dict(_flatten(json.loads(text)["fields"])) for text in (old_schema, new_schema))
     new_paths = {field["path"] for key, field in new.items() if key not in old}
-    changes: list[SchemaChange] = []
     for key, was in old.items():
         if key in new:
-            changes += _compare(key, was, new[key])
+            yield from _compare(key, was, new[key])
         elif was["parent"] not in old or was["parent"] in new:  # a dropped struct stands for its fields
             successor = " and another column took its name" if was["path"] in new_paths else ""
-            changes.append(SchemaChange("dropped", was["path"], f"was dropped{successor}"))
+            yield SchemaChange("dropped", was["path"], f"was dropped{successor}")
     for key, now in new.items():
         if key in old or (now["parent"] in new and now["parent"] not in old):
             continue
         if now.get("initial-default") is None:
             # Files without field ids are read by the names of a mapping, and may have had the column all along.
             what = "was added" + has_name_mapping * ", and old files may have it by the table's name mapping"
-            changes.append(SchemaChange("added", now["path"], what, additive=not has_name_mapping))
+            yield SchemaChange("added", now["path"], what, additive=not has_name_mapping)
         else:
             what = f"was added with the default {json.dumps(now['initial-default'])} for old rows"
-            changes.append(SchemaChange("added_with_default", now["path"], what))
-    return changes
+            yield SchemaChange("added_with_default", now["path"], what)
 
 
 def _compare(key: int, was: Field, now: Field) -> Iterator[SchemaChange]:
@@ -169,11 +167,12 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
         if name.startswith("_") and (fold(name) in METADATA_COLUMNS.names or reserved.isMetadataColumn(name))
     }
     convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
-    if _is_convertible(convert, table.schema()):
-        return found
-    for field in table.schema().columns():
-        if not _is_convertible(convert, iceberg_class(spark, "Schema")([field])):
-            found[str(field.name())] = f"has the type {field.type().toString()}, which Spark cannot read"
+    if not _is_convertible(convert, table.schema()):
+        found |= {
+            str(field.name()): f"has the type {field.type().toString()}, which Spark cannot read"
+            for field in table.schema().columns()
+            if not _is_convertible(convert, iceberg_class(spark, "Schema")([field]))
+        }
     return found
 
 

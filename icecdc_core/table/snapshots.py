@@ -124,12 +124,10 @@ def committed_at(snapshot: Snapshot) -> datetime:
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
     """The newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all."""
     chain = ancestors(metadata, head_snapshot_id(metadata, branch))
-    for snapshot_id in chain:
-        if metadata.by_id[snapshot_id].timestamp_ms <= timestamp_ms:
-            return snapshot_id
-    if chain and metadata.by_id[chain[-1]].parent_snapshot_id is not None:
+    found = next((each for each in chain if metadata.by_id[each].timestamp_ms <= timestamp_ms), None)
+    if found is None and chain and metadata.by_id[chain[-1]].parent_snapshot_id is not None:
         raise _gap_error(metadata, "start_from", datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat())
-    return None
+    return found
 
 
 def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:

@@ -209,20 +209,20 @@ class Source:
         if self.embeddings:
             computed_from |= self.embeddings.computed_from
             texts += tuple(each.text for each in self.embeddings.fields.values())
-        for paths, expressions, kinds in (
-            (computed_from, texts, _RECOMPUTING),
-            (self.condition.computed_from, (self.row_filter,), _RECOMPUTING - {"type_widened"}),
-        ):
-            # Order matters for a `*` only. In a function, as in `to_json(struct(*))`, it takes in new columns.
-            own = {kind for kind in kinds if kind != "reordered" or any("*" in text for text in expressions)}
-            if any(
-                (change.kind in own and change.column == path)
-                or (change.kind in kinds and change.column.startswith(f"{path}."))
-                for change in changes
-                for path in paths
-            ):
-                return True
-        return False
+        return any(
+            change.kind in kinds
+            and (
+                change.column.startswith(f"{path}.")
+                # Order matters for a `*` only. In a function, as in `to_json(struct(*))`, it takes in new columns.
+                or (change.column == path and (change.kind != "reordered" or any("*" in text for text in expressions)))
+            )
+            for paths, expressions, kinds in (
+                (computed_from, texts, _RECOMPUTING),
+                (self.condition.computed_from, (self.row_filter,), _RECOMPUTING - {"type_widened"}),
+            )
+            for path in paths
+            for change in changes
+        )
 
     def rows(self, tasks: FileTasks) -> DataFrame:
         return self.selection.select(self.table.read(tasks))

@@ -88,18 +88,17 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
         paths = (path.partition(".") for path in found.computed_from)
         computed_from |= {f"{columns[field]}{dot}{rest}" for field, dot, rest in paths if field in columns}
         if found.used_columns & config.nest.keys():  # whatever changes the type of a nested value may change the text
-            nested = {table: _recomputing(each) for table, each in nested.items()}
+            nested = {
+                table: replace(each, projection=replace(each.projection, computed_from=frozenset(each.columns)))
+                for table, each in nested.items()
+                if each.projection
+            }
             if config.table in nested_tables(config.entries):
                 computed_from |= {*source.columns}
         schema = StructType([*schema.fields, StructField(name, ArrayType(FloatType()))])
     table = ".".join(map(quoted, config.embed_parts))
     embeddings = Embeddings(table, config.embeddings, texts, computed_from)
     return replace(source, schema=schema, nested=nested, embeddings=embeddings)
-
-
-def _recomputing(source: Source) -> Source:
-    assert source.projection is not None
-    return replace(source, projection=replace(source.projection, computed_from=frozenset(source.columns)))
 
 
 def _refused(field: str, problem: str, remedy: str) -> ConfigError:

@@ -83,7 +83,7 @@ def it_fits_the_position_of_a_row_into_an_id_however_long_the_path_of_the_file_i
 def of_schema(was, now):
     """The changes between two schemas of a column `s`."""
     one, other = (Schema(NestedField(1, "s", kind), schema_id=0).model_dump_json() for kind in (was, now))
-    return schema_change(one, other)
+    return list(schema_change(one, other))
 
 
 INNER, LATER = NestedField(3, "a", LongType()), NestedField(4, "b", LongType())
@@ -174,7 +174,7 @@ A, B = field(1, "a"), field(2, "b")
     ],
 )  # fmt: skip
 def it_says_what_changed_and_whether_an_index_can_follow(old, new, expected, additive):
-    changes = schema_change(schema(*old), schema(*new))
+    changes = list(schema_change(schema(*old), schema(*new)))
     assert [str(change) for change in changes] == expected
     assert all(change.additive for change in changes) is additive
 
