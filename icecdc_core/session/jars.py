@@ -136,14 +136,13 @@ def needed_bundles(settings: Mapping[str, str]) -> list[str]:
     return [bundle for bundle, sign in BUNDLES.items() if any(sign.search(text) for text in texts)]
 
 
-def bundle_package(bundle: str, pyspark_version: str) -> str:
-    return f"org.apache.iceberg:{bundle}:{ICEBERG_RUNTIMES[spark_line(pyspark_version)]}"
+def iceberg_package(name: str, pyspark_version: str) -> str:
+    return f"org.apache.iceberg:{name}:{ICEBERG_RUNTIMES[spark_line(pyspark_version)]}"
 
 
 def iceberg_packages(pyspark_version: str, bundles: Sequence[str] = ()) -> list[str]:
-    line = spark_line(pyspark_version)
-    runtime = f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{ICEBERG_RUNTIMES[line]}"
-    return [runtime, SQLITE_JDBC, *(bundle_package(bundle, pyspark_version) for bundle in bundles)]
+    names = f"iceberg-spark-runtime-{spark_line(pyspark_version)}_{SCALA_VERSION}", *bundles
+    return [*(iceberg_package(name, pyspark_version) for name in names), SQLITE_JDBC]
 
 
 def avro_package(pyspark_version: str) -> str:

@@ -69,7 +69,6 @@ def read_release(home: Path) -> tuple[int, frozenset[str]]:
 
 
 _STDERR = 2
-_SHOWN = 4000
 _logs: list[Path] = []
 
 
@@ -88,7 +87,7 @@ def jvm_output_to_file() -> Iterator[Path]:
         yield log
     except Exception:
         os.dup2(stderr, _STDERR)
-        sys.stderr.write(mask_secrets(log.read_text(encoding="utf-8", errors="replace"))[-_SHOWN:])
+        sys.stderr.write(mask_secrets(log.read_text(encoding="utf-8", errors="replace"))[-4000:])
         raise
     finally:
         os.dup2(stderr, _STDERR)

@@ -37,8 +37,6 @@ _FIXED = {
     f"{_SQL}variable.substitute": "false",  # the text ${...} is no reference to the environment
 }
 
-_LOOK_SECONDS = 0.1
-_CANCEL_SECONDS = 10.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,7 +104,7 @@ def new_job_session(spark: SparkSession) -> SparkSession:
 @contextmanager
 def slot(free: threading.Semaphore, stop: StopRequest) -> Iterator[None]:
     """Run the block when a slot is free; raises ``Stopped`` if the run is asked to stop before."""
-    while not free.acquire(timeout=_LOOK_SECONDS):
+    while not free.acquire(timeout=0.1):
         if stop.requested:
             raise Stopped
     try:
@@ -128,7 +126,7 @@ def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[], None]], 
     except KeyboardInterrupt:
         stop.requested = True
         spark.sparkContext.cancelAllJobs()
-        deadline = time.monotonic() + _CANCEL_SECONDS  # until then the runs release their locks
+        deadline = time.monotonic() + 10  # until then the runs release their locks
         for thread in threads:
             if thread.ident:  # an interrupt may come before all have started
                 thread.join(max(0.0, deadline - time.monotonic()))

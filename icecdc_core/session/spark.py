@@ -216,8 +216,7 @@ tuned_for_many_groups = partial(
 
 # Data files are several times as dense as rows in memory; a task sorts the rows in parts that fit.
 _FILE_BYTES_OF_A_PARTITION = 32 * 1024 * 1024
-_MEMORY_OF_FILE_BYTES = 4
-_SHARE_OF_MEMORY = 0.5
+_ROOM_FOR_FILE_BYTES = 8  # four times the bytes, in half of the memory
 
 
 def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
@@ -237,7 +236,7 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
         rooms.append(int(entries.next()._1()))
     # The driver is one of the entries, in local mode the only one.
     room = sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
-    fits = file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY
+    fits = file_bytes * _ROOM_FOR_FILE_BYTES < room
     # Writing to disk holds the last hundred batches, which could fill the heap of a small executor.
     with settings_unless_set(spark, {} if fits else {"spark.sql.inMemoryColumnarStorage.batchSize": "256"}):
         yield StorageLevel.MEMORY_AND_DISK if fits else StorageLevel.DISK_ONLY

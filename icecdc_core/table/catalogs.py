@@ -20,7 +20,7 @@ from icecdc_core.errors import (
     TableNotFoundError,
 )
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.jars import bundle_package, needed_bundles
+from icecdc_core.session.jars import iceberg_package, needed_bundles
 from icecdc_core.session.jvm import NETWORK, REFUSED, active_session, causes, iceberg_class, java_ended
 from icecdc_core.table.snapshots import TableMetadata
 
@@ -111,7 +111,7 @@ def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name
         return DependencyError(
             f"The catalog of '{name}' needs a jar that this Spark session lacks: {describe_failure(error)}",
             subject="catalog_properties",
-            remedy=f"on Databricks attach {bundle_package(bundles[0], spark.version)} to the cluster as a Maven "
+            remedy=f"on Databricks attach {iceberg_package(bundles[0], spark.version)} to the cluster as a Maven "
             "library; elsewhere restart the kernel or the program: get_spark starts a session with the jars that "
             "catalog_properties ask for, and with those that spark_conf names under spark.jars.packages",
         )

@@ -135,16 +135,18 @@ def _raised_error(chain: Sequence[Cause], config: SyncConfig) -> IcecdcError | N
 
 def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError | None:
     """The error if an expression of the user failed for a row: no other expression of the jobs can."""
-    # The last two have an SQLSTATE of wrong syntax, or none.
-    found = (
-        cause
-        for cause in chain
-        if cause.state.startswith("22")
-        or cause.state in _EVALUATION
-        or cause.condition.startswith("INVALID_FORMAT")
-        or cause.kind == "PatternSyntaxException"
+    failed = next(
+        (
+            cause
+            for cause in chain
+            if cause.state.startswith("22")
+            or cause.state in _EVALUATION
+            # They have an SQLSTATE of wrong syntax, or none.
+            or cause.condition.startswith("INVALID_FORMAT")
+            or cause.kind == "PatternSyntaxException"
+        ),
+        None,
     )
-    failed = next(found, None)
     given = [name for name in ("select", "nest", "row_filter", "embed") if getattr(config, name)]
     if failed is None or not given:
         return None

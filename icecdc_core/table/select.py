@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.types import BinaryType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import NullType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, quoted
 from icecdc_core.errors import ConfigError
@@ -169,9 +169,8 @@ def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
 @functools.lru_cache(maxsize=64)
 def example_rows(spark: SparkSession, schema: StructType) -> tuple[DataFrame, DataFrame]:
     """Return two frames to analyse expressions with: without rows, and with one row of constants."""
-    texts: list[tuple[type, Any]] = [(StringType, "a"), (BinaryType, bytearray(b"a"))]
-    values = [next((value for kind, value in texts if isinstance(each.dataType, kind)), None) for each in schema]
-    constants = [F.lit(v).cast(each.dataType).alias(each.name) for v, each in zip(values, schema, strict=True)]
+    values = {"string": "a", "binary": bytearray(b"a")}
+    constants = [F.lit(values.get(each.dataType.typeName())).cast(each.dataType).alias(each.name) for each in schema]
     return spark.createDataFrame([], schema), spark.range(1).select(*constants)
 
 

@@ -198,8 +198,9 @@ class Source:
         stored |= {name: column for name in ("routing", "index_column") if (column := getattr(self, name))}
         if self.embeddings is not None:
             # Another text or model needs another index, another import path does not.
-            fields = self.embeddings.fields.items()
-            stored["embed"] = {name: entry.model_dump(exclude={"function"}) for name, entry in fields}
+            stored["embed"] = {
+                name: entry.model_dump(exclude={"function"}) for name, entry in self.embeddings.fields.items()
+            }
         return {**stored, **self.spec}
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:

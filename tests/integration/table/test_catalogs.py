@@ -17,7 +17,7 @@ import pytest
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
 from icecdc_core.errors import DependencyError, HiddenHistoryError, JavaNotFoundError
 from icecdc_core.session.compat import SPARK_CATALOG
-from icecdc_core.session.jars import bundle_package
+from icecdc_core.session.jars import iceberg_package
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
@@ -233,6 +233,6 @@ def it_names_the_jar_of_aws(spark, config_for):
     config = config_for({"type": "glue", "warehouse": "s3://lake/a"})
     with pytest.raises(DependencyError) as caught:
         export_table(get_spark(config), config)
-    package = bundle_package("iceberg-aws-bundle", pyspark.__version__)
+    package = iceberg_package("iceberg-aws-bundle", pyspark.__version__)
     wanted = (package, "[catalog_properties]", "Databricks", "spark.jars.packages")
     assert [part for part in wanted if part not in str(caught.value)] == []

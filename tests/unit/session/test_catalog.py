@@ -112,7 +112,7 @@ def it_names_what_was_made_for_a_pyspark_and_refuses_one_without_a_runtime():
     for pyspark, runtime, avro in (("4.1.4", "4.1_2.13:1.12.0", "4.1."), ("4.0.5", "4.0_2.13:1.11.0", "4.0.")):
         packages = iceberg_packages(pyspark, ["iceberg-aws-bundle"])
         assert packages[0] == f"org.apache.iceberg:iceberg-spark-runtime-{runtime}"
-        assert packages[-1] == f"org.apache.iceberg:iceberg-aws-bundle:{runtime.rpartition(':')[2]}"
+        assert packages[1] == f"org.apache.iceberg:iceberg-aws-bundle:{runtime.rpartition(':')[2]}"
         assert avro_package(pyspark).startswith(f"org.apache.spark:spark-avro_2.13:{avro}")
     for pyspark in ("3.5.0", "4.2.0", "5.0.0.dev1"):
         with pytest.raises(DependencyError, match=rf"pyspark='{pyspark}'\]\. Remedy: .*pyspark==4\.0\.\*"):
