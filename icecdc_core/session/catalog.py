@@ -1,23 +1,17 @@
 """The catalog of a session: its settings, and whether it is the one that the parameters describe."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import ConfigError, unwritable_error
 from icecdc_core.secrets import REDACTED, is_reference, redact
 from icecdc_core.session.compat import SPARK_CATALOG
-
-if TYPE_CHECKING:
-    from icecdc_core.config.model import ParameterModel
-
 
 _READ_AT_START = ("spark.driver.extra", "spark.driver.defaultJavaOptions", "spark.driver.memory", "spark.jars")
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}

@@ -82,8 +82,8 @@ def with_job_session(function: Callable[Concatenate[SparkSession, P], R]) -> Cal
 
 
 def _taken_over(spark: SparkSession) -> dict[str, str]:
-    given = spark.conf.getAll
-    return {key: value for key, value in given.items() if key.startswith(_TAKEN_OVER) or not key.startswith(_SQL)}
+    given = spark.conf.getAll.items()
+    return {key: value for key, value in given if key.startswith(_TAKEN_OVER) or not key.startswith(_SQL)}
 
 
 def new_job_session(spark: SparkSession) -> SparkSession:

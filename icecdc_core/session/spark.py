@@ -1,7 +1,5 @@
 """The Spark session: the running one, or a local one with the Iceberg runtime that fits pyspark."""
 
-from __future__ import annotations
-
 # First, because it refuses a pyspark that is missing or too old.
 from icecdc_core.session.compat import NO_JVM, require_kafka, require_supported, unsupported_error  # isort: split
 
@@ -16,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pyspark
@@ -26,6 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import DependencyError, IcecdcError
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
 from icecdc_core.session.jars import (
@@ -38,10 +37,6 @@ from icecdc_core.session.jars import (
 )
 from icecdc_core.session.java import find_spark_java, jvm_output_to_file
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
-
-if TYPE_CHECKING:
-    from icecdc_core.config.model import ParameterModel
-
 
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
 _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
@@ -151,12 +146,11 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
 
 
 def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) -> SparkSession:
-    catalogs = {each.catalog: catalog_settings(each) for each in reversed(configs)}
     java = os.environ["JAVA_HOME"] = str(find_spark_java())
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {**_settings(configs, catalogs), **about}
+    settings = {**_settings(configs, {each.catalog: catalog_settings(each) for each in reversed(configs)}), **about}
     # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     if address := settings.get("spark.driver.bindAddress"):
         os.environ.setdefault("SPARK_LOCAL_IP", address)

@@ -3,14 +3,12 @@
 Nothing is parsed here but what a job uses, so that nothing else can make a table unreadable.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from icecdc_core.errors import HistoryGapError
 
@@ -44,7 +42,7 @@ class TableMetadata:
     has_name_mapping: bool
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> TableMetadata:
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
         current = content.get("current-snapshot-id")
         return cls(
             str(content["table-uuid"]),

@@ -1,7 +1,5 @@
 """The source: a table as it was when it was opened, and the rows of it that the parameters select."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,10 +139,10 @@ class Source:
     number_of_shards: int = 1
     alias: str = ""
     nest: Mapping[str, Any] = field(default_factory=dict)
-    nested: Mapping[str, Source] = field(default_factory=dict)
+    nested: Mapping[str, "Source"] = field(default_factory=dict)
     """By name, the other tables of documents of several tables."""
     routing: str = ""
-    embeddings: Embeddings | None = None
+    embeddings: "Embeddings | None" = None
     index_column: str = ""
     physical_index: str = ""
     """With `index_column`: the index whose name its suffixes are added to."""

@@ -5,8 +5,6 @@ begins; what reads documents later (a validation, a repair) never asks the model
 text twice: the older one counts.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +15,7 @@ from importlib import import_module
 from math import ceil
 from operator import attrgetter
 from threading import Lock, Timer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -28,18 +26,15 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, is_insert, quoted
-from icecdc_core.config.entries import nested_tables
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.entries import Embedding, nested_tables
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import NO_VECTOR_MESSAGE, ConfigError, EmbeddingError
 from icecdc_core.logs import event
 from icecdc_core.session.jvm import failure_message, persisted, root_cause
 from icecdc_core.table.catalogs import create_table_once, forget_cached, usable_table
 from icecdc_core.table.select import Projection, open_projection
-
-if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
-    from icecdc_core.config.entries import Embedding
-    from icecdc_core.table.source import Source
+from icecdc_core.table.source import Source
 
 SCHEMA = "model string, text_sha256 string, dimension int, vector array<float>, embedded_at timestamp"
 # Vectors are looked up by digests, in any order: rows of a file are sorted by them and come in small groups, so that
@@ -210,8 +205,7 @@ def checked_vectors(found: Any, count: int, dimension: int) -> pa.Array:
     numbers = np.asarray(vectors, dtype="float32")
     if not np.isfinite(numbers).all():
         raise ValueError("it returned a number that is not finite")
-    offsets = np.arange(0, numbers.size + 1, dimension, dtype="int32")
-    return pa.ListArray.from_arrays(offsets, pa.array(numbers.ravel()))
+    return pa.ListArray.from_arrays(np.arange(0, numbers.size + 1, dimension, dtype="int32"), pa.array(numbers.ravel()))
 
 
 @contextmanager
