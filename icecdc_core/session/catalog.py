@@ -21,8 +21,7 @@ def catalog_settings(config: ParameterModel) -> dict[str, str]:
     prefix = catalog_prefix(config)
     properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
     if not any(key in properties for key in ("type", "catalog-impl")):
-        scheme = properties.get("uri", "").partition(":")[0]
-        properties = {"type": _TYPES_BY_SCHEME.get(scheme, "hadoop"), **properties}
+        properties["type"] = _TYPES_BY_SCHEME.get(properties.get("uri", "").partition(":")[0], "hadoop")
     # A cached table hides commits of other sessions for 30 s, but the jobs must see the current snapshot.
     properties = {"cache-enabled": "false", **properties}
     settings = {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}

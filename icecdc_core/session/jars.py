@@ -62,8 +62,8 @@ def kafka_jars(part: str) -> list[Path]:
 
 
 def listed_jars(package: str, manifest: str, part: str) -> list[Jar]:
-    listed = resources.files(package).joinpath(manifest).read_text(encoding="utf-8")
-    return [Jar(**entry) for entry in json.loads(listed)[part]]
+    listed = json.loads(resources.files(package).joinpath(manifest).read_text(encoding="utf-8"))
+    return [Jar(**entry) for entry in listed[part]]
 
 
 def jars_in_cache(jars: list[Jar], name: str) -> list[Path]:

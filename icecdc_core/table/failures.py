@@ -150,8 +150,9 @@ def _expression_error(chain: Sequence[Cause], config: SyncConfig) -> ConfigError
     given = [name for name in ("select", "nest", "row_filter", "embed") if getattr(config, name)]
     if failed is None or not given:
         return None
-    hidden = f"{failed.condition or failed.kind} {_HIDDEN}"
-    said = hidden if config.select or config.nest else failure_message(failed.text)
+    said = (
+        f"{failed.condition or failed.kind} {_HIDDEN}" if config.select or config.nest else failure_message(failed.text)
+    )
     return ConfigError(
         f"{' or '.join(given)} fails for a row of '{config.table}': {said}",
         subject=given[0],

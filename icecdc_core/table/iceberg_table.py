@@ -101,8 +101,12 @@ class IcebergTable:
             return self._commits[snapshot_id]
         # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
         # that an older partition spec refers to was dropped.
-        snapshot = self._table.snapshot(snapshot_id)
-        changes = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
+        changes = (
+            iceberg_class(self.spark, "SnapshotChanges")
+            .builderFor(self._table)
+            .snapshot(self._table.snapshot(snapshot_id))
+            .build()
+        )
         added, removed = self.union(changes.addedDataFiles()), self.union(changes.removedDataFiles())
         more, fewer = self.union(changes.addedDeleteFiles()), self.union(changes.removedDeleteFiles())
         to_added, to_removed = set(self._facts("target", more)), set(self._facts("target", fewer))

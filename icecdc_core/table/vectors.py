@@ -74,12 +74,14 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
             found = texts[name] = open_projection(spark, source.schema, [f"({entry.text}\n) AS {_TEXT}"], "", (), {})
         except ConfigError as error:
             problem = error.message.removeprefix("select ").replace("the table's columns", "the document's fields")
-            fields = ", ".join(source.schema.names)
-            remedy = f"give a deterministic expression over the fields of the document: {fields}"
-            raise _refused(name, problem, remedy) from error
+            remedy = "give a deterministic expression over the fields of the document: "
+            raise _refused(name, problem, remedy + ", ".join(source.schema.names)) from error
         if not isinstance(found.schema[_TEXT].dataType, StringType):
-            kind = found.schema[_TEXT].dataType.simpleString()
-            raise _refused(name, f"has a text of the type {kind}", "give a string, with concat_ws(' ', a, b) or a cast")
+            raise _refused(
+                name,
+                f"has a text of the type {found.schema[_TEXT].dataType.simpleString()}",
+                "give a string, with concat_ws(' ', a, b) or a cast",
+            )
         paths = (path.partition(".") for path in found.computed_from)
         computed_from |= {f"{columns[field]}{dot}{rest}" for field, dot, rest in paths if field in columns}
         if found.used_columns & config.nest.keys():  # whatever changes the type of a nested value may change the text
