@@ -28,13 +28,8 @@ from tests.unit.session.test_compat import ConnectSession
 
 
 @pytest.fixture
-def catalog(name):
-    return f"c_{name}"
-
-
-@pytest.fixture
-def parameters(catalog):
-    return partial(SyncConfig, table=f"{catalog}.ns.t")
+def parameters(name):
+    return partial(SyncConfig, table=f"c_{name}.ns.t")
 
 
 class DescribeTheCatalog:
@@ -49,7 +44,7 @@ class DescribeTheCatalog:
         read = [each.table(config.table).collect() for each in (found, get_spark(parameters()))]
         assert (active, read) == (None, [[("one",)]] * 2)
 
-    def it_must_be_the_one_described(self, spark, parameters, catalog, tmp_path, monkeypatch, opensearch_url):
+    def it_must_be_the_one_described(self, spark, parameters, name, tmp_path, monkeypatch, opensearch_url):
         monkeypatch.setenv("PLANTED", "hunter2")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
         session, two = get_spark(parameters(warehouse=str(tmp_path / "one"))), {"warehouse": str(tmp_path / "two")}
@@ -58,7 +53,7 @@ class DescribeTheCatalog:
             ({"catalog_properties": {"type": "hadoop", "warehouse": "one"}}, ["type", "uri"]),
             ({"catalog_properties": {"type": "rest", "uri": "http://x", "thing": "env:PLANTED"}}, ["thing"]),
             ({"catalog_properties": {"type": "rest", "token": "hunter2"}}, ["token"]),
-            ({"spark_conf": {f"spark.sql.catalog.{catalog}.cache-enabled": "true"}}, ["cache-enabled"]),
+            ({"spark_conf": {f"spark.sql.catalog.c_{name}.cache-enabled": "true"}}, ["cache-enabled"]),
         ):
             config = parameters(**given)
             for job in (get_spark, lambda config: export_table(session, config)):
@@ -69,8 +64,8 @@ class DescribeTheCatalog:
         report = check_setup(session, parameters(**two, opensearch_url=opensearch_url))
         assert "The session's catalog is not the one" in report.problems[0]
 
-    def it_may_be_configured_by_somebody_else(self, spark, parameters, catalog, tmp_path):
-        prefix = f"spark.sql.catalog.{catalog}"
+    def it_may_be_configured_by_somebody_else(self, spark, parameters, name, tmp_path):
+        prefix = f"spark.sql.catalog.c_{name}"
         mine = running_session()
         settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": f"file://{tmp_path}"}
         for key, value in {**settings, ".io-impl": "org.apache.iceberg.hadoop.HadoopFileIO"}.items():
@@ -145,30 +140,27 @@ def it_blames_no_repository_for_a_cache_folder_that_cannot_be_used(monkeypatch):
         _local_session([SyncConfig(table="lake.ns.t")], {})
 
 
-class DescribeALocalSession:
-    """The log alone, and in `make test`: tests/unit/session/test_java.py."""
-
-    @pytest.mark.long
-    def it_is_open_to_nobody_else_on_the_machine_or_the_network(self, tmp_path):
-        """Of the web pages, the log and the folder for tables, with links put where they could be expected."""
-        shared, theirs = tmp_path / "tmp", tmp_path / "theirs.txt"
-        shared.mkdir()
-        theirs.write_text("theirs")
-        environment = {**os.environ, "TMPDIR": str(shared), "PYTHONPATH": os.pathsep.join(sys.path)}
-        environment.pop("SPARK_LOCAL_IP", None)
-        command = [sys.executable, "-c", LOCAL_SESSION, str(theirs), str(tmp_path / "warehouse")]
-        ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert (ended.returncode, ended.stderr) == (0, "")  # a script is as quiet as a command
-        found = json.loads(ended.stdout.splitlines()[-1])
-        # Spark's own gateway and block manager listen too.
-        assert {address.removeprefix("::ffff:") for address in found["listening"]} == {"127.0.0.1"}
-        assert found["ui"].startswith("http://127.0.0.1:")
-        assert (theirs.read_text(), (tmp_path / "theirs").exists()) == ("theirs", False)
-        assert found["modes"] == [0o600, 0o700]
-        assert "WARN" in found["log"][0]
-        assert found["warehouse"] == ["plain"]
-        assert {name for name, mode in found["made"].items() if name.startswith("icecdc") and mode != 0o700} == set()
-        assert list(shared.glob("icecdc-spark-warehouse-*")) == []
+@pytest.mark.long
+def it_is_open_to_nobody_else_on_the_machine_or_the_network(tmp_path):
+    """Of its web pages, log and tables, with links put where they could be expected; the log alone: test_java.py."""
+    shared, theirs = tmp_path / "tmp", tmp_path / "theirs.txt"
+    shared.mkdir()
+    theirs.write_text("theirs")
+    environment = {**os.environ, "TMPDIR": str(shared), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("SPARK_LOCAL_IP", None)
+    command = [sys.executable, "-c", LOCAL_SESSION, str(theirs), str(tmp_path / "warehouse")]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")  # a script is as quiet as a command
+    found = json.loads(ended.stdout.splitlines()[-1])
+    # Spark's own gateway and block manager listen too.
+    assert {address.removeprefix("::ffff:") for address in found["listening"]} == {"127.0.0.1"}
+    assert found["ui"].startswith("http://127.0.0.1:")
+    assert (theirs.read_text(), (tmp_path / "theirs").exists()) == ("theirs", False)
+    assert found["modes"] == [0o600, 0o700]
+    assert "WARN" in found["log"][0]
+    assert found["warehouse"] == ["plain"]
+    assert {name for name, mode in found["made"].items() if name.startswith("icecdc") and mode != 0o700} == set()
+    assert list(shared.glob("icecdc-spark-warehouse-*")) == []
 
 
 def it_gives_long_texts_whole(spark):
