@@ -64,8 +64,8 @@ def read_release(home: Path) -> tuple[int, frozenset[str]]:
     # The feature version: 17 of 17.0.15, 8 of 1.8.0_402.
     version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
     listed = re.search(r'^MODULES="(.*)"', release, re.MULTILINE)
-    is_there = version and os.access(home / "bin" / "java", os.X_OK)
-    return int(version[1]) if version and is_there else 0, frozenset(listed[1].split() if listed else ())
+    number = int(version[1]) if version and os.access(home / "bin" / "java", os.X_OK) else 0
+    return number, frozenset(listed[1].split() if listed else ())
 
 
 _STDERR = 2
