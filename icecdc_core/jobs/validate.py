@@ -119,9 +119,10 @@ def _open_indexes(
     while True:
         with run.stage("check"):
             position, source = run.look(needs_history=False)
-            run.require_position(position, source, needs_history=at_position)
             if repairs:
                 require_pipelines(run.client, config)
+            run.require_position(position, source, needs_history=at_position)
+            if repairs:
                 require_repairable(position)
             try:
                 if position.batch is not None and position.batch.kind != "export":
