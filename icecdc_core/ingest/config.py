@@ -248,12 +248,7 @@ class IngestConfig(ParameterModel):
         kind, route_by = given.get("format", "json"), given.get("route_by", "table")
         table, routes, namespace = (given.get(name) for name in ("table", "routes", "namespace"))
         by, own = f"route_by={route_by!r}", []
-        needed = {
-            "table": ["table"],
-            "regex": ["routes"],
-            "field": ["route_field", "namespace"],
-            "topic": ["namespace"],
-        }
+        needs = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
         tables = [name for name in (table, *(routes or ())) if name]
         if namespace:
             own = [
@@ -264,7 +259,7 @@ class IngestConfig(ParameterModel):
         inside = [f"{namespace}.t"] if namespace else []
         catalogs = sorted({split_table_name(name)[0] for name in [*tables, *own, *inside]})
         rules = [
-            *((not given.get(name), f"{name}: missing for {by}. Remedy: set it.") for name in needed[route_by]),
+            *((not given.get(name), f"{name}: missing for {by}. Remedy: set it.") for name in needs[route_by]),
             (
                 kind in ("avro", "json_schema", "debezium_avro") and not given.get("schema_registry_url"),
                 f"schema_registry_url: missing for format={kind!r}. Remedy: set it.",

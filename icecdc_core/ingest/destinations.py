@@ -81,9 +81,9 @@ def create_table(
     spark3 = iceberg_class(spark, "spark.Spark3Util")
     destination = spark3.catalogAndIdentifier(spark._jsparkSession, name)
     properties = {"format-version": "2", WAP_ENABLED: "true"}
-    if config.mode == "upsert":
-        # A batch changes a few rows of many files. Copy-on-write would rewrite all of these files.
-        properties |= {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
+    # A batch of upserts changes a few rows of many files. Copy-on-write would rewrite all of these files.
+    commands = ("merge", "update", "delete") if config.mode == "upsert" else ()
+    properties |= {f"write.{command}.mode": "merge-on-read" for command in commands}
     required = set(config.identifier_columns)
     optional = {field.name.lower() for field in seen if field.nullable}
     fields = [T.StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in columns]
