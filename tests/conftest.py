@@ -19,10 +19,10 @@ from icecdc_core.logs import log_fields
 from icecdc_core.session.spark import get_spark
 from tests.fast_java import (
     INTERPRETED,
+    JAVA_OPTIONS,
     QUICK_DAEMON,
     SPARK_CONF,
     remember_java_names,
-    set_java_options,
     use_memory_for_files,
     use_quick_local_files,
 )
@@ -30,7 +30,7 @@ from tests.kafka_topics import Topic
 from tests.shared_servers import server, start_servers
 
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema, and so nbformat, would take 4 s for it
-set_java_options()
+os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)  # every Java reads them
 remember_java_names()
 use_memory_for_files()
 use_quick_local_files()

@@ -1,6 +1,6 @@
 """Java flags, Spark settings, a folder in memory and Hadoop's local files, so that tests are quick.
 
-Most of a test's time is Java that starts and compiles. ``JAVA_OPTIONS`` reach every Java through the environment.
+Most of a test's time is Java that starts and compiles.
 """
 
 import atexit
@@ -55,11 +55,6 @@ _CORE_SITE = f"""
 MEMORY = Path("/dev/shm")
 ENOUGH = 6 * 1024**3
 """Bytes of room in memory; a run takes less than half of it."""
-
-
-def set_java_options() -> None:
-    """Set the flags for every Java that this process starts; flags that somebody set are kept."""
-    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
 
 
 def remember_java_names() -> None:

@@ -185,8 +185,10 @@ def it_ends_in_sync_though_the_server_is_killed(spark, sql, config, tmp_path):
         start_again = threading.Thread(target=lambda: second.enter_context(running_opensearch(**place)))
 
         def kill():
-            for pid in _java_of(place["port"]):
-                os.kill(pid, 9)
+            for process in psutil.process_iter(["cmdline"]):
+                command = process.info["cmdline"] or [""]
+                if "java" in command[0] and {"-baseHttpPort", str(place["port"] - 1)} <= {*command}:
+                    process.kill()
             start_again.start()
 
         own = config.replace(opensearch_url=url, retry_timeout_seconds=240)
@@ -198,9 +200,3 @@ def it_ends_in_sync_though_the_server_is_killed(spark, sql, config, tmp_path):
         start_again.join()
         valid.append(validate_table(spark, own).ok)
     assert valid == [True]
-
-
-def _java_of(port):
-    commands = {process.pid: process.info["cmdline"] or [""] for process in psutil.process_iter(["cmdline"])}
-    wanted = {"-baseHttpPort", str(port - 1)}
-    return [pid for pid, command in commands.items() if "java" in command[0] and wanted <= set(command)]

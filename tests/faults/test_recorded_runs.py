@@ -31,9 +31,6 @@ class Life:
     def __init__(self, spark, config, opensearch, url, rng):
         self.spark, self.config, self.opensearch, self.url, self.rng = spark, config, opensearch, url, rng
 
-    def change(self):
-        change_some(self.spark, self.config.table, self.rng)
-
     def job(self, url):
         name = self.rng.choice(("export", "sync", "sync", "repair"))
         if name == "repair":
@@ -68,7 +65,7 @@ class Life:
             assert sent.wait(120)
             if thread.is_alive():
                 end_lease(self.opensearch, self.config)
-                self.change()
+                change_some(self.spark, self.config.table, self.rng)
                 self.job(self.url)
             others_ended.set()
             thread.join()
@@ -87,7 +84,7 @@ def it_lives_as_the_protocol_allows(spark, sql, make_config, opensearch_url, ind
         export_table(spark, through)
         life = Life(spark, config, OpenSearch(recorder.url), recorder.url, rng)
         for _ in range(3):
-            life.change()
+            change_some(spark, config.table, rng)
             rng.choice((life.cut_off, life.stalled))()
         sync_changes(spark, through)
         repaired = validate_table(spark, through.replace(repair=True))

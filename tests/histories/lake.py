@@ -37,8 +37,6 @@ KINDS = (
     Kind("v3 deletion vectors", 3, "merge-on-read"),
     Kind("v3 equality deletes", 3, "merge-on-read", equality=True),
 )
-
-
 SAMPLE = ("v2 copy-on-write", "v2 equality deletes", "v3 deletion vectors")
 """The kinds that share what every run of the tests goes through; SUITE=histories goes through it on all kinds."""
 

@@ -13,13 +13,10 @@ REFUSED = {"position expired": {"HistoryGapError"}, "DROP and re-create": {"Tabl
 # In one range, these undo what others did.
 HIDES_OTHERS = {*REFUSED, "DELETE of a partition", "TRUNCATE", "rollback", "set_current_snapshot", "CREATE OR REPLACE"}
 
-
 # SUITE=histories sets the number of random histories and with it goes through everything on all kinds. Otherwise each
 # kind of the sample goes through its share, so that together they go through everything.
 EVERY = "ICECDC_HISTORIES" in os.environ
 RUN = [kind for kind in KINDS if EVERY or kind.name in SAMPLE]
-
-
 IN_RANGE = {history.replace("snapshots", "position"): change for history, change in HISTORIES.items()}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulated_jobs import simulated
 from tests.simulation.world import World
 
@@ -71,11 +71,6 @@ def in_parts():
     pool.shutdown(cancel_futures=True)
 
 
-def those(mutants: list[Mutant]) -> list[pytest.ParameterSet]:
-    """All of them, or those that few schedules show."""
-    return [pytest.param(each, id=each.name) for each in mutants if SCHEDULES > SAMPLE or each.schedules <= 200]
-
-
 class DescribeTheSimulation:
     def it_finds_nothing_wrong_in_any_schedule(self, in_parts):
         count, begin = SCHEDULES or 100, time.perf_counter()
@@ -96,7 +91,11 @@ class DescribeTheSimulation:
         assert trace(SEED) == trace(SEED)
 
 
-@pytest.mark.parametrize("mutant", those(MUTANTS))
+# All of them, or those that few schedules show.
+THOSE = [each for each in MUTANTS if SCHEDULES > SAMPLE or each.schedules <= SAMPLE]
+
+
+@pytest.mark.parametrize("mutant", THOSE, ids=lambda mutant: mutant.name)
 def it_notices_wrong_code(mutant, in_parts):
     parts = in_parts(partial(play, mutant=mutant.name), 1, mutant.schedules)
     seed, invariant, _ = next((found[0] for found, _ in parts if found), (0, "none", ""))
