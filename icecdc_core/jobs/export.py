@@ -158,7 +158,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     report = replace(
         run.report("export", None, batch.to_snapshot_id, "export", **report_fields(total)),
         rejected=batch.rejected + total.counts.rejected,
-        snapshots=1 if batch.to_snapshot_id is not None else 0,
+        snapshots=int(batch.to_snapshot_id is not None),
         nested_snapshots=batch.nested_snapshots,
         epoch=batch.epoch,
         notes=notes,
@@ -285,8 +285,7 @@ def dry_run_export(run: Run, position: Position, source: Source) -> RunReport:
         files = source.files(snapshot_id)
     with run.stage("count"):
         count = count_documents(source, source.rows_as_inserts(files, config.on_duplicate_identifier))
-    snapshots = 1 if snapshot_id is not None else 0
-    found = {"upserts": count, "snapshots": snapshots, "notes": notes, "nested_snapshots": nested}
+    found = {"upserts": count, "snapshots": int(snapshot_id is not None), "notes": notes, "nested_snapshots": nested}
     return run.report("export", None, snapshot_id, "export", **found, dry_run=True)
 
 

@@ -133,7 +133,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
             found["source_rows"] = source.current_rows(source.head, "fail").count()
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
             find_suffixes(config, source.placed_rows(source.head))
-    with _collecting(of_index), closing(connect(config)) as client:
+    with _collecting(of_index), closing(connect(config)) as client, typed_errors(config, "reading the index"):
         _check_index(client, config, source, stored, found)
     errors += of_index[:1]
     if source is not None:
@@ -182,14 +182,12 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
 def _check_index(
     client: OpenSearch, config: SyncConfig, source: Source | None, stored: Position | None, found: dict[str, Any]
 ) -> None:
-    with typed_errors(config, "reading the index"):
-        found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
-        require_own_alias(client, config)
-        require_pipelines(client, config)
-        if source is not None:
-            check_mapping(client, config, source.schema)
+    found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
+    require_own_alias(client, config)
+    require_pipelines(client, config)
     position = stored or Position(config.index, config.table, source.metadata.table_uuid if source else "")
     if source is not None:
+        check_mapping(client, config, source.schema)
         require_identity(client, config, position, source)
     require_no_documents(client, config, position)
     if not position.exists:
@@ -197,8 +195,7 @@ def _check_index(
             start_position(position, source, config)
         return
     if not position.begun_export:
-        with typed_errors(config, "reading the alias"):
-            require_readable_index(client, position)
+        require_readable_index(client, position)
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
     if position.batch is not None:

@@ -214,8 +214,7 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
     batch = lock.batch
     uuid = batch.index_uuid or lock.position.index_uuid
     position = replace(lock.position, physical_index=batch.physical_index, index_uuid=uuid, indexes=batch.indexes)
-    position = position_at(position, source, batch.to_snapshot_id, batch.nested)
-    lock.commit(position, log_entry(report))
+    lock.commit(position_at(position, source, batch.to_snapshot_id, batch.nested), log_entry(report))
     drop_leftovers(run.client, run.config, batch.physical_index)
 
 
