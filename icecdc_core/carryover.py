@@ -114,8 +114,7 @@ def _group_keys(
         for is_negative_zero in flags:
             flag = unused_name(f"_negative_zero_{position}", taken)
             group_keys.append(is_negative_zero.alias(flag))
-            negative_zero = F.lit(-0.0).cast(field.dataType)
-            restored[field.name] = F.when(F.col(flag), negative_zero).otherwise(F.col(name))
+            restored[field.name] = F.when(F.col(flag), F.lit(-0.0).cast(field.dataType)).otherwise(F.col(name))
     return group_keys, restored
 
 

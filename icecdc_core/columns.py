@@ -1,7 +1,8 @@
 """Name and quote columns: the columns that a change row has beside the table's, and any column name, in Spark SQL."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
@@ -33,7 +34,6 @@ KIND, DELETED, UPSERTED = f"{OWN_PREFIX}kind", 1, 2
 """What a step did to an identifier."""
 
 IS_DUPLICATE = f"{OWN_PREFIX}duplicate"
-"""Whether two rows have an identifier."""
 
 PLACE = f"{OWN_PREFIX}place"
 """Where a document is: the value of `routing`; with `index_column` the suffix of its index, `/`, then that value.
@@ -59,11 +59,23 @@ _NESTED = (ArrayType, MapType, StructType, VariantType)
 UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (FloatType, DoubleType, NullType, *_NESTED)
 """Types whose equal values may have different texts, so that they make no document id."""
 
-INSERT = "INSERT"
-DELETE = "DELETE"
+INSERT, DELETE = "INSERT", "DELETE"
 
 IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 """SQL text: whether a change row is an INSERT."""
+
+
+def types_within(data_type: DataType) -> Iterator[DataType]:
+    """A type, and every type within it."""
+    yield data_type
+    inner: list[DataType] = []
+    if isinstance(data_type, StructType):
+        inner = [field.dataType for field in data_type.fields]
+    elif isinstance(data_type, ArrayType):
+        inner = [data_type.elementType]
+    elif isinstance(data_type, MapType):
+        inner = [data_type.keyType, data_type.valueType]
+    yield from chain.from_iterable(map(types_within, inner))
 
 
 def is_insert() -> Column:
@@ -98,7 +110,6 @@ def unused_name(name: str, columns: Sequence[str]) -> str:
 
 
 def require_change_columns(changes: DataFrame) -> None:
-    """Check that a frame says which step each row belongs to and what happened to it."""
     missing = [name for name in (CHANGE_TYPE, CHANGE_ORDINAL) if name not in changes.columns]
     if missing:
         raise ColumnNotFoundError(

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from icecdc_core.columns import quoted, unused_name
+from icecdc_core.columns import quoted, types_within, unused_name
 
 Keys = tuple[str, *tuple[Column, ...]]
 """What Spark groups or sorts by instead of one column: the name of a column, and of a float whether it is -0.0."""
@@ -77,13 +77,11 @@ def is_floating(data_type: DataType) -> bool:
 
 def _is_comparable(data_type: DataType) -> bool:
     """Whether grouping by a column of this type neither merges different values nor changes one."""
-    if isinstance(data_type, ArrayType):
-        return _is_comparable(data_type.elementType)
-    if isinstance(data_type, StructType):
-        return all(_is_comparable(field.dataType) for field in data_type.fields)
-    if isinstance(data_type, StringType):
-        return data_type.collation == "UTF8_BINARY"
-    return not isinstance(data_type, FloatType | DoubleType | MapType | VariantType)
+    return not any(
+        isinstance(each, FloatType | DoubleType | MapType | VariantType)
+        or (isinstance(each, StringType) and each.collation != "UTF8_BINARY")
+        for each in types_within(data_type)
+    )
 
 
 def _canonical(value: Column, data_type: DataType, keep_floats: bool) -> Column:

@@ -35,5 +35,4 @@ def shuffle_by_identifiers(changes: DataFrame, identifier_columns: Sequence[str]
     Raises:
         IdentifierColumnsError: The identifier columns are missing, given twice or nested.
     """
-    names = resolve_identifiers(changes, identifier_columns)
-    return changes.repartition(*(quoted(name) for name in names))
+    return changes.repartition(*map(quoted, resolve_identifiers(changes, identifier_columns)))

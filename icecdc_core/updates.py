@@ -42,8 +42,6 @@ from icecdc_core.columns import (
 from icecdc_core.equality import canonical_value, with_canonical_columns, with_keys
 from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
 
-POLICIES = ("fail", "last")
-
 
 def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate: str = "fail") -> DataFrame:
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
@@ -66,7 +64,7 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
         IdentifierColumnsError: The identifier columns are missing, given twice or nested.
         ConfigError: ``on_duplicate`` is neither ``fail`` nor ``last``.
     """
-    if on_duplicate not in POLICIES:
+    if on_duplicate not in ("fail", "last"):
         raise ConfigError(
             f"Unknown policy {on_duplicate!r}", subject="on_duplicate", value=on_duplicate, remedy="use fail or last"
         )
@@ -77,8 +75,9 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     rows, keys = with_keys(changes, [changes.schema[name] for name in (*names, *others)])
     identifier = [key for name in names for key in keys[name]]
     latest_first: list[Column | str] = [CHANGE_ORDINAL, is_insert()]
-    numbers_first = partial(canonical_value, keep_floats=True)
-    rows, numbers = with_canonical_columns(rows, [changes.schema[name] for name in others], numbers_first)
+    rows, numbers = with_canonical_columns(
+        rows, [changes.schema[name] for name in others], partial(canonical_value, keep_floats=True)
+    )
     for name in others:
         latest_first += [numbers[name]] if numbers[name] != quoted(name) else []
         latest_first += keys[name]
@@ -89,8 +88,7 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     keep = F.col(later).isNull()
     if not by_values:
         keep = keep_unless_duplicate(F.col(later) == is_insert(), keep, names)
-    kept = rows.withColumn(later, F.lag(is_insert()).over(window)).where(keep)
-    return kept.select(*map(quoted, changes.columns))
+    return rows.withColumn(later, F.lag(is_insert()).over(window)).where(keep).select(*map(quoted, changes.columns))
 
 
 def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str]) -> Column:
@@ -110,10 +108,8 @@ _DECISION, _KINDS = "_icecdc_decision", 4
 IS_UPSERTED, IS_DELETED = (
     f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} {comparison} {UPSERTED})" for comparison in ("=", "<>")
 )
-"""SQL text: what is left to do for an identifier of ``merge_narrow_updates``; neither for a duplicate."""
-
 DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
-"""SQL text: the step that decides it."""
+"""SQL texts for rows of ``merge_narrow_updates``: what is left to do (nothing for a duplicate), and by which step."""
 
 
 def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> DataFrame:

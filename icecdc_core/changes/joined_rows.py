@@ -40,10 +40,9 @@ _COUNTS = [f"count(1) AS {quoted('rows')}", f"count_if({WAS_THERE}) AS met"]
 _SUMS = [f"sum({_MARK} & 2147483647L) AS low", f"sum(shiftrightunsigned({_MARK}, 33)) AS high"]
 
 
-Observed = Mapping[str, Any] | None
-
-
-def rows_met(older: Observed, joined: Observed, older_rows: int, newer_rows: int) -> int | None:
+def rows_met(
+    older: Mapping[str, Any] | None, joined: Mapping[str, Any] | None, older_rows: int, newer_rows: int
+) -> int | None:
     """Return how many older rows the join met; None if it met one twice while all seem to be met."""
     if not older or not joined or (older["rows"], joined["rows"]) != (older_rows, newer_rows):
         return None

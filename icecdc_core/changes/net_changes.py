@@ -41,7 +41,7 @@ from icecdc_core.changes.narrow_rows import FAST, narrow_rows
 from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
-from icecdc_core.changes.scan_planning import StepScan
+from icecdc_core.changes.scan_planning import StepScan, is_insert_only
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
@@ -100,31 +100,34 @@ class PlannedRange:
 
     def older_row_count(self) -> int | None:
         """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
-        changing = [scan for scan in self.scans if not scan.only_inserts]
+        changing = [scan for scan in self.scans if not is_insert_only([scan])]
         if any(scan.unchanged_until is None for scan in changing):
             return None
         older = self.table.union(*(tasks for scan in changing for tasks in scan.read_older))
         return None if any(self.table.delete_digests(older)) else sum(self.table.row_counts(older))
 
 
-def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
+def cached_and_counted(
+    frame: DataFrame, level: StorageLevel, total_of: str = "", **conditions: str
+) -> tuple[DataFrame, Row]:
     counts = [f"count_if({condition}) AS {quoted(name)}" for name, condition in conditions.items()]
-    if total_of:
-        counts.append(f"coalesce(sum({total_of}), 0) AS total")
-    return frame.selectExpr(*counts).collect()[0]
+    counts += [f"coalesce(sum({total_of}), 0) AS total"] if total_of else []
+    cached = frame.persist(level)
+    try:
+        return cached, cached.selectExpr(*counts).collect()[0]
+    except BaseException:
+        unpersist(cached)
+        raise
 
 
 # Up to here identifiers are sent to every task that reads the newer side; more of them are shuffled, as in any join.
 BROADCAST_ROWS = 300_000
 
+# Older rows times the square of the cores, up to which ``joined`` pays: one core makes the table that every task gets,
+# whereas all cores share a shuffle.
 JOINED_ROWS = 8_000_000
-"""Older rows times the square of the cores, up to which ``joined`` pays.
-
-One core makes the table that every task gets, whereas all cores share a shuffle.
-"""
-
+# With fewer older rows a shuffle takes less time than the job in which ``joined`` looks up deleted identifiers.
 LOOK_UP_FROM_ROWS = 300_000
-"""With fewer older rows a shuffle takes less time than the job in which ``joined`` looks up deleted identifiers."""
 
 
 @dataclass(frozen=True)
@@ -147,29 +150,20 @@ def find_changed_identifiers(
 ) -> ChangedIdentifiers:
     """Decide for every identifier what is left to do, moving only identifiers and hashes."""
     narrow = narrow_rows(changes, identifier_columns, row_hash, with_step=only_step is None)
-    counted = None
-    if row_count is None:
-        # Here, where rows leave generated code anyway; between grouping and filter it would split that code in two.
-        counted = RowCount(narrow)
-        narrow = counted.rows
-    shuffled = shuffle_by_identifiers(narrow, identifier_columns)
+    # Here, where rows leave generated code anyway; between grouping and filter it would split that code in two.
+    counted = RowCount(narrow) if row_count is None else None
+    shuffled = shuffle_by_identifiers(counted.rows if counted else narrow, identifier_columns)
     steps = remove_narrow_carryovers(shuffled, identifier_columns, with_step=only_step is None)
-    decided = merge_narrow_updates(steps, identifier_columns, only_step)
-    identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        counts = count_each(
-            identifiers,
-            total_of=ROWS,
-            upserts=IS_UPSERTED,
-            deletes=IS_DELETED,
-            duplicates=IS_DUPLICATE,
-            nulls=any_null(identifier_columns),
-        )
-        row_count = row_count if counted is None else counted.value()
-    except BaseException:
-        unpersist(identifiers)
-        raise
-    assert row_count is not None
+    identifiers, counts = cached_and_counted(
+        merge_narrow_updates(steps, identifier_columns, only_step),
+        StorageLevel.MEMORY_AND_DISK,
+        total_of=ROWS,
+        upserts=IS_UPSERTED,
+        deletes=IS_DELETED,
+        duplicates=IS_DUPLICATE,
+        nulls=any_null(identifier_columns),
+    )
+    row_count = counted.value() if counted else row_count or 0
     return ChangedIdentifiers(
         identifiers,
         counts.upserts,
@@ -220,8 +214,8 @@ _IS_DELETE = f"NOT ({IS_INSERT})"
 JOINED, NARROW_ROWS, ROW_IDS, AT_ONCE = "joined", "narrow-rows", "row-ids", "at-once"
 NONE, INSERT_ONLY, LAST_ROWS = "none", "insert-only", "last-rows"
 
+# Rows of the older states from which on ``row-ids`` pays; fewer are read whole in less time than a Spark job takes.
 ROW_IDS_FROM_ROWS = 100_000
-"""Rows of the older states from which on ``row-ids`` pays; fewer are read whole in less time than a Spark job takes."""
 
 
 @dataclass(frozen=True)
@@ -242,17 +236,8 @@ class NetChanges:
         if OLD_PLACES in rows.columns:
             rows = at_each_place(rows)
         with storage_level_for(rows.sparkSession, planned.file_bytes) as level:
-            rows = rows.persist(level)
-            try:
-                counts = count_each(
-                    rows,
-                    upserts=IS_INSERT,
-                    deletes=_IS_DELETE,
-                    nulls=any_null(planned.identifier_columns),
-                )
-            except BaseException:
-                unpersist(rows)
-                raise
+            nulls = any_null(planned.identifier_columns)
+            rows, counts = cached_and_counted(rows, level, upserts=IS_INSERT, deletes=_IS_DELETE, nulls=nulls)
         return cls(rows, strategy, counts.upserts, counts.deletes, counts.nulls, carryovers_removed, (rows,))
 
     def close(self) -> None:
@@ -261,7 +246,6 @@ class NetChanges:
 
 
 def compute_net_changes(planned: PlannedRange) -> NetChanges:
-    """Read the planned files and merge the changes of each identifier into one."""
     if any(scan.by_value for scan in planned.scans):
         return _by_values(planned)
     # Nothing else of a DELETE is needed than its identifiers.
@@ -311,8 +295,8 @@ def _by_values(planned: PlannedRange) -> NetChanges:
             fits = level == StorageLevel.MEMORY_AND_DISK
         quick = counts[0] <= counts[1] or counts[0] >= LOOK_UP_FROM_ROWS
         if fits and quick and counts[0] * cores**2 <= JOINED_ROWS:
-            size = planned.file_bytes
-            if joined := find_joined_changes(changes, ids, scan.step, *counts, planned.row_hash, size):
+            joined = find_joined_changes(changes, ids, scan.step, *counts, planned.row_hash, planned.file_bytes)
+            if joined is not None:
                 return joined
     with tuned_for_many_groups(changes.sparkSession):
         row_count = sum(counts) if counts else None
@@ -321,8 +305,8 @@ def _by_values(planned: PlannedRange) -> NetChanges:
     if planned.selection.has_places:
         rows = look_up_old_places(rows, [changes.where(_IS_DELETE)], found.identifiers, ids)
     elif not found.duplicates:
-        of_all = found.upserts, found.deletes, found.nulls, found.carryovers
-        return NetChanges(rows, NARROW_ROWS, *of_all, (found.identifiers,))
+        counted = found.upserts, found.deletes, found.nulls, found.carryovers
+        return NetChanges(rows, NARROW_ROWS, *counted, (found.identifiers,))
     try:
         # Computed now, because it fails if an identifier is a duplicate, or because its places are counted.
         return NetChanges.from_rows(rows, planned, NARROW_ROWS, found.carryovers)
@@ -346,9 +330,8 @@ def find_joined_changes(
     found = None
     try:
         with storage_level_for(changes.sparkSession, file_bytes) as level:
-            upserts = joined.persist(level)
-            cached.append(upserts)
-            counts = count_each(upserts, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
+            upserts, counts = cached_and_counted(joined, level, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
+        cached.append(upserts)
         met = rows_met(observed(of_older), observed(of_joined), older_rows, newer_rows)
         inserted = upserts.where(f"NOT {WAS_THERE}").select(*names)
         if met is None or counts.nulls or (counts.inserted > 1 and inserted.distinct().count() < counts.inserted):
@@ -358,9 +341,9 @@ def find_joined_changes(
             older, newer = (changes.where(side).select(*names) for side in (_IS_DELETE, IS_INSERT))
             newer = F.broadcast(newer) if newer_rows <= 2 * older_rows else newer
             deleted = older.join(newer, list(identifier_columns), "left_anti")
-            deleted = deleted.groupBy(*names).agg(F.count(F.lit(1)).alias(ROWS)).persist(level)
+            deleted = deleted.groupBy(*names).agg(F.count(F.lit(1)).alias(ROWS))
+            deleted, missing = cached_and_counted(deleted, level, total_of=ROWS, identifiers="true", nulls=null)
             cached.append(deleted)
-            missing = count_each(deleted, total_of=ROWS, identifiers="true", nulls=null)
             if (missing.identifiers, missing.total, missing.nulls) != (deletes, deletes, 0):
                 return None
             rows = _with_deletes(rows, deleted, identifier_columns, str(step.ordinal))

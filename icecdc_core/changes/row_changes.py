@@ -26,8 +26,9 @@ _DELETED_IN, _OLDER, _NEWER = "_icecdc_deleted_in", 1, 2
 def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) -> tuple[DataFrame, DataFrame]:
     """Return the rows that are deleted in one state only, of data files that both states have."""
     # Selected as plain columns, because metadata columns get lost in a join.
-    marked = (rows.select("*", *_POSITION, "_deleted") for rows in (older, newer))
-    deleted_older, deleted_newer = (rows.where("_deleted") for rows in marked)
+    deleted_older, deleted_newer = (
+        rows.select("*", *_POSITION, "_deleted").where("_deleted") for rows in (older, newer)
+    )
     positions = (
         deleted_older.select(*_POSITION, F.lit(_OLDER).alias(_DELETED_IN))
         .unionAll(deleted_newer.select(*_POSITION, F.lit(_NEWER).alias(_DELETED_IN)))
@@ -42,9 +43,6 @@ def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) ->
         return rows.join(wanted, _POSITION, "left_semi")
 
     return deleted_only_in(_NEWER, deleted_newer), deleted_only_in(_OLDER, deleted_older)
-
-
-MODES = ("net", "snapshot")
 
 
 def read_changes(
@@ -81,8 +79,8 @@ def read_changes(
         UnsupportedTypeError: A column cannot be read, or has a name that change columns need.
         HistoryGapError: A snapshot of the range is no longer in the table's metadata.
     """
-    if mode not in MODES:
-        raise ConfigError(f"Unknown mode {mode!r}", subject="mode", value=mode, remedy=f"use one of {', '.join(MODES)}")
+    if mode not in ("net", "snapshot"):
+        raise ConfigError(f"Unknown mode {mode!r}", subject="mode", value=mode, remedy="use one of net, snapshot")
     iceberg = IcebergTable(spark, table)
     metadata = iceberg.metadata()
     end = end_snapshot_id if end_snapshot_id is not None else head_snapshot_id(metadata)
@@ -125,8 +123,10 @@ def changes_by_row_ids(
             rows_written = [table.read(written).where(f"NOT ({is_old(until)})")] if len(written) else []
         inserts += [selection.select(rows, *change_columns(INSERT, step)) for rows in rows_written]
     counted = RowCount(reduce(DataFrame.unionAll, removed))
-    names = (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
-    deletes = selection.select_deleted(counted.rows, *(f"{OWN_PREFIX}{name} AS {name}" for name in names))
+    deletes = selection.select_deleted(
+        counted.rows,
+        *(f"{OWN_PREFIX}{name} AS {name}" for name in (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)),
+    )
     return reduce(DataFrame.unionAll, [*inserts, deletes]), counted
 
 

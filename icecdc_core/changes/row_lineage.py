@@ -22,9 +22,8 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, functions as F
 
-_IDS_IN_BITMAP = 64
-# Up to here bitmaps are sent to every task.
-_BROADCAST_BITMAPS = 2_000_000
+# Up to here the bitmaps of rows, of 64 ids each, are sent to every task.
+_BROADCAST_ROWS = 2_000_000 * 64
 
 _STEP, _BITMAP_ID, _JOIN_ID = "_icecdc_step", "_icecdc_bitmap_id", "_icecdc_join_id"
 _OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
@@ -101,5 +100,5 @@ def _has_bit(bitmap: str) -> str:
 
 
 def _with_bitmaps(rows: DataFrame, bitmaps: DataFrame, row_count: int, how: str) -> DataFrame:
-    joined = F.broadcast(bitmaps) if row_count <= _BROADCAST_BITMAPS * _IDS_IN_BITMAP else bitmaps
+    joined = F.broadcast(bitmaps) if row_count <= _BROADCAST_ROWS else bitmaps
     return rows.selectExpr("*", f"{_BITMAP_OF_ROW} AS {_JOIN_ID}").join(joined, _JOIN_ID, how)

@@ -28,10 +28,6 @@ class StepScan:
     unchanged_until: int | None = None
     by_value: bool = False
 
-    @property
-    def only_inserts(self) -> bool:
-        return not any(map(len, self.read_older))
-
 
 def compare_scans(
     table: IcebergTable, metadata: TableMetadata, step: Step, older: FileTasks, newer: FileTasks
@@ -55,14 +51,13 @@ def compare_scans(
     different = [(a, b) for a, b in shared if before[a] != after[b]]
     read_older = [[position for position, at in enumerate(names_older) if at not in place_newer]]
     read_newer = [[position for position, at in enumerate(names_newer) if at not in place_older]]
-    rewritten = bool(read_older[0] and read_newer[0])
     for had_and_has_deletes in ((False, True), (True, False), (True, True)):
         pairs = [(a, b) for a, b in different if (bool(before[a]), bool(after[b])) == had_and_has_deletes]
         read_older.append([a for a, _ in pairs])
         read_newer.append([b for _, b in pairs])
     sides = [table.select(older, each) for each in read_older], [table.select(newer, each) for each in read_newer]
-    # Flags of deleted rows take one read of shared files. If the reader cannot flag them, both states are read.
-    is_compared = rewritten or (bool(different) and not table.marks_deletes)
+    # Rewritten files are compared. Flags of deleted rows take one read of shared files; without them both are compared.
+    is_compared = bool(read_older[0] and read_newer[0]) or bool(different and not table.marks_deletes)
     until = _unchanged_until(table, metadata, step, *sides) if is_compared and not repeated else None
     return StepScan(step, *sides, unchanged_until=until, by_value=is_compared and until is None)
 
@@ -116,15 +111,14 @@ def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
 
 def is_insert_only(scans: Sequence[StepScan]) -> bool:
     """Whether no step can delete a row; then neither a shuffle nor identifier columns are needed."""
-    return all(scan.only_inserts for scan in scans)
+    return not any(len(tasks) for scan in scans for tasks in scan.read_older)
 
 
 def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commits: bool) -> StepScan:
     """Compare the scans of both ends; only files that a commit between them touched are considered."""
     nothing = table.no_tasks()
     # Format version 1 once listed manifests in the metadata; such a list does not show which of them are new.
-    listed = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.has_manifest_list}
-    if step.path is None or not listed.issuperset(step.path):
+    if step.path is None or not all(metadata.by_id[each].has_manifest_list for each in step.path):
         older = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else nothing
         return compare_scans(table, metadata, step, older, table.plan(step.to_snapshot_id))
     commits = [table.commit_files(snapshot_id) for snapshot_id in step.path]
@@ -197,8 +191,7 @@ def _sides_by_commits(
         return None
     in_both |= older_deletes[1] - removed
     shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.no_tasks()
-    shared_older = table.tasks_of(shared, older_deletes[0])
     return (
-        table.union(table.tasks_of(older, older_deletes[0]), shared_older),
+        table.union(*(table.tasks_of(files, older_deletes[0]) for files in (older, shared))),
         table.union(table.tasks_of(newer, newer_deletes[0]), shared),
     )

@@ -22,8 +22,7 @@ class Step:
     path: tuple[int, ...] | None
 
 
-Sizes = Mapping[str, int]
-"""The bytes of files by their location."""
+Sizes = Mapping[str, int]  # the bytes of files by their location
 
 
 def plan_steps(
@@ -55,8 +54,7 @@ def plan_steps(
         require_first_snapshot(metadata, end_snapshot_id)
     for snapshot in (metadata.by_id[snapshot_id] for snapshot_id in reversed(wanted)):
         if snapshot.operation != "replace":
-            step = Step(len(steps), snapshot.parent_snapshot_id, snapshot.snapshot_id, (snapshot.snapshot_id,))
-            steps.append(step)
+            steps.append(Step(len(steps), snapshot.parent_snapshot_id, snapshot.snapshot_id, (snapshot.snapshot_id,)))
     return steps
 
 
@@ -73,12 +71,11 @@ def snapshots_between(
 
     undone, done = chain(start_snapshot_id), chain(end_snapshot_id)
     reachable = set(undone)
-    common = next((s for s in done if s in reachable), "unknown")
-    if common == "unknown":
-        return None
-    back = undone[: undone.index(common)]  # type: ignore[arg-type]
-    forth = done[: done.index(common)]  # type: ignore[arg-type]
-    return tuple(s for s in [*back, *reversed(forth)] if s is not None)
+    for position, common in enumerate(done):
+        if common in reachable:
+            back, forth = undone[: undone.index(common)], reversed(done[:position])
+            return tuple(each for each in (*back, *forth) if each is not None)
+    return None
 
 
 def cut_at_replaces(
@@ -106,12 +103,8 @@ def cut_at_replaces(
             size += _bytes(path[slice(*stretch)], files)
             options.append((size, count + (stretch[0] < stretch[1]), [*stretches, stretch]))
         best.append(min(options, key=lambda option: option[:2]))
-    steps: list[Step] = []
-    for begin, end in best[-1][2]:
-        if begin < end:
-            start = step.from_snapshot_id if begin == 0 else path[begin - 1]
-            steps.append(Step(len(steps), start, path[end - 1], tuple(path[begin:end])))
-    return steps
+    stretches = [(begin, end) for begin, end in best[-1][2] if begin < end]
+    return [Step(n, line[begin], path[end - 1], path[begin:end]) for n, (begin, end) in enumerate(stretches)]
 
 
 def _bytes(path: Sequence[int], files: Mapping[int, tuple[Sizes, Sizes]]) -> int:

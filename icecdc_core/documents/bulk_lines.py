@@ -14,15 +14,15 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import (
-    CHANGE_TYPE,
-    INSERT,
     JSON_OPTIONS,
     PLACE,
     ROW_POSITION,
     identifier_name,
     is_document_column,
+    is_insert,
     json_string,
     quoted,
+    types_within,
     unused_name,
 )
 from icecdc_core.errors import NULL_MESSAGE
@@ -31,15 +31,10 @@ _PLAIN_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.FloatType, T.Doubl
 
 
 def needs_rebuild(data_type: T.DataType) -> bool:
-    if isinstance(data_type, T.DecimalType):
-        return True
-    if isinstance(data_type, T.StructType):
-        return any(needs_rebuild(field.dataType) for field in data_type.fields)
-    if isinstance(data_type, T.ArrayType):
-        return needs_rebuild(data_type.elementType)
-    if isinstance(data_type, T.MapType):
-        return not isinstance(data_type.keyType, _PLAIN_KEYS) or needs_rebuild(data_type.valueType)
-    return False
+    return any(
+        isinstance(each, T.DecimalType) or (isinstance(each, T.MapType) and not isinstance(each.keyType, _PLAIN_KEYS))
+        for each in types_within(data_type)
+    )
 
 
 def json_ready(column: Column, data_type: T.DataType) -> Column:
@@ -100,11 +95,10 @@ def to_actions(
     # The id is used several times; a projection of its own computes it once.
     document_key = unused_name("_document_id", changes.columns)
     identified = changes.withColumn(document_key, document_id(changes.schema, identifier_columns))
-    is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _target(F.col(document_key), changes.columns, physical_index)
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
     delete = _head("delete", text, F.lit(str(delete_version(epoch))))
-    return identified.select(F.when(is_insert, upsert).otherwise(delete).alias("action"))
+    return identified.select(F.when(is_insert(), upsert).otherwise(delete).alias("action"))
 
 
 def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFrame:
@@ -116,15 +110,18 @@ def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFra
 
 
 def delete_actions(ids: DataFrame, epoch: int, physical_index: str = "") -> DataFrame:
-    """Turn document ids, and their places if there are any, into delete operations."""
+
     action = _head("delete", _target(F.col("id"), ids.columns, physical_index), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"))
 
 
 def document_json(schema: T.StructType) -> Column:
     """Return the row as JSON: all columns in order except the reserved ones, with nulls."""
-    fields = [field for field in schema.fields if is_document_column(field.name)]
-    columns = (json_ready(F.col(quoted(field.name)), field.dataType).alias(field.name) for field in fields)
+    columns = (
+        json_ready(F.col(quoted(field.name)), field.dataType).alias(field.name)
+        for field in schema.fields
+        if is_document_column(field.name)
+    )
     return F.to_json(F.struct(*columns), JSON_OPTIONS)
 
 
@@ -159,7 +156,7 @@ def write_alias(physical: str) -> str:
 
 
 def index_with_suffix(physical: str, suffix: str) -> str:
-    """Return the name of the index that has the documents with a value of `index_column`."""
+
     return f"{physical}-{suffix}"
 
 

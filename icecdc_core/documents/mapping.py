@@ -21,20 +21,14 @@ def locate_field(properties: Properties, path: str) -> tuple[dict[str, Any], str
         return properties, path
     parts = path.split(".")
     for count in range(len(parts) - 1, 0, -1):
-        outer = properties.get(".".join(parts[:count]))
+        outer, rest = properties.get(".".join(parts[:count])), ".".join(parts[count:])
         if outer is None:
             continue
-        rest = ".".join(parts[count:])
         if rest in outer.get("fields", {}):
             return outer["fields"], rest
         if outer.get("type", "object") in OBJECTS and outer.get("enabled") is not False:
             return locate_field(outer.setdefault("properties", {}), rest)
     return properties, path
-
-
-def find_field(properties: Properties, path: str) -> dict[str, Any]:
-    holder, name = locate_field(properties, path)
-    return dict(holder.get(name) or {})
 
 
 def field_names(properties: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -48,20 +42,17 @@ def field_names(properties: Mapping[str, Any], prefix: str = "") -> list[str]:
 def flatten_mapping(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return each field of a mapping by its path and without its inner fields, outer fields first."""
     found: dict[str, dict[str, Any]] = {}
-
-    def walk(fields: Mapping[str, Any], prefix: str) -> None:
-        for name, field in fields.items():
-            path = f"{prefix}{name}"
-            if not (_is_object(field, "properties") and _is_object(field, "fields")) or not all(
-                isinstance(each, Mapping) for each in field.get("fields", {}).values()
-            ):
-                raise _mapping_error(f"of '{path}' is not an object", path)
-            if path in found:
-                raise _mapping_error(f"has the field '{path}' twice", path)
-            found[path] = {option: value for option, value in field.items() if option != "properties"}
-            walk(field.get("properties", {}), f"{path}.")
-
-    walk(mapping, "")
+    waiting = [*mapping.items()]
+    while waiting:
+        path, field = waiting.pop(0)
+        if not (_is_object(field, "properties") and _is_object(field, "fields")) or not all(
+            isinstance(each, Mapping) for each in field.get("fields", {}).values()
+        ):
+            raise _mapping_error(f"of '{path}' is not an object", path)
+        if path in found:
+            raise _mapping_error(f"has the field '{path}' twice", path)
+        found[path] = {option: value for option, value in field.items() if option != "properties"}
+        waiting += [(f"{path}.{name}", inner) for name, inner in field.get("properties", {}).items()]
     return sorted(found.items(), key=lambda item: item[0].count("."))
 
 
@@ -79,7 +70,6 @@ def _mapping_error(problem: str, path: str, remedy: str = "") -> ConfigError:
 
 
 VECTOR = "knn_vector"
-"""The field type of the k-NN plugin."""
 
 
 def sample_document(schema: T.StructType, properties: Properties, prefix: str = "") -> dict[str, Any]:
@@ -92,7 +82,8 @@ def sample_document(schema: T.StructType, properties: Properties, prefix: str = 
 
 
 def _sample(path: str, data_type: T.DataType, properties: Properties) -> Any:
-    field = find_field(properties, path)
+    holder, name = locate_field(properties, path)
+    field: Mapping[str, Any] = holder.get(name) or {}
     kind = field.get("type", "object")
     if isinstance(data_type, T.ArrayType):
         element = _sample(path, data_type.elementType, properties)
@@ -122,9 +113,9 @@ def index_mapping(
     """Return the explicit mapping of a table's columns; OpenSearch refuses fields without a mapping."""
     check_supported(schema)
     generated, given = generated_properties(schema), flatten_mapping(mapping or {})
-    columns = {name: find_field(generated, name) for name in field_names(generated)}
     # Only the data show which fields are in a map or a variant.
-    made = {name for name, field in columns.items() if field.get("type") == "flat_object" or "enabled" in field}
+    columns = flatten_mapping(generated)
+    made = {path for path, field in columns if field.get("type") == "flat_object" or "enabled" in field}
     made |= {*pipeline_fields, *(to for _, field in given for to in copy_targets(field))}
     merged = deepcopy(generated)
     for path, field in given:
@@ -180,8 +171,8 @@ _STORED_ONLY: dict[str, Any] = {"type": "object", "enabled": False}
 
 # UTF-8 needs up to 4 bytes for a character, and Lucene accepts terms of up to 32766 bytes.
 _KEYWORD_LIMIT = 8191
-_DEFAULT_FIELD_LIMIT = 1000
-_DEFAULT_DEPTH_LIMIT = 20
+# What OpenSearch sets by default.
+_LIMITS = {"mapping.total_fields.limit": 1000, "mapping.depth.limit": 20}
 
 _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
     T.BooleanType: {"type": "boolean"},
@@ -198,10 +189,10 @@ _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
     T.NullType: _STORED_ONLY,
 }
 
+# The types of fields that accept every text, or none.
 _TEXTS = ("text", "keyword", "alias")
-"""The types of fields that accept every text, or none."""
+# The types of fields that accept a struct or not by its values.
 _BY_VALUES = ("geo_shape", "xy_shape", "completion", "join")
-"""The types of fields that accept a struct or not by its values."""
 _SAMPLES: dict[type[T.DataType], Any] = {
     T.BooleanType: True,
     T.DecimalType: "1.5",
@@ -234,12 +225,11 @@ def index_limits(
     # OpenSearch reads dots as paths.
     fields = {outer for name in names for outer in accumulate(name.split("."), "{}.{}".format)}
     depth = max((1 + name.count(".") for name in fields), default=0)
-    limits = {}
-    if len(fields) > _DEFAULT_FIELD_LIMIT:
-        limits["mapping.total_fields.limit"] = 2 * len(fields)
-    if depth > _DEFAULT_DEPTH_LIMIT:
-        limits["mapping.depth.limit"] = 2 * depth
-    return limits
+    return {
+        name: 2 * size
+        for (name, limit), size in zip(_LIMITS.items(), (len(fields), depth), strict=True)
+        if size > limit
+    }
 
 
 def check_supported(schema: T.StructType) -> None:
@@ -277,10 +267,8 @@ def _field_mapping(data_type: T.DataType) -> dict[str, Any]:
     if isinstance(data_type, T.MapType):
         return {"type": "flat_object"}
     if isinstance(data_type, T.StructType):
-        properties = {field.name: _field_mapping(field.dataType) for field in data_type.fields}
-        return {"type": "object", "dynamic": "strict", "properties": properties}
-    simple: dict[str, Any] = next((each for kind, each in _SIMPLE_FIELDS.items() if isinstance(data_type, kind)), {})
-    return deepcopy(simple)
+        return {"type": "object", "dynamic": "strict", "properties": generated_properties(data_type)}
+    return deepcopy(next((each for kind, each in _SIMPLE_FIELDS.items() if isinstance(data_type, kind)), {}))
 
 
 def _unsupported_error(column: str, problem: str) -> UnsupportedTypeError:

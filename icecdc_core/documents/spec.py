@@ -41,18 +41,17 @@ SPEC_KEYS = frozenset({MAPPING, SETTINGS, DIGEST})
 _SEARCH_ONLY = frozenset({"search_analyzer", "search_quote_analyzer", "meta"})
 _INNER = ("properties", "fields")
 _SHARDS = "number_of_shards"
-_Key = tuple[str, str]
 
 
 def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec as positions keep it; empty if nothing was chosen, as in positions of older releases."""
+    """Return the spec as positions keep it; empty if nothing was chosen."""
     if not mapping and not settings:
         return {}
     return {MAPPING: dict(mapping), SETTINGS: dict(settings), DIGEST: spec_digest(mapping, settings)}
 
 
 def spec_digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return a digest of the user's mapping and settings; it is the same for another spelling of the same."""
+
     parts = [
         sorted([*key, value] for key, value in _options(_all_fields({}, mapping))),
         _settings({SETTINGS: settings}),
@@ -102,7 +101,7 @@ def _all_fields(generated: Properties, mapping: Mapping[str, Any]) -> Properties
     return merged
 
 
-def _options(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[_Key, Any]]:
+def _options(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
     """The options of all fields: values as texts, by the path of the field and the name of the option."""
     for name, field in properties.items():
         path = f"{prefix}{name}"
@@ -126,8 +125,7 @@ def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> d
 
 def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The settings by their dotted names, with values as OpenSearch returns them: texts."""
-    given = iterate_settings(spec.get(SETTINGS) or {})
-    return {name: _text(value) for name, value in given if value is not None}
+    return {name: _text(value) for name, value in iterate_settings(spec.get(SETTINGS) or {}) if value is not None}
 
 
 def _text(value: Any) -> Any:

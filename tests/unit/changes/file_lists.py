@@ -1,7 +1,6 @@
 """A table as lists of its files, written as texts; without Spark."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from icecdc_core.table.iceberg_table import CommitFiles
@@ -16,10 +15,11 @@ class File(NamedTuple):
     size: int = 1
 
 
-@dataclass(frozen=True)
 class Table:
-    marks_deletes: bool = True
     name = "lake.ns.t"
+
+    def __init__(self, marks_deletes=True):
+        self.marks_deletes = marks_deletes
 
     def locations(self, files):
         return [file.location for file in files]
@@ -64,16 +64,14 @@ class History(Table):
 
     def __init__(self, *states, parents=None, operations=None):
         super().__init__()
-        # Frozen, as its parent is.
-        facts = vars(self)
-        facts["parents"] = {n: (parents or {}).get(n, n - 1 or None) for n in range(1, len(states) + 1)}
-        facts["states"] = {None: []}
-        facts["planned"], facts["read_snapshots"] = [], set()
+        self.parents = {n: (parents or {}).get(n, n - 1 or None) for n in range(1, len(states) + 1)}
+        self.states = {None: []}
+        self.planned, self.read_snapshots = [], set()
         for number, text in enumerate(states, 1):
             older = {file.location: file.sequence_number for file in self.states.get(self.parents[number], [])}
             self.states[number] = [_file(part, older, number) for part in text.split()]
         lineage = [(n, self.parents[n], (operations or {}).get(n, "overwrite")) for n in self.parents]
-        facts["metadata"] = metadata(*lineage, current=len(states))
+        self.metadata = metadata(*lineage, current=len(states))
 
     def commit_files(self, snapshot_id):
         before, after = self.states[self.parents[snapshot_id]], self.states[snapshot_id]

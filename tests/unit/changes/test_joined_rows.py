@@ -47,12 +47,6 @@ def it_proves_that_identifiers_are_unique_just_where_they_are(older, newer):
 
 NAN = float("nan")
 ONE = [("a", 1, 1.0), ("b", 2, 0.0), ("c", 3, NAN), (None, 9, None)]
-TOGETHER = {
-    "nothing changed": (ONE[:3], ONE[:3]),
-    "updates of zeros and nulls": ([("a", 1, 0.0), ("b", 2, None)], [("a", 1, -0.0), ("b", 2, NAN)]),
-    "an insert and a delete": (ONE[:2], ONE[1:3]),
-    "one part of an identifier": (ONE[:2], [("a", 2, 1.0), ("b", 1, 0.0)]),
-}
 CASES = {
     "two older rows": ([*ONE[:3], ONE[0]], ONE[:3]),
     "two older rows, both deleted": ([*ONE[:3], ONE[0]], ONE[1:3]),
@@ -105,11 +99,6 @@ def require_same(spark, older, newer, ids, row_hash):
     joined.close()
 
 
-@pytest.mark.parametrize("row_hash", ["fast", "keyed"])
-def it_finds_what_narrow_rows_find(spark, row_hash):
-    require_same(spark, *of_all(TOGETHER), BOTH, row_hash)
-
-
 def it_finds_nothing_where_an_identifier_has_two_rows_or_is_null_as_narrow_rows_know(spark):
     for case, sides in CASES.items():
         assert joined_changes(changes_of(spark, *sides), BOTH, *sides) is None, case
@@ -123,14 +112,15 @@ def it_finds_nothing_where_an_identifier_has_two_rows_or_is_null_as_narrow_rows_
     narrow.identifiers.unpersist()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def it_finds_in_random_rows_what_narrow_rows_find(spark, seed):
     draw = random.Random(seed)
-    ids = (["id"], ["region"], ["region", "id"])[seed % 3]
+    ids = (["id"], BOTH, ["region"], BOTH)[seed]
 
     def row(number):
-        return (f"r{number}", number, draw.choice([0.0, -0.0, NAN, None, 1.5]))
+        # Of an identifier of two columns, either may be that of another row.
+        return (f"r{number % 10}" if ids == BOTH else f"r{number}", number, draw.choice([0.0, -0.0, NAN, None, 1.5]))
 
     older = {n: row(n) for n in draw.sample(range(40), 30)}
     newer = {n: row(n) if draw.random() < 0.3 else older.get(n, row(n)) for n in draw.sample(range(40), 28)}
-    require_same(spark, [*older.values()], [*newer.values()], ids, draw.choice(["fast", "keyed"]))
+    require_same(spark, [*older.values()], [*newer.values()], ids, ("fast", "keyed")[seed // 2])

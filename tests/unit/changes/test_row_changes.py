@@ -1,7 +1,6 @@
 """Rows that two states do not share are found without comparing values; a row that moves is deleted where it was."""
 
 import pytest
-from chispa import assert_df_equality
 
 from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changed_by_deletes
@@ -79,7 +78,6 @@ def it_gives_the_rows_that_are_deleted_in_one_state_only(spark, row_count):
 
 
 CHANGES = "id int, v string, _change_type string, _change_ordinal int, _commit_snapshot_id long, _icecdc_place string"
-NET = "id int, v string, _change_type string, _icecdc_place string"
 # By identifier: what happens in each step, as the type and the place of its changes.
 LIVES = {
     1: [("D", "a"), ("I", "b")], 2: [("D", "a"), ("I", "a")], 3: [("D", "a")], 4: [("I", "a")],
@@ -113,18 +111,8 @@ class DescribeAMove:
         changes = spark.createDataFrame(list(changes_of(LIVES)), CHANGES)
         merged = changes.transform(shuffle_by_identifiers, ["id"]).transform(with_old_places, ["id"])
         assert shown(merged.transform(merge_updates, ["id"]).transform(at_each_place)) == EXPECTED
-
-    def it_finds_the_same_places_by_identifiers_alone(self, spark):
-        rows = list(changes_of(LIVES))
-        changes = spark.createDataFrame(rows, CHANGES)
+        # By identifiers alone.
         merged = changes.transform(merge_updates, ["id"])
         deleted = changes.where("_change_type = 'DELETE'")
         found = look_up_old_places(merged, [deleted], changes.select("id").distinct(), ["id"])
         assert shown(at_each_place(found)) == EXPECTED
-
-    @pytest.mark.parametrize("old", [None, []])
-    def it_leaves_a_row_without_old_places_as_it_is(self, spark, old):
-        rows = spark.createDataFrame([(1, "v", "INSERT", "a", old)], f"{NET}, _icecdc_old_places array<string>")
-        assert_df_equality(
-            at_each_place(rows), spark.createDataFrame([(1, "v", "INSERT", "a")], NET), ignore_nullable=True
-        )
