@@ -20,6 +20,14 @@ TABLES = {
     "country": "country_id INT, name STRING, continent STRING",
     "continent": "code STRING, name STRING",
 }
+ROWS = {
+    "film": "(1, 'Alien', 1, 2, ''), (2, 'Brazil', 1, null, ''), (3, 'Coma', 9, 1, ''), (4, 'Dune', 2, 2, '')",
+    "language": "(1, 'English', 'x'), (2, 'French', 'x')",
+    "film_actor": "(1, 10), (1, 11), (2, 10), (4, 12), (4, 10)",
+    "actor": "(10, 'Ana', 100, 'x'), (11, 'Bo', 101, 'x'), (12, 'Cy', null, 'x')",
+    "country": "(100, 'Spain', 'EU'), (101, 'Mali', 'AF')",
+    "continent": "('EU', 'Europe'), ('AF', 'Africa')",
+}
 
 _MERGE_ON_READ = ", ".join(f"'write.{each}.mode' = 'merge-on-read'" for each in ("update", "delete", "merge"))
 KINDS = (
@@ -70,6 +78,7 @@ class Shop:
         for number, name in enumerate(tables):
             given = properties[number % len(properties)] if properties else "'format-version' = '2'"
             self.sql(f"CREATE TABLE {{{name}}} ({TABLES[name]}) USING iceberg TBLPROPERTIES ({given})")
+            self.sql(f"INSERT INTO {{{name}}} VALUES {ROWS[name]}")
 
     def table(self, name: str) -> str:
         return f"lake.ns.{self.prefix}_{name}"
@@ -86,18 +95,6 @@ class Shop:
             statement = statement.replace(text, str(value))
         self.sql(*statement.split("; "))
         return statement
-
-    def fill(self) -> None:
-        for name, rows in {
-            "film": "(1, 'Alien', 1, 2, ''), (2, 'Brazil', 1, null, ''), (3, 'Coma', 9, 1, ''), (4, 'Dune', 2, 2, '')",
-            "language": "(1, 'English', 'x'), (2, 'French', 'x')",
-            "film_actor": "(1, 10), (1, 11), (2, 10), (4, 12), (4, 10)",
-            "actor": "(10, 'Ana', 100, 'x'), (11, 'Bo', 101, 'x'), (12, 'Cy', null, 'x')",
-            "country": "(100, 'Spain', 'EU'), (101, 'Mali', 'AF')",
-            "continent": "('EU', 'Europe'), ('AF', 'Africa')",
-        }.items():
-            if name in self.tables:
-                self.sql(f"INSERT INTO {{{name}}} VALUES {rows}")
 
     def drop(self) -> None:
         for name in self.tables:

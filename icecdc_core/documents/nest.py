@@ -18,11 +18,12 @@ the topmost row that has an image. The rows above it have none, so they are in e
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_core import PydanticCustomError
 from pyspark.errors import PySparkException
@@ -30,24 +31,25 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType, VariantType
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted
+from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted, types_within
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.entries import nested_tables
+from icecdc_core.config.entries import Link, Nested, nested_tables
 from icecdc_core.config.values import check_table_name
 from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
 from icecdc_core.session.jvm import failure_message
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, example_rows, open_projection
 
-if TYPE_CHECKING:
-    from icecdc_core.config.entries import Link, Nested
-
 KEY = f"{OWN_PREFIX}key_"
 _LINK, _ENTRY, _ORDER, _TIES = (f"{OWN_PREFIX}{name}" for name in ("link_", "entry", "order_", "ties"))
+_DESCENDING = re.compile(r" desc\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A table in its place in a tree: the keys that link its rows to rows of the place above, on both sides."""
+    """A table in its place in a tree: the keys that link its rows to rows of the place above, on both sides.
+
+    The keys of the root are its identifiers.
+    """
 
     table: str
     alias: str
@@ -64,6 +66,9 @@ class Place:
         """Return rows with the values of key expressions as columns of their own."""
         return rows.alias(self.alias).withColumns({f"{prefix}{n}": F.expr(text) for n, text in enumerate(texts)})
 
+    def keys_of(self, rows: DataFrame) -> DataFrame:
+        return self.with_keys(rows, self.keys).select(*key_names(self.keys))
+
 
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -72,8 +77,15 @@ class Node:
     place: Place
     projection: Projection
     name: str = ""
-    entry: Nested | None = None
+    through: Place | None = None
+    is_object: bool = False
+    order_by: Sequence[str] = ()
     inner: tuple[Node, ...] = ()
+
+    @property
+    def first(self) -> Place:
+        """The place that is linked to the rows around a nested table."""
+        return self.through or self.place
 
     def nodes(self) -> Iterator[Node]:
         for node in self.inner:
@@ -83,9 +95,8 @@ class Node:
     def places(self) -> Iterator[Place]:
         for node in self.nodes():
             yield node.place
-            if node.entry and node.entry.through:
-                assert node.place.above is not None
-                yield node.place.above
+            if node.through:
+                yield node.through
 
 
 @dataclass(frozen=True)
@@ -98,18 +109,14 @@ class Tree:
     plain: Mapping[tuple[str, str], str]
     """By table and key expression: the column that it is, perhaps cast."""
 
-    @property
-    def identifiers(self) -> list[str]:
-        return _qualified(self.root.place, self.identifier_columns)
 
-
+@dataclass(eq=False)
 class States:
     """The rows of every table at one vector of snapshots, given as frames by the name of their table."""
 
-    def __init__(self, frames: Mapping[str, DataFrame], whole: bool = False) -> None:
-        self.frames = frames
-        self.whole = whole
-        """Whether all roots are wanted, so that it does not pay to look for the rows of some keys."""
+    frames: Mapping[str, DataFrame]
+    whole: bool = False
+    """Whether all roots are wanted, so that it does not pay to look for the rows of some keys."""
 
     def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
         """Return the rows that a place shows, or those of them whose keys are wanted; a key may be there repeatedly."""
@@ -123,8 +130,7 @@ class States:
 
 def matching_keys(place: Place, rows: DataFrame, texts: Sequence[str], wanted: DataFrame) -> DataFrame:
     """Return the rows whose keys are wanted; ``wanted`` has the columns of `Place.with_keys`."""
-    keyed = place.with_keys(rows, texts)
-    return keyed.join(wanted, wanted.columns, "left_semi").select(*map(quoted, rows.columns))
+    return place.with_keys(rows, texts).join(wanted, wanted.columns, "left_semi").select(*map(quoted, rows.columns))
 
 
 def key_names(texts: Sequence[str], prefix: str = KEY) -> list[str]:
@@ -134,10 +140,6 @@ def key_names(texts: Sequence[str], prefix: str = KEY) -> list[str]:
 # --- The spec -------------------------------------------------------------------------------------------------------
 
 
-def _qualified(place: Place, names: Sequence[str]) -> list[str]:
-    return [f"{quoted(place.alias)}.{quoted(name)}" for name in names]
-
-
 def open_tree(
     spark: SparkSession,
     config: SyncConfig,
@@ -145,19 +147,18 @@ def open_tree(
     identifier_columns: Sequence[str],
     unreadable: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Tree:
-    """Analyse the spec of documents of several tables, given the schema of each table."""
-    place = Place(config.table, config.alias or config.table_name, config.row_filter)
-    texts = config.select or [*map(quoted, config.columns)] or ["*"]
-    schema = schemas[config.table]
-    opening = _Opening(spark, schemas, unreadable or {}, {}, {})
+    alias = config.alias or config.table_name
+    identifiers = tuple(f"{quoted(alias)}.{quoted(name)}" for name in identifier_columns)
+    place = Place(config.table, alias, config.row_filter, keys=identifiers)
+    texts, schema = config.select or [*map(quoted, config.columns)] or ["*"], schemas[config.table]
+    plain = {(config.table, text): name for text, name in zip(identifiers, identifier_columns, strict=True)}
+    opening = _Opening(spark, schemas, unreadable or {}, {}, plain)
     unknown = opening.unreadable.get(config.table, {})
-    projection = open_projection(spark, schema, texts, place.alias, identifier_columns, unknown)
-    beside = {*identifier_columns, *([config.routing] if config.routing else [])}
-    opening.note(config.table, UsedColumns(projection.used_columns | beside, projection.computed_from))
+    projection = open_projection(spark, schema, texts, alias, identifier_columns, unknown)
+    used = projection.used_columns.union(identifier_columns, [config.routing] if config.routing else [])
+    opening.note(config.table, UsedColumns(used, projection.computed_from))
     if config.row_filter:
-        opening.note(config.table, condition_columns(spark, schema, config.row_filter, place.alias))
-    texts = _qualified(place, identifier_columns)
-    opening.plain.update({(config.table, text): name for text, name in zip(texts, identifier_columns, strict=True)})
+        opening.note(config.table, condition_columns(spark, schema, config.row_filter, alias))
     root = Node(place, projection, inner=opening.inner("", projection, config.entries, place))
     return Tree(root, _schema(root), tuple(identifier_columns), opening.used, opening.plain)
 
@@ -166,8 +167,7 @@ def _schema(node: Node) -> StructType:
     fields = [*node.projection.schema.fields]
     for inner in node.inner:
         kind = _schema(inner)
-        is_object = inner.entry is not None and inner.entry.shape == "object"
-        fields.append(StructField(inner.name, kind if is_object else ArrayType(kind, False), is_object))
+        fields.append(StructField(inner.name, kind if inner.is_object else ArrayType(kind, False), inner.is_object))
     return StructType(fields)
 
 
@@ -192,25 +192,26 @@ class _Opening:
         return tuple(self.node(f"{prefix}{name}", name, entry, above) for name, entry in entries.items())
 
     def node(self, path: str, name: str, entry: Nested, above: Place) -> Node:
-        outer = self.place(path, entry.through, above) if entry.through else above
-        place = self.place(path, entry, outer)
+        through = self.place(path, entry.through, above) if entry.through else None
+        place = self.place(path, entry, through or above)
         projection = self.expressions(path, place, entry.select or ["*"])
         if entry.order_by:
-            ordered = [f"{text} AS {KEY}{n}" for n, text in enumerate(_ascending(entry))]
+            ordered = [f"{_DESCENDING.sub('', text)} AS {KEY}{n}" for n, text in enumerate(entry.order_by)]
             if _contains(self.expressions(path, place, ordered).schema, _UNORDERED):
                 raise _refused(path, "is ordered by a map or variant", "order by values that Spark can compare")
-        return Node(place, projection, name, entry, self.inner(f"{path}.", projection, entry.nest, place))
+        inner = self.inner(f"{path}.", projection, entry.nest, place)
+        return Node(place, projection, name, through, entry.shape == "object", entry.order_by, inner)
 
     def place(self, path: str, link: Link, above: Place) -> Place:
-        place = Place(link.table, link.name, link.row_filter, above)
-        if place.alias.lower() == above.alias.lower():
-            raise _refused(path, f"has the name '{place.alias}', as the table around it", "give it another alias")
+        if link.name.lower() == above.alias.lower():
+            raise _refused(path, f"has the name '{link.name}', as the table around it", "give it another alias")
         if link.row_filter:
             with _naming(path):
-                filtered = condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
-            self.note(link.table, filtered)
-        pairs = self.equalities(path, link.on, place, above)
-        place = replace(place, keys=tuple(own for own, _ in pairs), keys_above=tuple(other for _, other in pairs))
+                used = condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
+                self.note(link.table, used)
+        pairs = self.equalities(path, link, above)
+        keys, keys_above = (tuple(texts) for texts in zip(*pairs, strict=True))
+        place = Place(link.table, link.name, link.row_filter, above, keys, keys_above)
         for each, texts in ((place, place.keys), (above, place.keys_above)):
             found = self.expressions(path, each, [f"{text} AS {KEY}{n}" for n, text in enumerate(texts)])
             columns = zip(texts, key_names(texts), strict=True)
@@ -226,21 +227,18 @@ class _Opening:
         self.note(place.table, UsedColumns(found.used_columns, found.computed_from))
         return found
 
-    def equalities(self, path: str, on: str, place: Place, above: Place) -> list[tuple[str, str]]:
-        """Return the sides of each equality of a condition, with the casts that Spark compares them with."""
+    def equalities(self, path: str, link: Link, above: Place) -> list[tuple[str, str]]:
+        """Return the sides of each equality of a link, with the casts that Spark compares them with."""
         inner, outer = (
-            example_rows(self.spark, self.schemas[each.table])[0].alias(each.alias) for each in (place, above)
+            example_rows(self.spark, self.schemas[table])[0].alias(alias)
+            for table, alias in ((link.table, link.name), (above.table, above.alias))
         )
-        wanted = f"must be equalities of {place.alias} and {above.alias}, joined by AND"
-        remedy = f"write {place.alias}.<column> = {above.alias}.<column>; other conditions belong into row_filter"
-
-        def joined(condition: str) -> Any:
-            try:
-                return outer.join(inner, F.expr(condition))._jdf.queryExecution().analyzed()
-            except PySparkException as error:
-                raise _refused(path, f"{wanted}: {failure_message(str(error))}", remedy) from error
-
-        plan = joined(on)
+        wanted = f"must be equalities of {link.name} and {above.alias}, joined by AND"
+        remedy = f"write {link.name}.<column> = {above.alias}.<column>; other conditions belong into row_filter"
+        try:
+            plan: Any = outer.join(inner, F.expr(link.on))._jdf.queryExecution().analyzed()
+        except PySparkException as error:
+            raise _refused(path, f"{wanted}: {failure_message(str(error))}", remedy) from error
         inside, outside = plan.right().outputSet(), plan.left().outputSet()
         pairs = []
         open_ends = [plan.condition().get()]
@@ -274,36 +272,20 @@ def _refused(path: str, problem: str, remedy: str) -> ConfigError:
     return ConfigError(f"nest.{path} {problem}", subject="nest", value=path, remedy=remedy)
 
 
-def _is_descending(order: str) -> bool:
-    return order.lower().endswith(" desc")
-
-
-def _ascending(entry: Nested) -> list[str]:
-    return [order[: -len(" desc")] if _is_descending(order) else order for order in entry.order_by]
-
-
 # --- Which documents changed ----------------------------------------------------------------------------------------
 
 
 def find_affected_roots(tree: Tree, changed: Mapping[Place, DataFrame], states: States) -> DataFrame | None:
-    """Return the identifiers of the roots that changed rows belong to, with repeats; None if there are none.
+    """Return the keys of the roots that changed rows belong to, with repeats; None if there are none.
 
-    ``changed`` has the keys of changed rows by their place, for the root its identifiers.
+    ``changed`` has the keys of changed rows by their place.
     """
     found = dict(changed)
     for place in tree.root.places():
         if place.above is not None and place in found:
-            above = states.rows(place.above, place.keys_above, found[place])
-            keys = _keys_of(tree, place.above, above)
+            keys = place.above.keys_of(states.rows(place.above, place.keys_above, found[place]))
             found[place.above] = found[place.above].unionAll(keys) if place.above in found else keys
     return found.get(tree.root.place)
-
-
-def _keys_of(tree: Tree, place: Place, rows: DataFrame) -> DataFrame:
-    """The keys that link rows of a place to the one above it; of the root its identifiers."""
-    if place.above is None:
-        return rows.select(*map(quoted, tree.identifier_columns))
-    return place.with_keys(rows, place.keys).select(*key_names(place.keys))
 
 
 def changed_keys(tree: Tree, images: Mapping[str, DataFrame], states: States) -> dict[Place, DataFrame]:
@@ -341,49 +323,40 @@ class TreeProjection(Projection):
     @classmethod
     def of(cls, tree: Tree, states: States) -> TreeProjection:
         known = {each.name: getattr(tree.root.projection, each.name) for each in fields(Projection)}
-        used, computed_from = tree.used[tree.root.place.table]
-        known |= {"schema": tree.schema, "used_columns": used, "computed_from": computed_from}
+        used = tree.used[tree.root.place.table]
+        known |= {"schema": tree.schema, "used_columns": used.names, "computed_from": used.computed_from}
         return cls(**known, tree=tree, states=states)
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the documents of rows of the root, and the columns of these rows that are none of the table's."""
         beside = rows.columns[len(self.columns) :]
-        documents = _documents(self.tree.root, rows, self.states)
-        return documents.select(*map(quoted, self.schema.names), *map(quoted, beside))
+        return _documents(self.tree.root, rows, self.states).select(*map(quoted, (*self.schema.names, *beside)))
 
 
 def _documents(node: Node, rows: DataFrame, states: States) -> DataFrame:
     """The fields of rows, the columns beside those of the table, and the entries nested in them."""
     links: list[str] = []
     for number, inner in enumerate(node.inner):
-        first, names = _link(inner, number)
-        rows, links = node.place.with_keys(rows, first.keys_above, f"{_LINK}{number}_"), [*links, *names]
+        rows = node.place.with_keys(rows, inner.first.keys_above, f"{_LINK}{number}_")
+        links += key_names(inner.first.keys, f"{_LINK}{number}_")
     wanted = None if states.whole or not links else states.computed(rows.select(*links))
     keyed = rows
     for number, inner in enumerate(node.inner):
         # Rows that no document contains may have objects of several rows.
-        has_objects = any(each.entry and each.entry.shape == "object" for each in inner.nodes() if each is not inner)
+        has_objects = any(each.is_object for each in inner.nodes() if each is not inner)
         needed = keyed.select(*links) if states.whole and has_objects else wanted
         rows = _with_entries(rows, inner, number, states, needed)
     documents = node.projection.apply(rows)
     return documents.withColumnsRenamed({f"{_ENTRY}{number}": inner.name for number, inner in enumerate(node.inner)})
 
 
-def _link(node: Node, number: int) -> tuple[Place, list[str]]:
-    """The place that is linked to the rows around a nested table, and the columns with the values of the link."""
-    first = node.place.above if node.entry and node.entry.through else node.place
-    assert first is not None
-    return first, key_names(first.keys, f"{_LINK}{number}_")
-
-
 def _with_entries(rows: DataFrame, node: Node, number: int, states: States, wanted: DataFrame | None) -> DataFrame:
     """Add what of a nested table belongs to each row: an object or null, or an array."""
-    place, entry = node.place, node.entry
-    assert entry is not None
-    first, links = _link(node, number)
+    place, first = node.place, node.first
+    links = key_names(first.keys, f"{_LINK}{number}_")
     if wanted is not None:
         wanted = wanted.select(*links).toDF(*key_names(first.keys))
-    if entry.through:
+    if node.through:
         through = first.with_keys(states.rows(first, first.keys, wanted), first.keys, f"{_LINK}{number}_")
         keys = key_names(place.keys)
         through = first.with_keys(through, place.keys_above).select(*links, *keys)
@@ -393,9 +366,9 @@ def _with_entries(rows: DataFrame, node: Node, number: int, states: States, want
         found = _entries(node, states.rows(place, place.keys, wanted), states)
         found = found.withColumnsRenamed(dict(zip(key_names(place.keys), links, strict=True)))
     name = f"{_ENTRY}{number}"
-    one = _object() if entry.shape == "object" else _array(entry, found)
+    one = _object() if node.is_object else _array(node)
     rows = rows.join(found.groupBy(*links).agg(one.alias(name)), links, "left").drop(*links)
-    if entry.shape == "array":
+    if not node.is_object:
         return rows.withColumn(name, F.coalesce(name, F.array()))
     # Only here: rows that no document contains may have any keys.
     several = F.concat(F.lit(f"{SEVERAL_MESSAGE} '{node.name}' of {place.table}: "), f"{name}.least", F.lit(", "))
@@ -405,11 +378,9 @@ def _with_entries(rows: DataFrame, node: Node, number: int, states: States, want
 
 def _entries(node: Node, rows: DataFrame, states: States) -> DataFrame:
     """The rows of a nested table as entries, with their keys and what they are ordered by."""
-    assert node.entry is not None
-    place, names = node.place, key_names(node.place.keys)
+    place, names, orders = node.place, key_names(node.place.keys), key_names(node.order_by, _ORDER)
     rows = place.with_keys(rows, place.keys)
-    rows = place.with_keys(rows, _ascending(node.entry), _ORDER)
-    orders = key_names(node.entry.order_by, _ORDER)
+    rows = place.with_keys(rows, [_DESCENDING.sub("", text) for text in node.order_by], _ORDER)
     rows = rows.select(*map(quoted, node.projection.columns), *names, *orders)
     documents = _documents(node, rows, states)
     made = (*node.projection.schema.names, *(inner.name for inner in node.inner))
@@ -425,22 +396,21 @@ def _object() -> Column:
     )
 
 
-def _array(entry: Nested, found: DataFrame) -> Column:
+def _array(node: Node) -> Column:
     """The entries of a group in the order of `order_by`, then of their values, whatever the order of the columns is."""
-    kind = found.schema[_ENTRY].dataType
-    assert isinstance(kind, StructType)
+    kind = _schema(node)
     by_name = sorted(kind.fields, key=lambda each: each.name)
-    values = {each.name: F.col(_ENTRY).getField(each.name) for each in by_name}
-    ties = [values[each.name] for each in by_name if not _contains(each.dataType, _UNORDERED)]
+    values = [(F.col(_ENTRY).getField(each.name), each.dataType) for each in by_name]
+    ties = [value for value, of_type in values if not _contains(of_type, _UNORDERED)]
     # 0.0 and -0.0 are equal and have different texts.
-    as_text = [values[each.name] for each in by_name if _contains(each.dataType, (*_UNORDERED, FloatType, DoubleType))]
+    as_text = [value for value, of_type in values if _contains(of_type, (*_UNORDERED, FloatType, DoubleType))]
     if as_text:
         ties.append(F.to_json(F.struct(*(each.alias(f"t{n}") for n, each in enumerate(as_text))), JSON_OPTIONS))
-    orders = key_names(entry.order_by, _ORDER)
+    orders = key_names(node.order_by, _ORDER)
     by = [F.struct(F.col(name).alias("value")).alias(name) for name in orders]
     by.append(F.struct(*(tie.alias(f"t{n}") for n, tie in enumerate(ties))).alias(_TIES))
     entries = F.collect_list(F.struct(*by, _ENTRY))
-    descending = {name for name, text in zip(orders, entry.order_by, strict=True) if _is_descending(text)}
+    descending = {name for name, text in zip(orders, node.order_by, strict=True) if _DESCENDING.search(text)}
     if not descending and not _contains(kind, _UNORDERED):
         entries = F.sort_array(entries)
     else:
@@ -461,10 +431,7 @@ _UNORDERED = (MapType, VariantType)
 
 
 def _contains(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
-    if isinstance(kind, ArrayType):
-        kind = kind.elementType
-    inner = kind.fields if isinstance(kind, StructType) else ()
-    return isinstance(kind, kinds) or any(_contains(each.dataType, kinds) for each in inner)
+    return any(isinstance(each, kinds) for each in types_within(kind))
 
 
 # --- The two transforms, for frames of any origin -------------------------------------------------------------------
@@ -499,15 +466,16 @@ def affected_roots(
     changes, states_from, states_to = map(_by_table, (changes, states_from, states_to))
     tree, before, after = _open(spec, [states_to, states_from, changes], states_from, states_to)
     images = {table: used_changes(tree, table, frame) for table, frame in changes.items() if table in tree.used}
-    found = [before.frames[tree.root.place.table].limit(0).select(*map(quoted, tree.identifier_columns))]
+    root = tree.root.place
+    found = [root.keys_of(before.frames[root.table].limit(0))]
     for kind, state in ((DELETE, before), (INSERT, after)):
         of_kind = {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}
-        changed, root = changed_keys(tree, of_kind, state), tree.root.place
+        changed = changed_keys(tree, of_kind, state)
         if root.table in of_kind:
-            changed[root] = _keys_of(tree, root, root.matching(of_kind[root.table]))
+            changed[root] = root.keys_of(root.matching(of_kind[root.table]))
         if (roots := find_affected_roots(tree, changed, state)) is not None:
             found.append(roots)
-    return reduce(DataFrame.unionAll, found).distinct()
+    return reduce(DataFrame.unionAll, found).distinct().toDF(*tree.identifier_columns)
 
 
 def assemble(

@@ -56,7 +56,6 @@ Vector = Mapping[str, int | None]
 """A snapshot of each nested table."""
 
 NESTED = "nested"
-"""The strategy of a batch of several tables."""
 
 # Rows of links that stay in the driver; Iceberg compares fewer values with the bounds of a file.
 _FEW, _FEW_VALUES = 20_000, 200
@@ -73,10 +72,10 @@ _BOUNDED = {"int": _WHOLE, "long": _WHOLE, "string": (StringType(),)}
 class TableStates(States):
     """The rows of every table at one vector of snapshots, read by key where only some are wanted."""
 
-    def __init__(self, source: Source, snapshot_id: int | None, vector: Vector, whole: bool) -> None:
+    def __init__(self, source: Source, tree: Tree, snapshot_id: int | None, vector: Vector, whole: bool) -> None:
         super().__init__({}, whole)
+        self.tree = tree
         self.cached: list[DataFrame] = []
-        self._source = source
         self._sources = {**source.nested, source.table.name: source}
         self._vector = {**vector, source.table.name: snapshot_id}
 
@@ -108,8 +107,8 @@ class TableStates(States):
             self.cached.append(frame)
             count = frame.count()
             # As rows of an RDD, because every plan that is made of the frame would have all of its plan, perhaps twice.
-            rows = frame._jdf.queryExecution().toRdd()
-            made = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False)
+            plan = frame._jdf
+            made = spark._jsparkSession.internalCreateDataFrame(plan.queryExecution().toRdd(), plan.schema(), False)
             frame = DataFrame(made, spark)
             return frame.hint("broadcast") if count <= BROADCAST_ROWS else frame, count
         few = java_class(spark, "java.util.ArrayList")(java_class(spark, "java.util.LinkedHashSet")(few))
@@ -125,18 +124,20 @@ class TableStates(States):
         fields = self._sources[place.table].metadata.schema["fields"]
         # Iceberg 1.11 takes a column that a file lacks for null, also if it has a default (apache/iceberg 16690).
         types = {each["name"]: str(each["type"]) for each in fields if "initial-default" not in each}
-        columns = {}
-        for name, text in zip(key_names(texts), texts, strict=True):
-            column = self.tree.plain.get((place.table, text))
-            if column and wanted.schema[name].dataType in _BOUNDED.get(types.get(column, ""), ()):
-                columns[name] = column
+        plain = {
+            name: self.tree.plain.get((place.table, text), "") for name, text in zip(wanted.columns, texts, strict=True)
+        }
+        columns = {
+            name: column
+            for name, column in plain.items()
+            if wanted.schema[name].dataType in _BOUNDED.get(types.get(column, ""), ())
+        }
         if not columns:
             return {}
         found: dict[str, Sequence[Any]]
         if count > _FEW:
-            ends = wanted.selectExpr(*(f"{end}({name}) AS {end}_{name}" for name in columns for end in ("min", "max")))
-            row = ends.collect()[0]
-            found = {name: (row[f"min_{name}"], row[f"max_{name}"]) for name in columns}
+            ends = wanted.selectExpr(*(f"array(min({name}), max({name})) AS {name}" for name in columns))
+            found = {name: tuple(each) for name, each in ends.collect()[0].asDict().items()}
         else:
             rows = wanted.select(*columns).collect()
             found = {name: sorted({row[name] for row in rows}) for name in columns}
@@ -144,11 +145,6 @@ class TableStates(States):
         return {
             columns[name]: each for name, each in found.items() if not any(_NO_UTF8 in str(value) for value in each)
         }
-
-    @property
-    def tree(self) -> Tree:
-        assert isinstance(self._source.projection, TreeProjection)
-        return self._source.projection.tree
 
 
 def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Source:
@@ -158,10 +154,17 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
     source.require_identifier_columns("documents of several tables are found by them")
     spark, root = source.table.spark, source.table
     tables = {name: IcebergTable(spark, name) for name in nested_tables(config.entries) if name != root.name}
-    schemas = {name: table.schema() for name, table in (*tables.items(), (root.name, root))}
-    unreadable = {name: table.unreadable for name, table in (*tables.items(), (root.name, root))}
+    schemas = {table.name: table.schema() for table in (*tables.values(), root)}
+    unreadable = {table.name: table.unreadable for table in (*tables.values(), root)}
     tree = open_tree(spark, config, schemas, source.identifier_columns, unreadable)
-    _require_free_names(tree)
+    for name, used in tree.used.items():
+        if taken := [*filter(is_reserved, used.names)]:
+            raise ConfigError(
+                f"{', '.join(sorted(taken))} of '{name}' would be taken for the columns of a change",
+                subject="nest",
+                value=name,
+                remedy="leave these columns out of select, row_filter and on, or give them other names in the table",
+            )
     with_stars = {entry.table for _, entry in iterate_entries(config.entries) if "*" in " ".join(entry.select or ["*"])}
     nested = {}
     for name, table in tables.items():
@@ -190,27 +193,15 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
         nest={name: entry.model_dump(by_alias=True) for name, entry in config.entries.items()},
         nested=nested,
     )
-    states = TableStates(source, source.head, heads(source), whole=True)
+    states = TableStates(source, tree, source.head, heads(source), whole=True)
     return replace(source, projection=TreeProjection.of(tree, states))
 
 
-def _require_free_names(tree: Tree) -> None:
-    for table, used in tree.used.items():
-        taken = [*filter(is_reserved, used.names)]
-        if taken:
-            raise ConfigError(
-                f"{', '.join(sorted(taken))} of '{table}' would be taken for the columns of a change",
-                subject="nest",
-                value=table,
-                remedy="leave these columns out of select, row_filter and on, or give them other names in the table",
-            )
-
-
-def at_vector(source: Source, snapshot_id: int | None, vector: Vector, whole: bool = True) -> Source:
+def at_vector(source: Source, snapshot_id: int | None, vector: Vector) -> Source:
     """Return a source whose documents have the rows that nested tables had at a vector of snapshots."""
     if not isinstance(source.projection, TreeProjection):
         return source
-    states = TableStates(source, snapshot_id, vector, whole)
+    states = TableStates(source, source.projection.tree, snapshot_id, vector, whole=True)
     return replace(source, projection=replace(source.projection, states=states))
 
 
@@ -232,43 +223,36 @@ def is_at_head(position: Position, source: Source) -> bool:
 def lag_of_tables(position: Position, source: Source) -> tuple[int, float]:
     """Return how many snapshots of all tables an index lacks, and the age of the oldest of them in seconds."""
     behind = [lag(source.metadata, position.snapshot_id, source.head)]
-    for name, each in source.nested.items():
-        behind.append(lag(each.metadata, position.nested_snapshots.get(name), each.head))
+    behind += [lag(e.metadata, position.nested_snapshots.get(name), e.head) for name, e in source.nested.items()]
     return sum(snapshots for snapshots, _ in behind), max(seconds for _, seconds in behind)
 
 
 def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
     """Find the roots that changes of any table affect, and put their documents together as they are at the end."""
-    source = at_vector(source, plan.end, {name: at.snapshot_id for name, at in plan.nested.items()}, whole=False)
-    projection = source.projection
-    assert isinstance(projection, TreeProjection)
-    states, used = projection.states, projection.tree.used
-    assert isinstance(states, TableStates)
+    vector = {name: at.snapshot_id for name, at in plan.nested.items()}
+    assert isinstance(source.projection, TreeProjection)
+    tree = source.projection.tree
+    states = TableStates(source, tree, plan.end, vector, whole=False)
+    source = replace(source, projection=replace(source.projection, states=states))
     sources, scans = {source.table.name: source, **source.nested}, {source.table.name: plan.scans, **plan.nested_scans}
     try:
         images = {}
         for name in (name for name, each in scans.items() if each):
-            changes = changes_frame(sources[name].table, scans[name], Selection(tuple(sorted(used[name].names))))
-            images[name] = used_changes(states.tree, name, changes)
-        own = _root_images(source, states, images)
+            used = Selection(tuple(sorted(tree.used[name].names)))
+            images[name] = used_changes(tree, name, changes_frame(sources[name].table, scans[name], used))
+        own = None
+        if (root := source.table.name) in images:
+            # The identifiers of changed rows of the root, and their places.
+            own, names = tree.root.place.matching(images[root]), [*source.identifier_columns, CHANGE_TYPE]
+            if source.selection.has_places:
+                own, names = _with_places(source, tree, own, names), [*names, PLACE]
+            own = states.computed(own.select(*map(quoted, names)))
         roots = _changed_roots(source, config, states, images, own)
-        merged = _documents_of(roots, source, config, states, own)
-        net = NetChanges.from_rows(merged, planned, NESTED)
+        net = NetChanges.from_rows(_documents_of(roots, source, config, states, own), planned, NESTED)
     except BaseException:
         states.close()
         raise
     return replace(net, cached=(*net.cached, *states.cached))
-
-
-def _root_images(source: Source, states: TableStates, images: Mapping[str, DataFrame]) -> DataFrame | None:
-    """The identifiers of changed rows of the root, and their places; None if there are none."""
-    if source.table.name not in images:
-        return None
-    names = [*source.identifier_columns, CHANGE_TYPE]
-    own = states.tree.root.place.matching(images[source.table.name])
-    if source.selection.has_places:
-        own, names = _with_places(source, states.tree, own, names), [*names, PLACE]
-    return states.computed(own.select(*map(quoted, names)))
 
 
 def _changed_roots(
@@ -297,7 +281,8 @@ def _documents_of(
 ) -> DataFrame:
     """A change for each root: its document, or a DELETE if it has no row (of both the INSERT counts)."""
     tree, ids = states.tree, source.key_columns
-    rows = states.rows(tree.root.place, tree.identifiers, roots.toDF(*key_names(tree.identifiers)))
+    keys = tree.root.place.keys
+    rows = states.rows(tree.root.place, keys, roots.toDF(*key_names(keys)))
     change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
     documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
     deletes = roots.selectExpr(*map(quoted, ids), f"'{DELETE}' AS {CHANGE_TYPE}", *change)
@@ -309,10 +294,9 @@ def _documents_of(
     merged = merged.select(*map(quoted, documents.columns))
     if not source.selection.has_places:
         return merged
-    keys = [f"{quoted(name)} AS {quoted(key)}" for name, key in zip(source.identifier_columns, ids, strict=True)]
     placed = [_with_places(source, tree, rows, source.identifier_columns)]
-    placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})")]
-    return look_up_old_places(merged, [each.selectExpr(*keys, PLACE) for each in placed], roots, ids)
+    placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})").drop(CHANGE_TYPE)]
+    return look_up_old_places(merged, [each.toDF(*ids, PLACE) for each in placed], roots, ids)
 
 
 def _with_places(source: Source, tree: Tree, rows: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -61,7 +61,6 @@ def it_ends_equal_after_every_kill(
     job, kind = rng.choice(JOBS), rng.choice(list(KINDS))
     if of_several_tables:
         shop, kind = Shop(spark, name, *PROPERTIES), "several tables"
-        shop.fill()
         config, documents = config.replace(**shop.spec), shop.documents
     else:
         sql(f"CREATE TABLE {{t}} (id BIGINT, name STRING, part BIGINT) {KINDS[kind]}")

@@ -29,7 +29,6 @@ def it_follows_every_history(spark, make_config, name, indexed, number):
         [*STATEMENTS, SYNC, BROKEN, COMPACT, ROLLBACK], [*[1] * len(STATEMENTS), 9, 5, 3, 3], k=16 if EVERY else 5
     )
     shop = Shop(spark, name, *kinds)
-    shop.fill()
     config = make_config(**shop.spec)
     lived = [f"seed {SEED + number}", *kinds]
     export_table(spark, config)

@@ -4,10 +4,26 @@ import json
 
 import pytest
 
+from tests.nested_shop import Shop
+
 
 @pytest.fixture
 def snapshots(sql):
     return lambda: [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+
+
+@pytest.fixture
+def make_shop(spark, name):
+    """Make the tables of a shop, which goes with the test."""
+    made = []
+
+    def make(*properties, **more):
+        made.append(Shop(spark, name, *properties, **more))
+        return made[-1]
+
+    yield make
+    for shop in made:
+        shop.drop()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from icecdc_core.explore.differences import find_differences
 from icecdc_core.explore.documents import look_up_document, try_query
 from icecdc_core.explore.report import dry_run_next_sync, explore_report
 from icecdc_core.explore.view import Part, open_view, show_time_line
-from tests.nested_shop import Shop
 
 KINDS = [pytest.param("1", "copy-on-write", marks=pytest.mark.long), ("3", "merge-on-read")]
 SECRET = "planted-secret"
@@ -130,10 +129,8 @@ class DescribeADocument:
         assert (found.report["agrees"], found.shown[1]) == (True, "The index and the table agree.")
         assert changes_of(found) == ["update", "insert"]
 
-    def it_is_behind_when_a_nested_table_is_newer(self, spark, name, new_index, request):
-        shop = Shop(spark, name, tables=("film", "language"))
-        request.addfinalizer(shop.drop)
-        shop.fill()
+    def it_is_behind_when_a_nested_table_is_newer(self, spark, new_index, make_shop):
+        shop = make_shop(tables=("film", "language"))
         config = new_index(**shop.spec)
         assert look_up(spark, config, document_id="1").report["agrees"] is True
         shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")

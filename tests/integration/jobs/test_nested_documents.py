@@ -9,7 +9,7 @@ from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError, SeveralMatchesError, TableReplacedError
 from icecdc_core.runs import nested
 from tests.histories.proof import break_off
-from tests.nested_shop import KINDS, Shop
+from tests.nested_shop import KINDS
 
 # What happens in the range of one sync; none of it hides what another does.
 CHANGES = (
@@ -30,33 +30,26 @@ CHANGES = (
     {
         "a link in the middle (pgsync 115)": "UPDATE {actor} SET country_id = 101 WHERE actor_id = 10",
         "a nested row that comes later (pgsync 493, 569)": "INSERT INTO {language} VALUES (9, 'Welsh', 'x')",
-        "a root that goes": "DELETE FROM {film} WHERE film_id = 4",
+        "a root that goes": "DELETE FROM {film} WHERE film_id = 4 OR shelf = 'gone'",
         "the key of a root": "UPDATE {film} SET film_id = 6 WHERE film_id = 5",
+        "a row that gets a key": "UPDATE {actor} SET actor_id = 13 WHERE name = 'b'",
     },
 )
 ONE_BY_ONE = tuple({what: statement} for together in CHANGES for what, statement in together.items())
+# What no document shows.
+UNSEEN = (
+    "UPDATE {language} SET note = 'y' WHERE language_id = 1",
+    "UPDATE {actor} SET note = 'y'",
+    "INSERT INTO {film} VALUES (null, 'x', 1, 1, 'gone'), (77, 'y', 1, 1, 'gone')",
+    "INSERT INTO {actor} VALUES (null, 'a', 100, 'x'), (null, 'c', 100, 'x')",
+    "INSERT INTO {film_actor} VALUES (null, 13), (null, 10)",
+)
 
 
 @pytest.fixture
-def shop(spark, name):
-    shop = Shop(spark, name, *KINDS)
-    shop.fill()
-    yield shop
-    shop.drop()
-
-
-@pytest.fixture
-def config(shop, make_config):
-    return make_config(**shop.spec)
-
-
-@pytest.fixture
-def pair(spark, name):
+def pair(make_shop):
     """Films with their languages, for what does not depend on the depth of the tree."""
-    shop = Shop(spark, name, *KINDS, tables=("film", "language"))
-    shop.fill()
-    yield shop
-    shop.drop()
+    return make_shop(*KINDS, tables=("film", "language"))
 
 
 @pytest.fixture
@@ -66,43 +59,33 @@ def of_pair(pair, make_config):
 
 class DescribeDocumentsOfSeveralTables:
     @pytest.mark.parametrize("ranges", [CHANGES, pytest.param(ONE_BY_ONE, marks=pytest.mark.long)], ids=len)
-    def it_follows_every_table(self, spark, shop, config, indexed, ranges):
-        exported = export_table(spark, config)
-        assert (exported.upserts, indexed()) == (4, shop.documents())
-        # Links in the driver and their values or their range in files; one by one also links in a cache, as below.
+    def it_follows_every_table(self, spark, make_shop, make_config, indexed, ranges):
+        shop = make_shop(*KINDS)
+        config = make_config(**shop.spec)
+        # Nothing happens to film 8; film 7 has an actor whose row has no key yet.
+        shop.sql("INSERT INTO {film} VALUES (7, 'Eva', 1, 1, ''), (8, 'Fargo', 1, 1, ''), (null, 'w', 1, 1, 'gone')")
+        shop.sql("INSERT INTO {actor} VALUES (14, 'Di', 102, 'x'), (null, 'b', 100, 'x')")
+        shop.sql("INSERT INTO {film_actor} VALUES (8, 14), (7, 13)")
+        exported, expected = export_table(spark, config), shop.documents()
+        assert (exported.upserts, indexed()) == (6, expected)
+        # Links in the driver and their values or their range in files; then links in a cache.
         limits = itertools.cycle([(20_000, 200), (20_000, 0), (0, 200)])
         for together, (few, values) in zip(ranges, limits, strict=False):
-            for statement in together.values():
-                shop.sql(statement)
-            expected, before = shop.documents(), indexed()
+            statements = [*together.values(), *(UNSEEN if "the key of a root" in together else ())]
+            shop.sql(*statements)
+            before, expected = expected, shop.documents()
             changed = {key for key in {*expected, *before} if expected.get(key) != before.get(key)}
+            (lagging,) = status(spark, config).indexes
             with mock.patch.multiple(nested, _FEW=few, _FEW_VALUES=values):
                 report = sync_changes(spark, config)
             assert changed, together
             assert indexed() == expected, together
             assert report.upserts + report.deletes == len(changed), together
+            assert report.snapshots == lagging.lag_snapshots == len(statements)
             assert len(report.nested_snapshots) == 5
         found = validate_table(spark, config)
-        assert (found.ok, found.source_rows) == (True, len(shop.documents()))
-
-        # No document shows it; then rows that the filter hides, rows without a link, and one new document.
-        shop.sql("UPDATE {actor} SET note = 'y'", "UPDATE {language} SET note = 'y' WHERE language_id = 1")
-        shop.sql("INSERT INTO {film} VALUES (null, 'x', 1, 1, 'gone'), (77, 'y', 1, 1, 'gone'), (5, 'Mank', 1, 1, '')")
-        (before,) = status(spark, config).indexes
-        report = sync_changes(spark, config)
-        (after,) = status(spark, config).indexes
-        assert (report.upserts, report.deletes, indexed()) == (1, 0, shop.documents())
-        assert (report.snapshots, before.lag_snapshots, after.lag_snapshots) == (3, 3, 0)
-        assert sync_changes(spark, config).snapshots == 0
-        with mock.patch.object(nested, "_FEW", 1):  # many, so that they are in a cache
-            shop.sql("DELETE FROM {film} WHERE shelf = 'gone' OR film_id = 5")
-            shop.sql("INSERT INTO {actor} VALUES (null, 'a', 100, 'x'), (null, 'b', 100, 'x'), (null, 'c', 100, 'x')")
-            report = sync_changes(spark, config)
-            assert (report.upserts, report.deletes, indexed()) == (0, 1, shop.documents())
-            shop.sql("UPDATE {actor} SET actor_id = 13 WHERE name = 'b'")
-            shop.sql("INSERT INTO {film_actor} VALUES (3, 13), (null, 13), (null, 10)")
-            sync_changes(spark, config)
-        assert indexed() == shop.documents()
+        assert (found.ok, found.source_rows) == (True, len(expected))
+        assert (status(spark, config).indexes[0].lag_snapshots, sync_changes(spark, config).snapshots) == (0, 0)
 
     def it_goes_on_after_whatever_stopped_it(self, spark, pair, of_pair, opensearch, indexed):
         # Changes alone, without an export.
@@ -248,9 +231,8 @@ class DescribeDocumentsOfSeveralTables:
         assert sync_changes(spark, config).upserts == 2
         assert indexed()["3"]["lead"] == {"name": "Ben", "top": None}
 
-    def it_prunes_by_no_key_that_a_second_cast_changed(self, spark, sql, name, indexed, request, new_index):
-        shop = Shop(spark, name, tables=("continent",))
-        request.addfinalizer(shop.drop)
+    def it_prunes_by_no_key_that_a_second_cast_changed(self, spark, sql, name, indexed, make_shop, new_index):
+        shop = make_shop(tables=("continent",))
         sql("CREATE TABLE {t} (id INT, code STRING) USING iceberg", "INSERT INTO {t} VALUES (1, '7')")
         shop.sql("INSERT INTO {continent} VALUES ('007', 'Bond')")
         link = f"cast(cast(k.code AS int) AS string) = {name}.code"

@@ -38,20 +38,17 @@ SPEC = {
 
 @pytest.fixture
 def frames(spark):
-    def build(given=ROWS):
-        rows = {**ROWS, **given}
-        return {table: spark.createDataFrame(rows[table], schema) for table, schema in SCHEMAS.items()}
-
-    return build
+    return lambda given=ROWS: {
+        table: spark.createDataFrame({**ROWS, **given}[table], schema) for table, schema in SCHEMAS.items()
+    }
 
 
 @pytest.fixture
 def changes(spark):
-    def build(table, *rows):
-        schema = f"{SCHEMAS[table]}, _change_type STRING, _change_ordinal INT, _commit_snapshot_id BIGINT"
-        return {table: spark.createDataFrame([(*row, 0, 7) for row in rows], schema)}
-
-    return build
+    more = "_change_type STRING, _change_ordinal INT, _commit_snapshot_id BIGINT"
+    return lambda table, *rows: {
+        table: spark.createDataFrame([(*row, 0, 7) for row in rows], f"{SCHEMAS[table]}, {more}")
+    }
 
 
 def documents(frame):
