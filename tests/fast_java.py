@@ -28,6 +28,8 @@ JAVA_OPTIONS = (
 # Tables here have a few rows. Adaptive execution stays on: the package's plans depend on it.
 SPARK_CONF = {
     "spark.sql.shuffle.partitions": "2",
+    # Rows that come as Arrow are in tasks, as others are, not in the plan.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
     # Tests repeat one another's plans; by default Spark forgets all but the last 100 that it compiled.
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.ui.retainedJobs": "10",

@@ -5,12 +5,14 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.rows import explain_rows, parse_rows
 
-_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
+_COLUMNS = {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32()}
+_COLUMNS |= {"offset": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
 
 
 def records(spark: SparkSession, pairs: Iterable[tuple[Any, Any]]) -> DataFrame:
@@ -18,10 +20,14 @@ def records(spark: SparkSession, pairs: Iterable[tuple[Any, Any]]) -> DataFrame:
 
     def data(value: Any) -> Any:
         value = json.dumps(value) if isinstance(value, dict) else value
-        return bytearray(value.encode() if isinstance(value, str) else value) if value is not None else None
+        return value.encode() if isinstance(value, str) else value
 
-    lines = [(data(key), data(value), "topic", 0, offset, None) for offset, (key, value) in enumerate(pairs)]
-    return spark.createDataFrame(lines, _COLUMNS).coalesce(1)
+    rows = [
+        {"key": data(key), "value": data(value), "topic": "topic", "partition": 0, "offset": offset}
+        for offset, (key, value) in enumerate(pairs)
+    ]
+    # As Arrow, for which Spark needs no Python worker.
+    return spark.createDataFrame(pa.Table.from_pylist(rows, pa.schema(_COLUMNS))).coalesce(1)
 
 
 def settings(**given: Any) -> SimpleNamespace:
