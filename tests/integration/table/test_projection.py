@@ -25,9 +25,8 @@ def rows(spark):
 
 
 class DescribeProjection:
-    @pytest.mark.parametrize(
-        ("select", "alias", "expected"),
-        [
+    def it_makes_the_fields_of_a_document(self, projection, rows):
+        for select, alias, expected in (
             (["email"], "", {"email": "a@x.org"}),
             (["upper(email) AS E"], "", {"E": "A@X.ORG"}),
             (["* EXCEPT (email, lat, lon, seen, tags, place)"], "", {"id": 7}),
@@ -35,11 +34,9 @@ class DescribeProjection:
             (["place.x", "place.* EXCEPT (x)"], "", {"x": 1, "y": 2}),
             (["transform(tags, t -> concat(t, '!')) AS tags"], "", {"tags": ["t!"]}),
             (["named_struct('lat', lat, 'lon', lon) AS place"], "", {"place": (1.5, 2.5)}),
-        ],
-    )
-    def it_makes_the_fields_of_a_document(self, projection, rows, select, alias, expected):
-        actual = projection(select, alias).apply(rows).collect()[0].asDict()
-        assert actual == {**expected, "_change_type": "INSERT"}
+        ):
+            actual = projection(select, alias).apply(rows).collect()[0].asDict()
+            assert actual == {**expected, "_change_type": "INSERT"}
 
     def it_knows_the_columns_that_it_uses(self, projection):
         for select, used in (
@@ -50,9 +47,10 @@ class DescribeProjection:
         ):
             assert projection(select).used_columns == used
 
-    @pytest.mark.parametrize(
-        ("select", "expected"),
-        [
+    def it_knows_the_fields_within_columns_that_it_computes_with(self, spark):
+        nested = "deep struct<inner:struct<a:int>>, items array<struct<inner:struct<a:int>>>"
+        schema = spark.createDataFrame([], f"{SCHEMA}, {nested}").schema
+        for select, expected in (
             (["* EXCEPT (tags)", "struct(lat, lon) AS point"], {"lat", "lon"}),
             (["place", "place.x AS x", "place.* EXCEPT (x)"], set()),
             (["cast(place AS string) AS p"], {"place"}),
@@ -65,12 +63,8 @@ class DescribeProjection:
             (["to_json(items[0].inner) AS p"], {"items"}),
             (["transform(items, i -> to_json(i.inner)) AS p"], {"items"}),
             (["deep.inner AS i", "hash(i) AS p"], {"deep.inner"}),
-        ],
-    )
-    def it_knows_the_fields_within_columns_that_it_computes_with(self, spark, select, expected):
-        nested = "deep struct<inner:struct<a:int>>, items array<struct<inner:struct<a:int>>>"
-        schema = spark.createDataFrame([], f"{SCHEMA}, {nested}").schema
-        assert open_projection(spark, schema, select, "", ["id"], {}).computed_from == expected
+        ):
+            assert open_projection(spark, schema, select, "", ["id"], {}).computed_from == expected
 
     def it_stores_the_texts_as_they_are(self, projection):
         assert projection(["f.id"], "f").stored == ("AS f", "f.id")
