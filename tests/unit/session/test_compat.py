@@ -35,17 +35,14 @@ class BlockedSession:
         )
 
 
-@pytest.mark.parametrize(
-    ("spark", "iceberg", "expected"),
-    [
+def it_names_what_does_not_fit():
+    for spark, iceberg, expected in (
         ("4.1.4", "1.12.0", ""), ("4.1.0", "1.12.1", ""), ("4.0.0.databricks", "1.11.0", ""),
         ("3.5.2", "1.11.0", "Spark 3.5.2"), ("4.10.0", "1.12.0", "Spark 4.10.0"),
         ("4.1.4", "", "Spark 4.1.4 without Iceberg"), ("4.1.4", "1.11.0", "Spark 4.1.4 with Iceberg 1.11.0"),
         ("4.0.5", "unknown", "Spark 4.0.5 with Iceberg unknown"),
-    ],
-)  # fmt: skip
-def it_names_what_does_not_fit(spark, iceberg, expected):
-    assert unsupported_versions(spark, iceberg) == expected
+    ):  # fmt: skip
+        assert unsupported_versions(spark, iceberg) == expected
 
 
 def it_raises_one_typed_error_that_names_what_is_supported():
