@@ -150,8 +150,7 @@ class Source:
     @property
     def key_columns(self) -> list[str]:
         """The columns of selected rows that make the document id: beside a projection they have private names."""
-        names = self.identifier_columns
-        return [private_identifier(name) for name in names] if self.projection else names
+        return [*map(private_identifier, self.identifier_columns)] if self.projection else self.identifier_columns
 
     @property
     def snapshot_ids(self) -> frozenset[int]:

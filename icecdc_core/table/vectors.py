@@ -111,7 +111,7 @@ def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: b
         rows = _with_text(rows, source.embeddings.texts[name]).withColumn(_KEY, F.sha2(_TEXT, 256))
         vectors = stored_vectors(rows.sparkSession, source.embeddings.table, entry)
         if few:
-            keys = rows.select(_KEY).where(F.col(_KEY).isNotNull()).distinct().collect()
+            keys = rows.select(_KEY).dropna().distinct().collect()
             vectors = vectors.where(F.col(_KEY).isin([key for (key,) in keys]))
         # Not a row number: Spark would sort all vectors before it shuffles them, too.
         oldest = Window.partitionBy(_KEY).orderBy("embedded_at", _VECTOR)
