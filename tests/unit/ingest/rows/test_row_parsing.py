@@ -243,6 +243,7 @@ class DescribeNastyJson:
 
 class DescribeInferSchema:
     def it_infers_types_from_values(self, spark):
+        assert infer_schema(decode_records(records(spark, []), settings()), settings()) == T.StructType()
         values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
                   '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"z":1},5', ' \t\n{"s":{"t":""}}']  # fmt: skip
         actual = infer_schema(decode_records(records(spark, values), settings()), settings())
@@ -298,6 +299,3 @@ class DescribeInferSchema:
             "add y int", *(f"widen x{number} decimal(9,2)" for number in range(3)), "widen x3 bigint",
             "widen x4 double", "widen x5.c bigint", "widen x6.element bigint",
         ]  # fmt: skip
-
-    def it_is_empty_without_records(self, spark):
-        assert infer_schema(decode_records(records(spark, []), settings()), settings()) == T.StructType()
