@@ -152,7 +152,7 @@ MUTANTS = [
     mutant("an overtaken export blocks all later syncs", (RECOVERY, REFUSALS),
         Change(sync, "_checked_look", " or position.begun_export", ""), schedules=20000),
     mutant("a sync compares the alias with a position that another run has moved", (REFUSALS,),
-        Change(sync, "_checked_look", "if position == before:", "if True:"), schedules=2000),
+        Change(sync, "_checked_look", "if position == before:", "if True:"), schedules=4000),
     mutant("a child table alone is nothing new", (RECOVERY,),
         Change(nested, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),
     mutant("a cut is the snapshot of the root alone", (INDEX,),
