@@ -48,6 +48,10 @@ class IcecdcError(Exception):
             text += f" [{self.subject}]"
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."
 
+    def _repr_html_(self) -> str | None:
+        card: str | None = vars(self).get(CARD)  # what a notebook shows of an error that is returned
+        return card
+
     def _render_traceback_(self) -> list[str]:
         """Show the card of the failed run; return what, why and what to do, without a traceback (IPython's hook)."""
         if card := vars(self).pop(CARD, ""):  # IPython asks twice

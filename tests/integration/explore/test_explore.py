@@ -5,7 +5,7 @@ import json
 import pytest
 
 from icecdc_core import export_table
-from icecdc_core.errors import ConfigError, IcecdcError
+from icecdc_core.errors import ConfigError
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import find_differences
 from icecdc_core.explore.documents import look_up_document, try_query
@@ -41,7 +41,7 @@ def shown(spark, config):
     view = open_view(spark, config)
     line, *others = parts_of(view)
     parts = [line, dry_run_next_sync(view), *others]
-    texts = [str(part) if isinstance(part, IcecdcError) else part._repr_html_() for part in parts]
+    texts = [part._repr_html_() for part in parts]
     return *parts, "".join(texts) + json.dumps(explore_report(view, *parts))
 
 
