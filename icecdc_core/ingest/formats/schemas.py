@@ -35,7 +35,7 @@ def read_avro(records: DataFrame, schema: RegisteredSchema, data: Column) -> tup
     new_parser = java_class(records.sparkSession, "org.apache.avro.Schema$Parser")
     parser = new_parser().setValidateDefaults(False)  # Spark does not check them either
     *_, whole = (parser.parse(each.text) for each in (*schema.references.values(), schema))
-    node = json.loads(whole.toString(), object_hook=_without_long_decimal)
+    node = json.loads(whole.toString(), object_hook=_readable_type)
     parsed = new_parser().setValidateDefaults(False).parse(json.dumps(node))
     # Spark reads a malformed record as a record of nulls, but a malformed array as null. In the encoding an array
     # is a count, that many values, and a zero.
@@ -45,8 +45,9 @@ def read_avro(records: DataFrame, schema: RegisteredSchema, data: Column) -> tup
     return value, _avro_type(parsed, records.select(value).schema[0].dataType)
 
 
-def _without_long_decimal(node: dict[str, Any]) -> dict[str, Any]:
+def _readable_type(node: dict[str, Any]) -> dict[str, Any]:
     """The type with bytes for a decimal that Spark refuses: Connect's type without a precision has 64 digits."""
+    node.pop("spark.sql.catalyst.type", None)  # by which Spark would read intervals, for which Iceberg has no type
     digits = node.get("precision")
     if node.get("logicalType") != "decimal" or not isinstance(digits, int) or digits <= _MOST_DIGITS:
         return node

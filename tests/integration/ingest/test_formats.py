@@ -236,7 +236,7 @@ class DescribeAvro:
 
     def it_uses_the_types_of_the_writers_schemas_but_makes_no_column_of_the_type_null(self, spark):
         growing = avro_record("Growing", id="long", tag=["null", "string"], nothing="null")
-        several = known(avro_record("Growing", id="int"), growing)
+        several = known(avro_record("Growing", id={"type": "int", "spark.sql.catalyst.type": "interval year"}), growing)
         source = [(None, framed(1, zigzag(1))), (None, framed(2, zigzag(1 << 40) + NULL))]
         chosen = settings(format="avro", schema_registry_url=NOWHERE)
         decoded = decode_records(records(spark, source), chosen, several)
