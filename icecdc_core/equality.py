@@ -46,9 +46,11 @@ def with_keys(frame: DataFrame, fields: Sequence[StructField]) -> tuple[DataFram
 def canonical_value(field: StructField, keep_floats: bool = False) -> Column | None:
     """Return a form of a column that is the same for the same values; None if Spark compares the column as it is.
 
-    Floats within structs, arrays and maps may be kept: Spark sorts them as numbers, but takes -0.0 for 0.0.
+    Floats within structs, arrays and maps may be kept: Spark sorts them as numbers, but takes -0.0 for 0.0. Of a column
+    without any, that form says nothing more.
     """
-    if is_floating(field.dataType) or _is_comparable(field.dataType):
+    has_floats = any(map(is_floating, types_within(field.dataType)))
+    if is_floating(field.dataType) or _is_comparable(field.dataType) or (keep_floats and not has_floats):
         return None
     return _canonical(F.col(quoted(field.name)), field.dataType, keep_floats)
 

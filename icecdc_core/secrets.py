@@ -34,7 +34,7 @@ def looks_secret(name: str) -> bool:
 
 
 def redact(name: str, value: object) -> object:
-    """Return a value as it may be shown: references stay, anything that may be a secret is replaced."""
+    """Return a value as it may be shown: references stay, what may be a secret is replaced, also a mapping."""
     if isinstance(value, str) and (not value or is_reference(value)):
         return value
     if looks_secret(name) or (isinstance(value, str) and mask_secrets(value) != value):
@@ -50,28 +50,26 @@ def resolve(reference: str, parameter: str) -> str:
     match = _REFERENCE.fullmatch(reference)
     cause: Exception | None = None
     if match is None:
-        problem, remedy = (
-            "This is not a reference to a secret (its value is not shown)",
-            "use env:NAME or secret:scope/key",
-        )
+        problem = "This is not a reference to a secret (its value is not shown)"
+        remedy = "use env:NAME or secret:scope/key"
     elif match["name"]:
         if (value := os.environ.get(match["name"])) is not None:
             return value
         problem = "The environment variable of a secret is not set"
         remedy = f"export {match['name']} before the start, where the driver runs"
     else:
+        dbutils = vars(sys.modules["__main__"]).get("dbutils")  # the notebook's, else one for the active session
         try:
-            dbutils = vars(sys.modules["__main__"]).get("dbutils")  # the notebook's, else one for the active session
             if dbutils is None:
                 session = importlib.import_module("pyspark.sql").SparkSession.getActiveSession()
                 dbutils = importlib.import_module("pyspark.dbutils").DBUtils(session)
             return str(dbutils.secrets.get(scope=match["scope"], key=match["key"]))
-        except ImportError:
-            problem = "Databricks secrets can be read on Databricks only, and there is no dbutils here"
-            remedy = "use env:NAME outside Databricks"
         except Exception as error:  # py4j's and Databricks Connect's errors have no common base
             cause, problem = error, f"The Databricks secret cannot be read ({type(error).__name__})"
             remedy = "check that scope and key exist and that this user may read them"
+            if isinstance(error, ImportError) and dbutils is None:
+                problem = "Databricks secrets can be read on Databricks only, and there is no dbutils here"
+                remedy = "use env:NAME outside Databricks"
     raise SecretError(problem, subject=parameter, value=reference if match else None, remedy=remedy) from cause
 
 

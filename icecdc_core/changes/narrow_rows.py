@@ -92,7 +92,6 @@ def _encoded(data_type: DataType, value: str) -> str:
 
 
 def narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], row_hash: str, with_step: bool) -> DataFrame:
-
     compared = [field for field in changes.schema.fields if field.name not in RESERVED]
     rows, hashed = with_row_hash(changes, compared, new_key(row_hash))
     number = f"shiftleft({hashed}, 1) | cast({IS_INSERT} AS bigint) AS {NUMBER}"

@@ -163,7 +163,11 @@ def find_changed_identifiers(
         duplicates=IS_DUPLICATE,
         nulls=any_null(identifier_columns),
     )
-    row_count = counted.value() if counted else row_count or 0
+    try:
+        row_count = counted.value() if counted else row_count or 0
+    except BaseException:
+        unpersist(identifiers)
+        raise
     return ChangedIdentifiers(
         identifiers,
         counts.upserts,

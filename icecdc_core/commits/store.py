@@ -42,7 +42,7 @@ MAX_EPOCH = 2**52
 _RELEASE_SECONDS = 10.0
 
 MAPPING: dict[str, Any] = {
-    "dynamic": False,
+    "dynamic": False,  # OpenSearch guesses no field
     "properties": {
         **{name: {"type": "keyword"} for name in ("type", "kind", "index", "table")},
         **{name: {"type": "long"} for name in ("snapshot_id", "epoch")},
@@ -216,6 +216,8 @@ class PositionStore:
 
 
 class IndexLock:
+    """The lock of an index; a thread renews its lease until it is released."""
+
     def __init__(self, store: PositionStore, position: Position, holder: LeaseHolder, version: tuple[int, int]) -> None:
         self.position = position
         self._store = store

@@ -77,13 +77,15 @@ def check_nest(nest: dict[str, Any]) -> dict[str, Any]:
     remedy = (
         'give for each field {"table": "lake.shop.language", "alias": "l", "on": "l.language_id = f.language_id", '
         '"as": "object"}; as is object or array; through, select, row_filter, order_by, type and nest may be added; '
-        f"names without dots, in at most {MAX_LEVELS} levels"
+        f"in at most {MAX_LEVELS} levels, each field with a name of its own, without dots"
     )
     paths = [path for path, _ in iterate_entries(NEST.validate_python(_check(nest, NEST, remedy)))]
     lower_case = [path.lower() for path in paths]
     for path in paths:
-        if lower_case.count(path.lower()) > 1 or path.count(".") >= MAX_LEVELS:
-            which = f"is there twice (upper and lower case are the same) or below the level {MAX_LEVELS}"
+        is_twice = lower_case.count(path.lower()) > 1
+        if is_twice or path.count(".") >= MAX_LEVELS:
+            twice = "is there twice (upper and lower case are the same)"
+            which = twice if is_twice else f"is below the level {MAX_LEVELS}"
             raise values.parameter_problem(f"has the field '{path}', which {which}", remedy)
     return nest
 

@@ -212,7 +212,7 @@ class SyncConfig(ParameterModel):
         for name in sorted(set_there & given.keys()):
             problems.append(f"{name}: given in settings, too. Remedy: keep one of them.")
         if given.get("index") == given.get("positions_index", "icecdc-positions"):
-            problems.append("index: is also the positions_index. Remedy: give the index another name.")
+            problems.append(f"index: {given['index']!r} is also the positions_index. Remedy: give it another name.")
         return problems
 
     @property

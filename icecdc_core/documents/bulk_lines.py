@@ -110,7 +110,7 @@ def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFra
 
 
 def delete_actions(ids: DataFrame, epoch: int, physical_index: str = "") -> DataFrame:
-
+    """Turn document ids, and their places if there are any, into delete operations."""
     action = _head("delete", _target(F.col("id"), ids.columns, physical_index), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"))
 
@@ -156,7 +156,6 @@ def write_alias(physical: str) -> str:
 
 
 def index_with_suffix(physical: str, suffix: str) -> str:
-
     return f"{physical}-{suffix}"
 
 

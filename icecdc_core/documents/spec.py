@@ -51,7 +51,7 @@ def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
 
 
 def spec_digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-
+    """It is the same for another spelling of the same."""
     parts = [
         sorted([*key, value] for key, value in _options(_all_fields({}, mapping))),
         _settings({SETTINGS: settings}),

@@ -7,10 +7,14 @@ from pydantic import BeforeValidator, Field
 
 from icecdc_core.config import SyncConfig
 
-# Papermill or a file may pass a number or a mapping.
-Text = Annotated[
-    str, BeforeValidator(lambda given: json.dumps(given) if isinstance(given, int | float | dict) else given)
-]
+
+def _as_text(given: object) -> object:
+    """Papermill or a file may pass a number or a mapping."""
+    is_text_in_json = isinstance(given, int | float | dict) and not isinstance(given, bool)
+    return json.dumps(given) if is_text_in_json else given
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
 
 
 class ExploreConfig(SyncConfig):

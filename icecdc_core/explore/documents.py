@@ -26,7 +26,7 @@ from icecdc_core.explore.differences import (
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part, View
 from icecdc_core.opensearch.checksums import WHOLE, content_digests, without_fields
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.runs.nested import heads
+from icecdc_core.runs.nested import is_at_head
 from icecdc_core.runs.run import connect
 from icecdc_core.table.snapshots import Snapshot, ancestors, committed_at
 from icecdc_core.table.source import Source
@@ -137,7 +137,7 @@ def _verdict(view: View, indexed: Document | None, rows: Sequence[Document]) -> 
         if digest(own) == digest(dict(rows[0])):
             return True, "The index and the table agree."
         problem = "The index and the table differ."
-    if (view.position.snapshot_id, view.position.nested_snapshots) != (view.source.head, heads(view.source)):
+    if not is_at_head(view.position, view.source):
         return False, f"{problem} The index is behind the table, so the next sync may bring it."
     return False, (
         f"{problem} The index is up to date: it is a dead letter, or something else wrote there, which 30_validation "

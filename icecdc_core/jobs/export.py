@@ -112,8 +112,9 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     groups, notes = _resume(run, source, lock.position.batch)
     resumed = groups is not None
     if groups is None:
-        notes += noted_changes(parameter_changes(lock.position, source))
+        changes = parameter_changes(lock.position, source)
         groups = _begin(run, source, lock)
+        notes += noted_changes(changes)  # they are logged, too, once they apply
     batch, total = lock.batch, BulkResult()
     source = written_to(at_vector(source, batch.to_snapshot_id, batch.nested_snapshots), batch.physical_index)
     if resumed:

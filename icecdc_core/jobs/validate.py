@@ -1,11 +1,7 @@
-"""The validation: every row is compared with every document, by checksums computed on the executors.
-
-A repair writes the documents that it found missing or stale, and deletes the extra ones.
-"""
+"""The validation: every row is compared with every document, by checksums computed on the executors."""
 
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -14,32 +10,16 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
-from icecdc_core.changes.places import at_each_place
-from icecdc_core.columns import OLD_PLACES, PLACE, unused_name
-from icecdc_core.commits.position import Batch, Position
-from icecdc_core.commits.store import MAX_EPOCH
+from icecdc_core.columns import PLACE
+from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import delete_actions, document_id, document_json, to_actions, upsert_version
-from icecdc_core.errors import DocumentVersionError, TableLockedError
-from icecdc_core.opensearch.checksums import (
-    FOREIGN_ROUTING,
-    index_checksums,
-    index_parts,
-    source_checksums,
-    texts_are_comparable,
-)
+from icecdc_core.documents.bulk_lines import document_id, document_json
+from icecdc_core.errors import TableLockedError
+from icecdc_core.jobs.repair import repair_differences, require_repairable
+from icecdc_core.opensearch.checksums import index_checksums, index_parts, source_checksums, texts_are_comparable
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
+from icecdc_core.opensearch.indexes import with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
-from icecdc_core.runs.batch import (
-    find_suffixes,
-    log_entry,
-    prepare_indexes,
-    report_fields,
-    with_indexes,
-    write_batch,
-    written_to,
-)
 from icecdc_core.runs.nested import at_vector, heads
 from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.jvm import unpersist
@@ -50,8 +30,6 @@ from icecdc_core.table.vectors import with_vectors
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
 SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
-# The first attempt of a repair learns which versions the index remembers of deleted documents; the second exceeds them.
-_ATTEMPTS = 3
 
 
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
@@ -80,10 +58,10 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         instead = "the validation without repair; it shows what a repair would correct"
         refuse_dry_run(config, "A repair writes documents", instead)
     at_position = config.validate_at == "position" or config.repair
-    with Run("validate", spark, config) as run, ExitStack() as until_the_end:
+    with Run("validate", spark, config) as run:
         repairs, repaired = config.repair, 0
         while True:
-            position, source, opened = _open_indexes(run, until_the_end, at_position, repairs)
+            position, source, opened = _open_indexes(run, at_position, repairs)
             snapshot_id = position.snapshot_id if at_position else source.head
             nested = position.nested_snapshots if at_position else heads(source)
             report, differences = _compare(run, at_vector(source, snapshot_id, nested), position, snapshot_id, opened)
@@ -111,9 +89,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         return run.finish(report)
 
 
-def _open_indexes(
-    run: Run, until_the_end: ExitStack, at_position: bool, repairs: bool
-) -> tuple[Position, Source, dict[str, str]]:
+def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position, Source, dict[str, str]]:
     """Look at position and table, and open a point in time of each index while no other run writes to it."""
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
@@ -129,7 +105,7 @@ def _open_indexes(
                     run.positions.require_unlocked()  # else its run has ended, and its documents stay as they are
                 run.client.indices.refresh(index=with_suffixes(config, position.physical_index))
                 names = position.physical_index, *(name for name, uuid in position.every_index.items() if uuid)
-                opened = {name: until_the_end.enter_context(point_in_time(run.client, name)) for name in names}
+                opened = {name: run.point_in_time(name) for name in names}
                 now = run.positions.read()
                 if now is not None and now.content_version == position.content_version:
                     return position, source, opened
@@ -236,87 +212,3 @@ def _by_content(sides: DataFrame) -> DataFrame:
     )
     verdict = F.when(F.col("rows") > F.col("documents"), MISSING).when(F.col("rows") < F.col("documents"), EXTRA)
     return counted.select("id", verdict.alias("verdict"), "rows", "documents", F.lit(0).cast("long").alias("version"))
-
-
-def wrong_documents(differences: DataFrame) -> tuple[DataFrame, str, int | None]:
-    """Return the documents that differ, and id and version of the one with the highest version."""
-    wrong = differences.where(F.col("verdict").isNotNull())
-    newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
-    return wrong, newest[0], newest[1]
-
-
-def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
-    source = at_vector(source, position.snapshot_id, position.nested_snapshots)
-    ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
-    key = unused_name("_document_id", rows.columns)
-    wanted, gone = wrong.where("rows > 0").withColumnRenamed("id", key), wrong.where("rows = 0")
-    identified = rows.withColumn(key, document_id(rows.schema, ids))
-    if source.selection.has_places:
-        places = wanted.select(key, F.col("places").alias(OLD_PLACES))
-        rows = at_each_place(identified.join(places, key).drop(key))
-        gone = gone.select("id", F.explode("places").alias(PLACE))
-    else:
-        routing = F.when(F.col("id").contains(FOREIGN_ROUTING), F.substring_index("id", FOREIGN_ROUTING, -1))
-        identity = F.substring_index("id", FOREIGN_ROUTING, 1).alias("id")
-        gone = gone.select(identity, F.coalesce(routing, F.lit("")).alias(PLACE))
-        rows = identified.join(wanted, key, "left_semi").drop(key)
-    upserts = to_actions(with_vectors(source, rows), ids, epoch, source.physical_index)
-    return upserts.unionAll(delete_actions(gone, epoch, source.physical_index))
-
-
-def require_repairable(position: Position, compared: Position | None = None) -> None:
-    """Check that the index may be repaired: nothing else may be written to it from the comparison on."""
-    begun, problem, remedy = position.batch, "", "sync first, then repair again"
-    if begun is not None and begun.kind != "repair":
-        problem = f"A begun {begun.kind} of '{position.index}' is not finished, so its documents cannot be repaired yet"
-    elif compared is not None and position.content_version != compared.content_version:
-        problem = f"Another run wrote to '{position.index}' after the comparison, so its differences are out of date"
-        remedy = "run the validation with repair again"
-    if problem:
-        raise TableLockedError(problem, subject="repair", value=True, remedy=remedy)
-
-
-def repair_differences(run: Run, position: Position, source: Source, differences: DataFrame) -> int:
-    """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch."""
-    # It must exceed the versions of a foreign writer. The validation knows those of documents; those of deleted
-    # documents show only in conflicts, after which the batch is written again.
-    source.require_identifier_columns("a repair writes single documents")
-    suffixes = find_suffixes(run.config, source.placed_rows(position.snapshot_id), position.every_index)
-    wrong, identity, newest = wrong_documents(differences)
-    with run.lock(position, source) as (lock, source):
-        require_repairable(lock.position, position)
-        position, physical, deletes = lock.position, position.physical_index, 0
-        for _ in range(_ATTEMPTS):
-            epoch, above = lock.next_epoch(0), (newest or 0) // 2 + 1
-            if above > max(epoch, MAX_EPOCH):
-                raise DocumentVersionError(
-                    f"Document '{identity}' of '{run.config.index}' has version {newest}, too high to write above it",
-                    subject="index",
-                    value=run.config.index,
-                    remedy="run the export (it builds a new index), and find out who else writes to the index",
-                )
-            epoch = max(epoch, above)
-            batch = Batch(
-                kind="repair",
-                epoch=epoch,
-                from_snapshot_id=position.snapshot_id,
-                to_snapshot_id=position.snapshot_id,
-                physical_index=physical,
-                table_uuid=source.metadata.table_uuid,
-                selection=source.stored_selection,
-                indexes=with_indexes(lock.position, suffixes),
-            )
-            lock.begin(batch)
-            prepare_indexes(run, lock, source)
-            placed = written_to(source, physical)
-            actions = repair_actions(placed, position, wrong, epoch, run.config.on_duplicate_identifier)
-            result = write_batch(run, lock, actions)
-            deletes += result.counts.deletes  # a later attempt finds nothing to delete, and writes all others again
-            newest, identity = result.newest
-            if newest <= upsert_version(epoch):
-                break
-        run.client.indices.refresh(index=with_suffixes(run.config, physical))
-        report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
-        report = replace(report, deletes=deletes)
-        lock.commit(replace(lock.position, indexes=lock.position.every_index), log_entry(report))
-        return report.upserts + report.deletes

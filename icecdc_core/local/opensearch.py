@@ -121,9 +121,11 @@ def _opensearch(version: str | None, ports: list[int], heap: str) -> Service:
 def _with_plugins(java: Path, jars: list[Path], folder: Path) -> tuple[list[Path], list[str]]:
     """The jars with those of the k-NN plugin, if this version has it, and with our plugin; the classes of both."""
     spark = importlib.util.find_spec("pyspark")
-    if spark is None or spark.origin is None:
+    jars_of_spark = Path(spark.origin).parent.glob("jars/*.jar") if spark and spark.origin else ()
+    compiler = [str(jar) for jar in jars_of_spark if jar.name.startswith(("janino-", "commons-compiler-"))]
+    if len(compiler) < 2:
         raise DependencyError(
-            "The embedded services need jars that come with pyspark, which is not installed",
+            "The embedded services need the jars janino and commons-compiler of pyspark, which were not found",
             remedy="pip install 'icecdc[local]'",
         )
     libraries, plugins = [jar for jar in jars if jar.suffix != ".zip"], [_PLUGIN.stem]
@@ -132,10 +134,9 @@ def _with_plugins(java: Path, jars: list[Path], folder: Path) -> tuple[list[Path
             names = [name for name in archive.namelist() if name.endswith(".jar")]
             libraries += [Path(archive.extract(name, folder / "lib")) for name in names]
         plugins.append(_KNN_PLUGIN)  # without its native libraries: vectors need `engine: lucene`
-    classes, spark_jars = folder / "classes", Path(spark.origin).parent / "jars"
-    compiler = os.pathsep.join(map(str, [*spark_jars.glob("janino-*.jar"), *spark_jars.glob("commons-compiler-*.jar")]))
+    classes = folder / "classes"
     given = ["-d", str(classes), "-classpath", os.pathsep.join(map(str, libraries)), str(_PLUGIN)]
-    run_java([str(java), "-cp", compiler, _COMPILER_CLASS, *given], "OpenSearch")
+    run_java([str(java), "-cp", os.pathsep.join(compiler), _COMPILER_CLASS, *given], "OpenSearch")
     return [*libraries, classes], plugins
 
 

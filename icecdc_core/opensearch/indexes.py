@@ -74,7 +74,7 @@ def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
 
 def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
     """Return what icecdc stored in the mapping of an index, its own name too (a copy has another one); else nothing."""
-    return dict(entry.get("mappings", {}).get("_meta", {}).get("icecdc", {}))
+    return dict(entry.get("mappings", {}).get("_meta", {}).get("icecdc") or {})
 
 
 def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
@@ -105,6 +105,7 @@ def create_physical(
     loading: bool = True,
     identity: Mapping[str, Any] | None = None,
 ) -> str:
+    """Create an index with its write alias; return its uuid."""
     body = index_definition(client, config, schema, loading)
     meta = {"table": config.table, "index": config.index, "name": physical, "run": run_id, **(identity or {})}
     body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.full_mapping, config.settings)}}

@@ -119,7 +119,7 @@ class JobRun(Generic[C]):
                 known["worst_lag_seconds"] = round((known["lag_seconds"] or 0.0) + waited, 3)
             if self.opened_source is not None and report.snapshots and "export" not in report.strategy:
                 metadata, end = self.opened_source.metadata, report.to_snapshot_id
-                path = snapshots_between(metadata, report.from_snapshot_id, end) or () if end is not None else ()
+                path = () if end is None else snapshots_between(metadata, report.from_snapshot_id, end) or ()
                 # A compaction changes no row.
                 read = [metadata.by_id[each] for each in path if metadata.by_id[each].operation != "replace"]
                 known["rows_rewritten"] = sum(rows_added(each) + rows_removed(each) for each in read)

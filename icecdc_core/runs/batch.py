@@ -173,7 +173,7 @@ def prepared_index(
 def prepare_indexes(run: Run, lock: IndexLock, source: Source) -> None:
     """Map new columns and create missing indexes with suffixes for the begun batch; readers see them at once."""
     batch = lock.batch
-    if has_other_schema(lock.position, source):
+    if has_other_schema(lock.position, source):  # of a repair, too: the rows may have columns that no sync mapped yet
         evolve_mapping(run.client, run.config, batch.physical_index, source.schema)
     if missing := [name for name, uuid in batch.indexes.items() if not uuid]:
         identity = index_identity(batch.selection)

@@ -72,7 +72,6 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def with_job_session(function: Callable[Concatenate[SparkSession, P], R]) -> Callable[Concatenate[SparkSession, P], R]:
-
     @functools.wraps(function)
     def within(spark: SparkSession, *args: P.args, **kwargs: P.kwargs) -> R:
         with job_session(spark) as own:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partialmethod
+from functools import cached_property, partialmethod
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -258,12 +258,16 @@ class IcebergTable:
         if adjusted < usual and given.adaptiveSplitSizeEnabled():
             cost = given.splitOpenFileCost() * adjusted // usual
             reader = reader.options(**{"split-size": adjusted, "file-open-cost": cost})
-        # Iceberg's vectorized reader fails on lists and maps of variants.
-        if self.has_row_lineage and re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString()):
+        if self._has_lists_of_variants:
             reader = reader.option("vectorization-enabled", "false")
         if self._has_table_cache:
             return reader.load(key)
         return reader.option("scan-task-set-id", key).load(self.name)
+
+    @cached_property
+    def _has_lists_of_variants(self) -> bool:
+        """Or maps of them: Iceberg's vectorized reader fails on both. Variants are of format 3, as row lineage is."""
+        return self.has_row_lineage and bool(re.search(r"\b(array|map)<.*\bvariant\b", self.schema().simpleString()))
 
     def release(self) -> None:
         """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""

@@ -127,6 +127,7 @@ def open_projection(
 
 
 def condition_columns(spark: SparkSession, schema: StructType, condition: str, alias: str = "") -> UsedColumns:
+    """Check a row filter and return the columns it reads and the fields in them."""
 
     def function(rows: DataFrame) -> DataFrame:
         return (rows.alias(alias) if alias else rows).where(F.expr(condition))

@@ -86,9 +86,11 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
         computed_from |= {f"{columns[field]}{dot}{rest}" for field, dot, rest in paths if field in columns}
         if found.used_columns & config.nest.keys():  # whatever changes the type of a nested value may change the text
             nested = {
-                table: replace(each, projection=replace(each.projection, computed_from=frozenset(each.columns)))
+                table: replace(
+                    each,
+                    projection=each.projection and replace(each.projection, computed_from=frozenset(each.columns)),
+                )
                 for table, each in nested.items()
-                if each.projection
             }
             if config.table in nested_tables(config.entries):
                 computed_from |= {*source.columns}

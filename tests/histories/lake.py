@@ -107,8 +107,12 @@ class Lake:
 
     def append(self, n: int) -> None:
         first, self._next_id = self._next_id, self._next_id + 3 + n % 5
-        rows = ", ".join(f"({i}, 'row {i}', {i / 2}, '{REGIONS[i % 3]}')" for i in range(first, self._next_id))
-        self.sql(f"INSERT INTO {{t}} (id, name, amount, region) SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
+        own = ["id", "name", "amount", "region"]
+        names = own + [name for name in self.spark.table(self.table).columns if name not in own]
+        nulls = ", NULL" * (len(names) - len(own))  # Spark 4.0 wants a value of each column
+        rows = ", ".join(f"({i}, 'row {i}', {i / 2}, '{REGIONS[i % 3]}'{nulls})" for i in range(first, self._next_id))
+        columns = ", ".join(f"`{name}`" for name in names)
+        self.sql(f"INSERT INTO {{t}} ({columns}) SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
 
     def update(self, n: int) -> None:
         self.dml(f"UPDATE {{t}} SET amount = amount + 1, name = concat(name, '!') WHERE id % 4 = {n % 4}")

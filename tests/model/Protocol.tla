@@ -358,7 +358,7 @@ Commit(r) ==
     /\ UNCHANGED table
 
 -----------------------------------------------------------------------------
-(* A run: exports (jobs/export.py, runs/resume.py). *)
+(* A run: exports (jobs/export.py). *)
 
 \* jobs/sync.py, _reexport: the changes cannot be read any more.
 ForgetBatch(r) ==
@@ -481,7 +481,7 @@ Drop(r) ==
     /\ UNCHANGED <<table, pos, owner, left>>
 
 -----------------------------------------------------------------------------
-(* A run: validation with repair (jobs/validate.py). It compares, then acquires the lock. *)
+(* A run: validation with repair (jobs/validate.py, jobs/repair.py). It compares, then acquires the lock. *)
 
 Differences(vector, idx) == {key \in Keys : docs[idx].doc[key].val # Wanted(vector, key)}
 

@@ -13,7 +13,7 @@ from unittest import mock
 
 from icecdc_core.commits.store import IndexLock, PositionStore
 from icecdc_core.documents import bulk_lines
-from icecdc_core.jobs import export, sync, validate
+from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, indexes
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.runs import batch, nested, plan
@@ -123,10 +123,10 @@ MUTANTS = [
         Change(sync, "_reexport", "report = replace(",
         "lock.write(replace(lock.position, batch=None))\n    report = replace("), schedules=2000),
     mutant("a repair takes the place of a begun batch", (INDEX, UNIQUE),
-        Change(validate, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),
+        Change(repair, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),
         schedules=20000),
     mutant("a repair writes what it compared, although a sync committed since", (INDEX,),
-        Change(validate, "require_repairable", "position.content_version != compared.content_version", "False"),
+        Change(repair, "require_repairable", "position.content_version != compared.content_version", "False"),
         schedules=20000),
     mutant("a run without the lock moves the alias", (ALIAS, RECOVERY, INDEX, READERS),
         Change(indexes, "publish_index", "if expected is not None and seen.keys() - own - {*expected}:\n"

@@ -16,7 +16,7 @@ from icecdc_core.changes.scan_planning import StepScan
 from icecdc_core.changes.steps import plan_steps
 from icecdc_core.commits import position, store
 from icecdc_core.config import SyncConfig
-from icecdc_core.jobs import export, sync, validate
+from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, client, client as retry
 from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch, plan, run as runs
@@ -116,7 +116,7 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
         with run.stage("check"):
             position, source = run.look()
             run.require_position(position, source)
-            validate.require_repairable(position)
+            repair.require_repairable(position)
         with run.stage("compare"):
             run.client.indices.refresh(index=position.physical_index)
             hits = run.client.search(index=position.physical_index, body={"size": 100})["hits"]["hits"]
@@ -132,7 +132,7 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
                 wrong.append({"id": key[0], "place": key[1], "verdict": verdict, "version": version})
         if wrong:
             with run.stage("repair"):
-                validate.repair_differences(run, position, source, wrong)
+                repair.repair_differences(run, position, source, wrong)
 
 
 @contextmanager
@@ -172,8 +172,8 @@ def simulated() -> Iterator[None]:
         *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (batch, export)),
         (batch, "store_dead_letters", lambda *_: None),
         (sync, "supersede_dead_letters", lambda *_: None),
-        (validate, "repair_actions", repair_actions),
-        (validate, "wrong_documents", wrong_documents),
+        (repair, "repair_actions", repair_actions),
+        (repair, "wrong_documents", wrong_documents),
     ]
     with ExitStack() as stack:
         for module, name, replacement in replaced:

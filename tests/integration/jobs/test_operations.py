@@ -15,7 +15,7 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError, RejectedDocumentsError
 from icecdc_core.jobs.status import status
 from tests.conftest import GIVEN_CATALOG
-from tests.faults.test_storage_faults import missing, newest_file
+from tests.faults.test_storage_faults import newest_file
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_SPARK = """
@@ -167,7 +167,7 @@ def it_shows_who_is_at_work_the_lag_the_last_run_and_why_it_failed(spark, sql, o
     # A file of the dead letters is gone.
     letters = exported.replace(dead_letter_table=f"lake.ns.letters_{name}", max_rejected_documents=1)
     sync_changes(spark, letters)
-    missing(newest_file(spark, letters.dead_letter_table))
+    newest_file(spark, letters.dead_letter_table).unlink()
     found = of(letters)
     spark.sql(f"DROP TABLE {letters.dead_letter_table}")
     assert (found.dead_letters, "rejected documents cannot be used" in found.problem) == (None, True)
