@@ -8,6 +8,7 @@ A comment right before a block says that something special is true of it:
 Without a comment, `test_doc_snippets.py` runs Python and SQL; commands can be parsed, and index files be loaded.
 """
 
+import ast
 import io
 import re
 import shlex
@@ -108,8 +109,11 @@ def _icecdc_problems(words: list[str]) -> list[str]:
 
 def exists(test: str) -> bool:
     path, *names = test.split("::")
-    text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
-    return bool(names) and all(re.search(rf"^ *(def|class) {name}\b", text, re.MULTILINE) for name in names)
+    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body if (ROOT / path).is_file() else []
+    for name in names:
+        found = (each for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == name)
+        body = next((each.body for each in found), [])
+    return bool(names and body)
 
 
 def allowed_requests(section: str, names: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -115,6 +115,7 @@ def it_takes_the_lock_of_a_stopped_process_after_its_lease(make_config, opensear
         here.send("go on")
         assert here.poll(60)
         assert here.recv() == "fenced"
+        process.join(60)  # it has released its lock too
         lock.write(lock.position)
         lock.release()
     finally:

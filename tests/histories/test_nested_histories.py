@@ -26,8 +26,9 @@ def it_follows_every_history(spark, make_config, name, indexed, number):
     chance = random.Random(SEED + number)
     kinds = [chance.choice(KINDS) for _ in TABLES]
     steps = chance.choices(
-        [*STATEMENTS, SYNC, BROKEN, COMPACT, ROLLBACK], [*[1] * len(STATEMENTS), 9, 5, 3, 3], k=16 if EVERY else 5
+        [*STATEMENTS, SYNC, BROKEN, COMPACT, ROLLBACK], [*[1] * len(STATEMENTS), 9, 5, 3, 3], k=16 if EVERY else 3
     )
+    steps = steps if EVERY else [chance.choice(STATEMENTS), BROKEN, *steps]
     shop = Shop(spark, name, *kinds)
     config = make_config(**shop.spec)
     lived = [f"seed {SEED + number}", *kinds]

@@ -70,7 +70,7 @@ def _share(changes, kind):
 
 
 def _ranges(numbered):
-    """What is in the range of one sync: one change, or up to four where a run goes through a share of them."""
+    """What is in the range of one sync: one change, or about two where a run goes through a share of them."""
     alone = [[each] for each in numbered if EVERY or "expired" in each[1] or each[1] in HIDES_OTHERS]
     others = [each for each in numbered if [each] not in alone]
-    return [others, *alone] if others else alone
+    return [*filter(None, (others[::2], others[1::2])), *alone]

@@ -178,7 +178,8 @@ def it_does_not_show_what_parameters_hide(spark, sql, make_config, opensearch, n
     opensearch.indices.refresh(index=masked.index)
     sql(f"UPDATE {{t}} SET name = concat(name, '!'), email = concat('{SECRET}-other', id) WHERE id < 5")
     sql("DELETE FROM {t} WHERE id = 7")
-    for config in (masked, make_config(index=f"{name}-none", columns=["id", "name"])):
+    renamed = make_config(index=f"{name}-owner", select=["* EXCEPT (email)", "sha2(email, 256) AS owner"])
+    for config in (masked, renamed, make_config(index=f"{name}-none", columns=["id", "name"])):
         *_, text = shown(spark, explore(config, query="*", from_snapshot="-2", document_id="3"))
         text += find_differences(open_view(spark, explore(config, from_snapshot="earliest")))._repr_html_()
         assert (SECRET in text, "n3!" in text) == (False, True), config

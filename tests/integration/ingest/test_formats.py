@@ -491,6 +491,12 @@ class DescribeSchemasThatCannotBeUnderstood:
         assert rows("debezium_json", source, "id int") == expected * 2
 
 
+def it_rejects_a_record_with_a_longer_text_than_the_parser_reads(decode):
+    value = json.dumps(envelope("c", None, {"id": 1, "z": "y" * 20_100_000}))
+    [(payload, _, problem)] = decode("debezium_json", [(None, value)])
+    assert (payload, bool(problem)) == (None, True)
+
+
 AVRO_TIME = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
 AVRO_ROW = avro_record("Value", id="int", at=["null", AVRO_TIME])
 AVRO_ENVELOPE = {

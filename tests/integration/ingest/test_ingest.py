@@ -212,7 +212,7 @@ class DescribeSchemasBesideOthers:
             monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
             monkeypatch.setattr(Writer, "write", written)
             topic.send(bytes(framed(5, zigzag(4))), key="k")
-            with pytest.raises(SchemaRegistryError):
+            with pytest.raises(SchemaRegistryError, match=r"cannot be read.*nothing of the batch was written"):
                 ingest(spark, config.replace(trigger="available_now", max_seconds=0))
             answers[5] = answers[1]
         with registry_of(answers) as running:

@@ -341,6 +341,7 @@ class DescribeTablesLeftBehind:
         fourth = ingest(spark, config.replace(on_lost_offsets="continue"))
         assert (fourth.state, fourth.behind, ids(spark, late)) == ("ok", [], [3, 4, 5, 6])
         assert fourth.lost == [{"topic": topic.name, "partition": 0, "from": 0, "to": 3}]
+        assert ingest(spark, config).batches == 0
         assert (ids(spark, good), ids(spark, bad)) == ([*range(7)], [*range(7)])
 
     def it_lacks_a_topic_that_is_left_out_until_it_is_read_again(self, spark, make_ingest, topic, kafka, tables, name):
@@ -392,6 +393,7 @@ class DescribeTablesThatWereReset:
         with pytest.raises(TableResetError):
             ingest(spark, config)
         ingest(spark, config.replace(on_table_reset="continue"))
+        ingest(spark, config)
         assert ids(spark, config.table) == [0, 1, 2, 3, 4, 8, 9]
         sql("DROP TABLE {t}")
         sql(CREATE)

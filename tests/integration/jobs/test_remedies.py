@@ -192,7 +192,7 @@ CASES = {
     "another identity": (None, export_table, changed(**OTHER_IDENTITY), KEEP, [given]),
     "another identity, no position": (Index.lose_position, sync_changes, changed(**OTHER_IDENTITY), KEEP, [given]),
     "start_from, no position": (Index.lose_position, sync_changes, changed(start_from="latest"), START, [export]),
-    "another field": (conflict, sync_changes, changed(), SCHEMA, [policy("on_schema_change")]),
+    "another field": (conflict, sync_changes, changed(), SCHEMA, [export, policy("on_schema_change")]),
     "a foreign index": (None, export_table, foreign, FOREIGN, [delete_foreign]),
     "another table": (None, export_table, second_table, OTHER_TABLE, [the_named_table]),
     "the index is gone": (Index.lose_index, sync_changes, changed(), GONE, [export]),
