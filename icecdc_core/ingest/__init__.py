@@ -1,4 +1,7 @@
-"""Kafka to Iceberg, exactly once: many tables from one job."""
+"""Kafka to Iceberg, exactly once: many tables from one job.
+
+In: a session and the parameters, which name topics and tables. Out: commits in Iceberg tables, and a report.
+"""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ class DeadLetters:
         )
 
     def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
+        """Append the rows that are new; raises MovedError if the table has changed since they were compared."""
         table = load_table(spark, name)
         head = current_snapshot_id(table)
         [[low, high]] = rows.agg(F.min("offset"), F.max("offset")).collect()
@@ -83,12 +84,14 @@ class DeadLetters:
         stored = spark.table(name).where(of_job).select(*(F.col(each).alias(f"stored_{each}") for each in _KEY))
         same = [F.col(column).eqNullSafe(F.col(f"stored_{column}")) for column in _KEY]
         new = rows.join(stored, reduce(and_, same), "left_anti").coalesce(1)
+        # Each retry of a table left behind brings its dead letters again; nothing of them is staged.
+        if new.isEmpty():
+            return 0
         properties = {JOB: self.config.job, RUN: self.run_id}
         staged = stage(spark, name, table, properties, lambda all_of_them: append(new, name, {}, all_of_them))
         if staged.parent_id != head:
             raise MovedError("Another writer committed in between", subject="table", value=name)
-        if staged.entry.rows:
-            publish(spark, name, staged)
+        publish(spark, name, staged)
         return staged.entry.rows
 
 

@@ -117,10 +117,12 @@ def _by_our_rules(kind: T.DataType) -> T.DataType:
     """A type of Spark's inference with names as they are, and whole numbers of any length."""
     if isinstance(kind, T.StructType):
         # Of names that differ only in case, the first becomes a column: the one in lower case.
-        fields = sorted(kind.fields, key=lambda each: each.name.swapcase())
-        return T.StructType(
-            [T.StructField(each.name.replace(_NO_NAME, ""), _by_our_rules(each.dataType)) for each in fields]
-        )
+        fields: dict[str, T.DataType] = {}
+        for each in sorted(kind.fields, key=lambda each: each.name.swapcase()):
+            # Spark has a field for each time that a record repeats a name.
+            name = each.name.replace(_NO_NAME, "")
+            fields[name] = merge_types(fields.get(name, T.NullType()), _by_our_rules(each.dataType))
+        return T.StructType([T.StructField(name, inner) for name, inner in fields.items()])
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_by_our_rules(kind.elementType))
     return T.DecimalType(38, 0) if isinstance(kind, T.DecimalType) else kind

@@ -193,9 +193,15 @@ def _read(get: Callable[[str], dict[str, Any] | None], path: str, name: str) -> 
 def _get(url: str, headers: dict[str, str], path: str) -> dict[str, Any] | None:
     """Return the registry's answer, by Confluent's REST API; None if it does not have what was asked for."""
 
-    def request() -> dict[str, Any]:
-        with urlopen(Request(url + path, headers=headers), timeout=15) as response:  # noqa: S310
-            answer: Any = json.loads(response.read())
+    def request() -> dict[str, Any] | None:
+        try:
+            with urlopen(Request(url + path, headers=headers), timeout=15) as response:  # noqa: S310
+                answer: Any = json.loads(response.read())
+        except HTTPError as error:
+            with suppress(ValueError, AttributeError):
+                if error.code == 404 and json.loads(error.read()).get("error_code") in _NOT_FOUND:
+                    return None
+            raise
         if not isinstance(answer, dict) or "schema" not in answer:
             raise ValueError("the answer is no schema")
         return answer
@@ -209,13 +215,6 @@ def _get(url: str, headers: dict[str, str], path: str) -> dict[str, Any] | None:
     try:
         return attempts(request)
     except (OSError, ValueError, HTTPException) as error:  # an HTTPError is an OSError
-        with suppress(ValueError, AttributeError, OSError, HTTPException):
-            if (
-                isinstance(error, HTTPError)
-                and error.code == 404
-                and json.loads(error.read()).get("error_code") in _NOT_FOUND
-            ):
-                return None
         what = "rejects the request" if isinstance(error, HTTPError) else "cannot be read"
         raise SchemaRegistryError(
             f"The schema registry {what}: {error}",

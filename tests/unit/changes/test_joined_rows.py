@@ -119,7 +119,8 @@ def it_finds_in_random_rows_what_narrow_rows_find(spark, seed):
 
     def row(number):
         # Of an identifier of two columns, either may be that of another row.
-        return (f"r{number % 10}" if ids == BOTH else f"r{number}", number, draw.choice([0.0, -0.0, NAN, None, 1.5]))
+        region, last = (f"r{number % 10}", number // 10) if ids == BOTH else (f"r{number}", number)
+        return (region, last, draw.choice([0.0, -0.0, NAN, None, 1.5]))
 
     older = {n: row(n) for n in draw.sample(range(40), 30)}
     newer = {n: row(n) if draw.random() < 0.3 else older.get(n, row(n)) for n in draw.sample(range(40), 28)}

@@ -104,8 +104,9 @@ class DescribeTheEnd:
 def it_has_a_page_of_help_and_all_of_it_on_request(job, capsys):
     shown = {}
     for option in ("--help", "--help-all"):
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as ended:
             parse([job, option])
+        assert ended.value.code == 0
         shown[option] = capsys.readouterr().out
     assert (shown["--help"].count("\n") <= 40, "--metrics-url" in shown["--help"]) == (True, False)
     assert ("--metrics-url" in shown["--help-all"], "exit codes" in shown["--help-all"]) == (True, True)

@@ -120,7 +120,8 @@ class DescribeTargetLag:
     def it_warns_once_when_the_target_is_not_kept_and_says_when_it_is_kept_again(self, tmp_path):
         log = tmp_path / "log.jsonl"
         fake = FakeTime((1, None), (12, 14.0), (12, 14.0), (0.2, None), (1, 2.0), (1, 2.0))
-        fake.follow(target_lag="10s", max_polls=6, log_path=str(log), metrics_folder=str(tmp_path))
+        given = {"target_lag": "10s", "max_polls": 6, "log_path": str(log), "metrics_folder": str(tmp_path)}
+        assert not fake.follow(**given).stopped
         entries = [json.loads(line) for line in log.read_text().splitlines()]
         actual = [(entry["level"], entry["message"], entry["lag_seconds"]) for entry in entries]
         expected = [("warning", "the target lag is not kept", 14.0), ("info", "the target lag is kept again", 2.0)]

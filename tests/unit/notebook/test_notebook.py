@@ -258,8 +258,9 @@ class DescribeFinish:
 
 FOLDER = Path(__file__).parents[3] / "notebooks"
 OTHERS = {"40_kafka_ingest": IngestConfig, "50_explore": ExploreConfig}
-# The sixth makes a table of its own.
-KINDS = {path.stem: OTHERS.get(path.stem, SyncConfig) for path in FOLDER.glob("[0-5]*.ipynb")}
+# The search makes a table of its own.
+NAMED = sorted({path.stem for path in FOLDER.glob("*.ipynb")} - {"60_product_search"})
+KINDS = {name: OTHERS.get(name, SyncConfig) for name in NAMED}
 OF_AN_INDEX = {"table": "lake.ns.t", "opensearch_url": "https://search:9200"}
 OF_AN_INGEST = {"job": "j", "bootstrap_servers": "h:9092", "topics": "t", "table": "lake.ns.t"}
 OF_ALL = {"catalog_properties": '{"type": "rest", "uri": "https://catalog"}', "report_path": "/tmp/other"}

@@ -167,12 +167,12 @@ class DescribeCountOutcomes:
         reason = f"[1]: version conflict, current version [{current}] is higher or equal to the one provided [3]"
         conflict = {"status": 409, "error": error("version_conflict_engine_exception", reason)}
         result = applied_to(conflict, conflict, highest_version=7)[0]
-        shown = [(each["id"], each["status"]) for each in result.rejected_samples if "version 8 " in each["reason"]]
-        assert (result.counts, shown) == (counts, [("1", 409), ("2", 409)] * bool(counts.rejected))
+        shown = [(each["id"], each["status"], "version 8 " in each["reason"]) for each in result.rejected_samples]
+        assert (result.counts, shown) == (counts, [("1", 409, True), ("2", 409, True)] * bool(counts.rejected))
 
     def it_rejects_what_an_ingest_pipeline_dropped(self):
         result = applied_to({"status": 200, "result": "noop"}, {"status": 200, "result": "deleted"})[0]
-        assert "dropped: an ingest pipeline dropped the document" in result.rejected_samples[0]["reason"]
+        assert result.rejected_samples[0]["reason"] == "dropped: an ingest pipeline dropped the document"
         assert result.counts == Counts(deletes=1, rejected=1)
 
     def it_notes_the_newest_version_that_a_conflict_names(self):

@@ -245,10 +245,11 @@ class DescribeInferSchema:
     def it_infers_types_from_values(self, spark):
         assert infer_schema(decode_records(records(spark, []), settings()), settings()) == T.StructType()
         values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
-                  '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"z":1},5', ' \t\n{"s":{"t":""}}']  # fmt: skip
+                  '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"z":1},5', ' \t\n{"s":{"t":""}}',
+                  '{"n":1,"s":{"t":2,"t":"x"},"n":2.5}']  # fmt: skip
         actual = infer_schema(decode_records(records(spark, values), settings()), settings())
         assert actual.simpleString() == (
-            "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),s:struct<t:string>>"
+            "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),n:double,s:struct<t:string>>"
         )
 
     def it_widens_columns_despite_bad_values(self, spark):
