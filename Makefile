@@ -157,13 +157,14 @@ $(LOWEST)/.installed: $(VENV)/.installed pyproject.toml
 # The two stamps: packages once per lock, the package itself once per pyproject. PYTHON=... chooses the interpreter.
 # The lock is complete, so nothing is resolved (--no-deps): pip 23 lets a package that another asks for with an extra
 # (coverage[toml]) escape its pin as soon as a newer release is published, and refuses it then. `pip check` stays.
+# Python compiles the modules that it imports: compiling all of them takes a quarter of the time.
 $(VENV)/.locked: requirements.lock | .ci/prerequisites
 	@python=$$(.ci/prerequisites) && echo "Making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
 	@echo "Installing the locked packages (about 700 MB the first time, most of it Spark)"
 	@if [ -t 1 ]; then set -o pipefail; \
-		$(PIP) install --no-deps --require-hashes --requirement requirements.lock | awk \
+		$(PIP) install --no-compile --no-deps --require-hashes --requirement requirements.lock | awk \
 			'/^Collecting/ {printf "\r%4d  %-60s", ++n, $$2; fflush()} /^(Building|Installing)/ {printf "\n%.60s ...", $$0; fflush()} END {print ""}'; \
-	else $(PIP) install --quiet --no-deps --require-hashes --requirement requirements.lock; fi
+	else $(PIP) install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock; fi
 	@$(PIP) check >/dev/null || { $(PIP) check; exit 1; }
 	@touch $@
 
