@@ -121,11 +121,15 @@ BeforeLock ==
 AfterWrite ==
     /\ i > 1 /\ Traces[t][i - 1].event = "position"
     /\ LET r == Traces[t][i - 1].run IN run[r].at = "locked" /\ owner = r /\ (Replay(r) \/ Resume(r))
+\* The run before this one moved the alias, and did not come to its commit.
+NothingToPublish ==
+    /\ Event.event = "position" /\ Event.accepted
+    /\ Publish(Event.run) /\ alias' = alias /\ run'[Event.run].at = "commit"
 NothingToDrop ==
     /\ Event.event = "position" /\ Event.accepted
     /\ Drop(Event.run) /\ docs' = docs
 
-Silent == BeforeLock \/ AfterWrite \/ NothingToDrop
+Silent == BeforeLock \/ AfterWrite \/ NothingToPublish \/ NothingToDrop
 
 -----------------------------------------------------------------------------
 (* The invariants, but for documents that somebody else wrote. *)
