@@ -203,7 +203,9 @@ class Batches:
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.batch)
             last = self.writer.last_entries.get(name) or TableEntry(name)
-            start = {**self.recovering.get(name, {}), **batch.started_at}
+            # The log may be the only place that still has the table's own offsets: lower ones would read records twice.
+            own = {topic: parts for topic, parts in last.offsets.items() if topic in batch.started_at}
+            start = {**self.recovering.get(name, {}), **offsets.furthest(batch.started_at, own)}
             return replace(last.unchanged(), state=BEHIND, offsets=start, error=str(failure)[:2000]), 0
 
     def complete_through(self) -> datetime | None:

@@ -40,8 +40,11 @@ _TRANSFORM = (
     r"|(?P<sized>bucket|truncate)\((?P<width>[1-9]\d{0,8}), *(?P<by>[^(),]+)\)|(?P<plain>[^(),]+))$"
 )
 _OFFSETS = TypeAdapter(dict[str, dict[Annotated[int, Field(ge=0, lt=2**31)], Annotated[int, Field(ge=0, lt=2**63)]]])
-# The delivery guarantee depends on them.
-_OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
+# The delivery guarantee depends on them, or Spark does.
+_OURS = (
+    *("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit"),
+    *("key.deserializer", "value.deserializer", "interceptor.classes"),
+)
 
 
 def join_servers(value: object) -> object:
@@ -54,7 +57,9 @@ def parse_client_options(value: object) -> Properties:
     options = {key.removeprefix("kafka."): text for key, text in parse_properties(value).items()}
     if reserved := [key for key in _OURS if key in options]:
         raise parameter_problem(
-            f"sets {', '.join(reserved)} (value not shown)", "use the other parameters instead", show=False
+            f"sets {', '.join(reserved)} (value not shown)",
+            "leave it out, or use the other parameters instead",
+            show=False,
         )
     return Properties(options)
 
@@ -87,7 +92,7 @@ def parse_routes(value: object) -> Properties:
 
 
 def parse_starting_offsets(value: object) -> object:
-    text = json.dumps(value) if isinstance(value, Mapping) else str(value)
+    text = json.dumps(value, default=str) if isinstance(value, Mapping) else str(value)
     if text.startswith("{"):
         parse_offsets(text)
     elif isinstance(parse_start_point(text), int):
@@ -284,6 +289,10 @@ class IngestConfig(ParameterModel):
             (
                 given.get("ordering_column") and given.get("mode", "append") == "append",
                 "ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.",
+            ),
+            (
+                len(destinations) < len({quoted_table(name) for name in tables}),
+                "routes: two tables differ only in case, and many catalogs ignore it. Remedy: rename one, or use one.",
             ),
             (
                 len(others) == 1 or destinations & others,

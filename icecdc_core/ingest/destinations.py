@@ -100,7 +100,8 @@ def create_table(
                 "The first records of a new table lack an identifier column",
                 subject="identifier_columns",
                 value=missing[0],
-                remedy="name fields that every record has, or create the table by hand",
+                remedy="name fields that every record has, spelled as the columns, which are "
+                f"{', '.join(columns.names)[:500]}; or create the table by hand",
             )
         ids = {field.fieldId() for field in found.values()}
         schema = iceberg_class(spark, "Schema")(schema.columns(), ids)

@@ -50,7 +50,7 @@ class DescribeTablesThatRecover:
             assert list(made.recovering) == (["t"] if state == BEHIND else [])
         # Not either if the table fails again.
         entry, _ = made._write_table("t", TableRecords(None), BATCH)
-        assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 4}, "removed": {0: 7}})
+        assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 6}, "removed": {0: 7}})
 
     @pytest.mark.parametrize("kept", [{}, {0: 7}])
     def it_does_not_forget_it_either_if_the_table_is_filled_again(self, kept):

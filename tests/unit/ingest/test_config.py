@@ -1,5 +1,7 @@
 """Every parameter of the ingest: what it takes, and what it says of what it does not take."""
 
+from datetime import datetime
+
 import pytest
 
 from icecdc_core.errors import ConfigError
@@ -39,12 +41,17 @@ def it_shows_no_secret(monkeypatch):
         ({"starting_offsets": "{"}, "starting_offsets: is not JSON of offsets"),
         ({"partition_by": "["}, "partition_by: is not a JSON array: Expecting value"),
         ({"kafka_options": {"group.id": "x"}}, "sets group.id"),
+        ({"kafka_options": {"value.deserializer": "x"}}, "sets value.deserializer"),
         ({"namespace": "shop"}, "namespace: must begin with catalog.namespace"),
         ({"route_by": "regex"}, "routes: missing for route_by='regex'"),
         ({"route_by": "field", "table": ""}, "route_field: missing for route_by='field'"),
         ({"route_by": "topic"}, "table: given together with route_by='topic'"),
         ({"routes": {"lake.a.b": "x"}}, "routes: given together with route_by='table'"),
         ({"route_by": "regex", "table": "", "routes": {"lake.a.b": ""}}, "has no expression for lake.a.b"),
+        (
+            {"route_by": "regex", "table": "", "routes": {"lake.a.B": "x", "lake.a.b": "y"}},
+            "routes: two tables differ only in case",
+        ),
         ({"ordering_column": "ts"}, "ordering_column: given for mode='append'"),
         ({"op_field": "__op", "format": "dms"}, "op_field: given for format='dms'"),
         ({"schema_registry_password": "env:P"}, "schema_registry_username: missing"),
@@ -58,6 +65,7 @@ def it_shows_no_secret(monkeypatch):
         ({"partition_by": "bucket(0, id)"}, "partition_by: string should match pattern"),
         ({"job": "a'b"}, "job: string should match pattern"),
         ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: is not JSON of offsets"),
+        ({"starting_offsets": {"a": datetime(2026, 1, 1)}}, "starting_offsets: is not JSON of offsets"),
     ],
 )
 def it_refuses_with_the_reason(given, reason):
