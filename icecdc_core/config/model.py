@@ -155,7 +155,7 @@ class ParameterModel(BaseModel):
         if not self.warehouse:
             return str(user_folder("XDG_DATA_HOME", ".local/share") / "warehouse")
         warehouse = re.sub("^file:/+", "/", self.warehouse)
-        return warehouse if "://" in warehouse else str(Path(warehouse).absolute())
+        return warehouse if is_remote(warehouse) else str(Path(warehouse).absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:
         return _resolved("catalog_properties", self.catalog_properties, values.check_urls)
@@ -176,6 +176,10 @@ class ParameterModel(BaseModel):
         return [(name, redact(name, getattr(self, name))) for name in type(self).model_fields]
 
     __str__ = BaseModel.__repr__
+
+
+def is_remote(warehouse: str) -> bool:
+    return re.match(r"[A-Za-z][\w+.-]+:/", warehouse) is not None  # also dbfs:/lake, but not C:/lake
 
 
 def _resolved(parameter: str, given: Properties, check: Callable[[Properties], Properties]) -> dict[str, str]:

@@ -7,31 +7,34 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from icecdc_core.config.model import ParameterModel
+from icecdc_core.config.model import ParameterModel, is_remote
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import ConfigError, unwritable_error
 from icecdc_core.secrets import REDACTED, is_reference, redact
 from icecdc_core.session.compat import SPARK_CATALOG
 
 _READ_AT_START = ("spark.driver.extra", "spark.driver.defaultJavaOptions", "spark.driver.memory", "spark.jars")
+_REDACTION = "spark.sql.redaction.options.regex"
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
 
 
 def catalog_settings(config: ParameterModel) -> dict[str, str]:
     prefix = catalog_prefix(config)
-    properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
-    if not any(key in properties for key in ("type", "catalog-impl")):
-        properties["type"] = _TYPES_BY_SCHEME.get(properties.get("uri", "").partition(":")[0], "hadoop")
+    given = {key: value for key, value in config.resolved_spark_conf().items() if is_catalog_setting(config, key)}
+    properties = config.resolved_catalog_properties()
+    if not properties and not given.keys() & {f"{prefix}.{key}" for key in ("type", "catalog-impl", "uri")}:
+        properties = embedded_catalog_properties(config.warehouse_location)
+    described = {**properties, **{key.removeprefix(f"{prefix}."): value for key, value in given.items()}}
+    if not any(key in described for key in ("type", "catalog-impl")):
+        properties["type"] = _TYPES_BY_SCHEME.get(described.get("uri", "").partition(":")[0], "hadoop")
     # A cached table hides commits of other sessions for 30 s, but the jobs must see the current snapshot.
     properties = {"cache-enabled": "false", **properties}
-    settings = {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
-    given = config.resolved_spark_conf().items()
-    return settings | {key: value for key, value in given if is_catalog_setting(config, key)}
+    return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}, **given}
 
 
 def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     folder = Path(warehouse)
-    remote = "://" in warehouse
+    remote = is_remote(warehouse)
     if remote:  # SQLite needs a local file
         digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]
         folder = user_folder("XDG_DATA_HOME", ".local/share") / f"catalog-{digest}"
@@ -87,13 +90,16 @@ def register_catalog(spark: SparkSession, config: ParameterModel) -> None:
         require_catalog(spark, config)
         return
     is_described = config.catalog_properties or any(is_catalog_setting(config, key) for key in config.spark_conf)
-    at_home = not is_described and (not config.warehouse or "://" in config.warehouse)
+    at_home = not is_described and (not config.warehouse or is_remote(config.warehouse))
     if at_home and "DATABRICKS_RUNTIME_VERSION" in os.environ:  # the tables would end with the cluster
         raise ConfigError(
             "catalog_properties: missing",
             remedy="describe the catalog of your tables, also for an ingest, which reads no index_file",
         )
-    for key, value in catalog_settings(config).items():
+    settings = catalog_settings(config)
+    if secret := secret_settings(config, settings):  # Spark's web pages and event log show what a session has set
+        spark.conf.set(_REDACTION, "|".join([str(spark.conf.get(_REDACTION)), *map(re.escape, sorted(secret))]))
+    for key, value in settings.items():
         spark.conf.set(key, value)
 
 

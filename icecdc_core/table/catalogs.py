@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.java_gateway import get_java_class
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -45,6 +46,10 @@ def load_table(spark: SparkSession, name: str) -> Any:
             table = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
     except (PySparkException, Py4JError) as error:
         raise catalog_error(error, spark, name) from error
+    if get_java_class(iceberg_class(spark, "BaseMetadataTable")).isInstance(table):
+        raise ConfigError(
+            f"'{name}' shows metadata of a table", subject="table", value=name, remedy=f"leave out .{last} at its end"
+        )
     if _SELECTOR.match(last) and not table.name().endswith(last):  # Iceberg returns all of the table
         whole = str(table.name())
         raise ConfigError(

@@ -256,7 +256,7 @@ class DescribeSyncConfig:
         assert f"{tmp_path}/icecdc/catalog-" in embedded_catalog_properties("s3://bucket/w")["uri"]
         for folder, expected in (
             *(("s3://b/w", "s3://b/w"), ("/w", "/w"), ("file:///w", "/w"), ("file:/w", "/w"), (Path("/w"), "/w")),
-            *(("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w"))),
+            *(("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w")), ("dbfs:/w", "dbfs:/w")),
         ):
             assert config(warehouse=folder).warehouse_location == expected
 

@@ -1,5 +1,6 @@
 """The settings that define a catalog, and the jars of a session; no Spark."""
 
+import re
 import sqlite3
 from contextlib import nullcontext
 from unittest.mock import Mock
@@ -41,6 +42,11 @@ class DescribeCatalogSettings:
         ):  # fmt: skip
             assert settings(catalog_properties=properties).get("type") == kind
 
+    def it_is_the_one_that_spark_conf_describes_and_no_part_of_the_embedded_one(self):
+        for own, kind in (({"type": "hive"}, "hive"), ({"catalog-impl": "a.B"}, None), ({"uri": "http://h"}, "rest")):
+            found = settings(spark_conf={f"{PREFIX}.{name}": value for name, value in own.items()})
+            assert found == {"": found[""], "cache-enabled": "false", **({"type": kind} if kind else {}), **own}
+
     def it_puts_secrets_in_where_references_are_and_lets_the_cache_be_asked_for(self, monkeypatch):
         properties = {"type": "rest", "cache-enabled": "true", "token": "env:LAKE_TOKEN"}
         monkeypatch.setenv("LAKE_TOKEN", "hidden")
@@ -69,7 +75,7 @@ class DescribeTheEmbeddedCatalog:
         monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
         hive = [{"catalog_properties": {"type": "hive"}}, {"spark_conf": {f"{PREFIX}.type": "hive"}}]
         own = [*hive, {"warehouse": str(tmp_path)}]
-        for given in ({}, {"warehouse": "s3://b/w"}, *own):
+        for given in ({}, {"warehouse": "s3://b/w"}, {"warehouse": "dbfs:/lake"}, *own):
             session = Mock(conf=Mock(get=lambda *_: None))
             with nullcontext() if given in own else pytest.raises(ConfigError, match="catalog_properties: missing"):
                 register_catalog(session, SyncConfig(table="lake.ns.t", **given))
@@ -87,6 +93,16 @@ class DescribeSecretSettings:
         settings = {**catalog_settings(config), **config.resolved_spark_conf()}
         secrets = {f"{PREFIX}.{name}" for name in ("uri", "thing", "token")} | {"spark.hadoop.fs.key"}
         assert secret_settings(config, settings) == secrets
+
+    def it_hides_them_in_the_web_pages_of_a_session_that_somebody_else_started(self):
+        session = Mock(conf=Mock(get=lambda name, *_: "(?i)url" if name.endswith("regex") else None))
+        given = {"type": "rest", "uri": "https://h", "header.X-Api-Key": "planted"}
+        register_catalog(session, SyncConfig(table="lake.ns.t", catalog_properties=given))
+        name, pattern = session.conf.set.call_args_list[0].args
+        assert name == "spark.sql.redaction.options.regex"
+        assert re.search(pattern, f"{PREFIX}.header.X-Api-Key")
+        assert re.search(pattern, "URL")
+        assert not re.search(pattern, f"{PREFIX}.type")
 
     def it_refuses_a_secret_that_the_java_process_needs_when_it_starts(self, monkeypatch):
         for name, value in (
