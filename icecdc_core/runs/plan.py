@@ -46,6 +46,12 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
         try:
             vector = {name: _start_snapshot(each, config) for name, each in source.nested.items()}
             start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
+            start = replace(start, nested=nested_positions(source, vector))
+            unchanged = replace(start, selection=source.stored_selection, schema="")
+            if (refusal := check_preconditions(unchanged, source)) is not None:
+                raise refusal
+            plan_batch(source, config, unchanged)  # what cannot be read from there is refused before there is an index
+            return start
         except HistoryGapError as error:
             raise ConfigError(
                 error.message,
@@ -54,11 +60,6 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
                 remedy="give a snapshot that the table has, a later time, or latest; without it the sync exports the "
                 "table",
             ) from error
-        start = replace(start, nested=nested_positions(source, vector))
-        unchanged = replace(start, selection=source.stored_selection, schema="")
-        if (refusal := check_preconditions(unchanged, source)) is not None:
-            raise refusal
-        return start
     # A repair writes documents of the position's snapshot, so it may be dropped at any point; a validation repeats it.
     if position.batch and position.batch.kind == "repair":
         return replace(position, batch=None, indexes=position.every_index)
