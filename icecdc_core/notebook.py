@@ -198,7 +198,9 @@ def finish(
             f"{report.extra} extra, {report.stale} stale documents",
             subject="fail_on_difference",
             value=True,
-            remedy="replay its dead letters or validate with repair=true; find out who else writes the index",
+            remedy="run the sync, which brings what was committed since; then validate again"
+            if report.is_behind
+            else "replay its dead letters or validate with repair=true; find out who else writes the index",
         )
     if (dbutils := namespace.get("dbutils")) is not None:
         # This ends the notebook by an exception and returns the result to the job, so it must be the last statement.

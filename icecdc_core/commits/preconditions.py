@@ -110,7 +110,10 @@ def _keep(names: Sequence[str], stored: Mapping[str, Any], source: Source) -> st
     for name in names:
         value = stored.get(name)
         if name == _IDENTIFIERS and not value:
-            parts.append("leave identifier_columns out, and drop the identifier fields of the table if it has any")
+            parts.append(
+                "leave identifier_columns out; if the table has identifier fields now, run the export with "
+                "replace_index=true, because they make other document ids"
+            )
         elif name == _IDENTIFIERS and not columns.issuperset(value or ()):
             parts.append("if this is the table of the index, run the export with replace_index=true: a column is gone")
         elif value is True:

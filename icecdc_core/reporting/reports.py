@@ -249,10 +249,15 @@ class ValidationReport(Report):
     def state(self) -> str:
         return "ok" if self.ok else "differs"
 
+    @property
+    def is_behind(self) -> bool:
+        compared, position = self.snapshot_id, self.position_snapshot_id
+        return (compared, self.nested_snapshots) != (position, self.position_nested_snapshots)
+
     def card(self) -> Card:
         compared = snapshots_text(self.snapshot_id, self.nested_snapshots)
         position = snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
-        behind = compared != position
+        behind = self.is_behind
         word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if behind else ("differs", "repair")
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
         facts = [

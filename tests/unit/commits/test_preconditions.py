@@ -102,6 +102,11 @@ class DescribeCheckPreconditions:
             ({"select": ["AS f"], "columns": ["id"]}, 'give columns=["id"]; give alias="f"'),
             ({"columns": ["id"], "row_filter": "id > 1"}, "give columns=[\"id\"]; give row_filter='id > 1'"),
             ({"index_column": "id", "routing": "id"}, "give routing='id'; give index_column='id'"),
+            (
+                {"identifier_columns": []},
+                "leave identifier_columns out; if the table has identifier fields now, run the "
+                "export with replace_index=true, because they make other document ids",
+            ),
             ({"embed": {"v": {"text": "name"}}}, 'give embed with {"v": {"text": "name"}} and its function'),
         ):
             refusal = check_preconditions(replace(POSITION, selection={**SELECTION, **stored}), source())

@@ -1,6 +1,7 @@
 """Parameters under Jupyter, papermill and Databricks; the report at the end."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -226,8 +227,15 @@ class DescribeFinish:
     def it_fails_after_the_report_when_a_run_would_or_a_difference_must(self, tmp_path):
         setup = SetupReport(ok=False, table="a.b.c", index="c", errors=[IndexDiffersError("not ready")])
         differs = ValidationReport(ok=False, source_rows=1, index_documents=0, missing=1, table="a.b.c", index="c")
-        for report, given, words in ((setup, {}, "not ready"), (differs, {"fail_on_difference": True}, "1 missing")):
-            path = tmp_path / f"{words}.json"
+        behind, fails = replace(differs, snapshot_id=2, position_snapshot_id=1), {"fail_on_difference": True}
+        for number, (report, given, words) in enumerate(
+            (
+                (setup, {}, "not ready"),
+                (differs, fails, "1 missing.*repair=true"),
+                (behind, fails, "1 missing.*run the sync"),
+            )
+        ):
+            path = tmp_path / f"{number}.json"
             with pytest.raises(IndexDiffersError, match=words):
                 finish(report, SyncConfig(table="a.b.c", report_path=str(path), **given), {"dbutils": Dbutils()})
             assert json.loads(path.read_text())["ok"] is False
