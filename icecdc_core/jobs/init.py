@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession, functions as F, types as T
+from pyspark.sql import Column, SparkSession, functions as F, types as T
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS
 from icecdc_core.config import SyncConfig
@@ -177,10 +177,10 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
         source = open_source(spark, config, needs_history=False)
         schema = source.table.schema()
         simple = [
-            F.col(quoted(each.name)).cast("string") if isinstance(each.dataType, _TIMES) else F.col(quoted(each.name))
+            _for_pandas(each)
             for each in schema.fields
             if not isinstance(each.dataType, _NESTED) and each.name not in source.table.unreadable
-        ]  # pandas cannot have every year
+        ]
         try:
             sample = spark.table(config.table).select(*simple).limit(SAMPLE_ROWS).toPandas()
             identifiers, reason = list(source.identifier_columns), "the table's own identifier fields"
@@ -190,6 +190,14 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
         finally:
             source.table.release()
     return [f"    table: {_yaml(config.table)}", *describe(schema, sample, identifiers, reason)]
+
+
+def _for_pandas(field: T.StructField) -> Column:
+    """A column as pandas can have and compare it: not every year, and Spark 4.0's bytes have no hash."""
+    column = F.col(quoted(field.name))
+    if isinstance(field.dataType, T.BinaryType):
+        return F.base64(column).alias(field.name)
+    return column.cast("string") if isinstance(field.dataType, _TIMES) else column
 
 
 def _first_unique(source: Source, candidates: Iterable[tuple[str, ...]]) -> list[str]:

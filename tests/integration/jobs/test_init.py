@@ -24,8 +24,8 @@ def namespace(spark):
     spark.sql("CREATE NAMESPACE lake.unknown_shop")
     spark.sql(f"CREATE TABLE lake.unknown_shop.`Order Lines` USING iceberg AS SELECT * EXCEPT (line) FROM ({ROWS})")
     spark.sql("CREATE TABLE lake.unknown_shop.`order-lines` (`2024` INT) USING iceberg")
-    spark.sql("CREATE TABLE lake.unknown_shop.logs (text STRING) USING iceberg")
-    spark.sql("INSERT INTO lake.unknown_shop.logs VALUES ('one'), ('one')")
+    spark.sql("CREATE TABLE lake.unknown_shop.logs (text STRING, payload BINARY) USING iceberg")
+    spark.sql("INSERT INTO lake.unknown_shop.logs VALUES ('one', X'01'), ('one', X'01')")
     yield "lake.unknown_shop"
     for table in ("`Order Lines`", "`order-lines`", "logs"):
         spark.sql(f"DROP TABLE lake.unknown_shop.{table}")
