@@ -8,7 +8,11 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_PYTHON := $(BIN)/python
-PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input
+PIP := -m pip --disable-pip-version-check --no-input
+# The lock is complete, so nothing is resolved (--no-deps): pip 23 lets a package that another asks for with an extra
+# (coverage[toml]) escape its pin as soon as a newer release is published, and refuses it then.
+# Python compiles the modules that it imports: compiling all of them takes a quarter of the time.
+INSTALL := $(PIP) install --no-compile --no-deps
 # The environments with the lowest versions of pyproject.toml and with the other line of Spark.
 LOWEST := .venv-lowest
 SPARK40 := .venv-spark40
@@ -155,30 +159,26 @@ $(LOWEST)/.installed: $(VENV)/.installed pyproject.toml
 	@touch $@
 
 # The two stamps: packages once per lock, the package itself once per pyproject. PYTHON=... chooses the interpreter.
-# The lock is complete, so nothing is resolved (--no-deps): pip 23 lets a package that another asks for with an extra
-# (coverage[toml]) escape its pin as soon as a newer release is published, and refuses it then. `pip check` stays.
-# Python compiles the modules that it imports: compiling all of them takes a quarter of the time.
+# Nothing is resolved, but `pip check` stays.
 $(VENV)/.locked: requirements.lock | .ci/prerequisites
 	@python=$$(.ci/prerequisites) && echo "Making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
 	@echo "Installing the locked packages (about 700 MB the first time, most of it Spark)"
 	@if [ -t 1 ]; then set -o pipefail; \
-		$(PIP) install --no-compile --no-deps --require-hashes --requirement requirements.lock | awk \
+		$(VENV_PYTHON) $(INSTALL) --require-hashes --requirement requirements.lock | awk \
 			'/^Collecting/ {printf "\r%4d  %-60s", ++n, $$2; fflush()} /^(Building|Installing)/ {printf "\n%.60s ...", $$0; fflush()} END {print ""}'; \
-	else $(PIP) install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock; fi
-	@$(PIP) check >/dev/null || { $(PIP) check; exit 1; }
+	else $(VENV_PYTHON) $(INSTALL) --quiet --require-hashes --requirement requirements.lock; fi
+	@$(VENV_PYTHON) $(PIP) check >/dev/null || { $(VENV_PYTHON) $(PIP) check; exit 1; }
 	@touch $@
 
 # The packages of the lock with another pyspark; `pip check` would name exactly that one.
 $(SPARK40)/.installed: requirements.lock pyproject.toml | .ci/prerequisites
 	@python=$$(.ci/prerequisites) && echo "Making $(SPARK40) with $$python" && "$$python" -m venv --clear $(SPARK40)
 	@awk '/^[^ ]/ {skip = /^pyspark==/} !skip' requirements.lock > $(SPARK40)/requirements.lock
-	@$(SPARK40)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps --require-hashes \
-		--requirement $(SPARK40)/requirements.lock
-	@$(SPARK40)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps pyspark==$(SPARK40_VERSION)
-	@PYTHONWARNINGS=ignore $(SPARK40)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps \
-		--no-build-isolation --editable .
+	@$(SPARK40)/bin/python $(INSTALL) --quiet --require-hashes --requirement $(SPARK40)/requirements.lock
+	@$(SPARK40)/bin/python $(INSTALL) --quiet pyspark==$(SPARK40_VERSION)
+	@PYTHONWARNINGS=ignore $(SPARK40)/bin/python $(INSTALL) --quiet --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml
-	@PYTHONWARNINGS=ignore $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@PYTHONWARNINGS=ignore $(VENV_PYTHON) $(INSTALL) --quiet --no-build-isolation --editable .
 	@touch $@
