@@ -257,12 +257,11 @@ class ValidationReport(Report):
     def card(self) -> Card:
         compared = snapshots_text(self.snapshot_id, self.nested_snapshots)
         position = snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
-        behind = self.is_behind
-        word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if behind else ("differs", "repair")
+        word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if self.is_behind else ("differs", "repair")
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
         facts = [
             ("Compared", f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"),
-            ("Lag", f"the index is at {position}" if behind else "none"),
+            ("Lag", f"the index is at {position}" if self.is_behind else "none"),
             *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items()),
             ("Ended", self.ended),
             ("Run id", self.run_id),

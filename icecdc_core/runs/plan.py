@@ -45,8 +45,8 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
     if not position.exists:
         try:
             vector = {name: _start_snapshot(each, config) for name, each in source.nested.items()}
-            start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
-            start = replace(start, nested=nested_positions(source, vector))
+            nested = nested_positions(source, vector)
+            start = replace(position, snapshot_id=_start_snapshot(source, config), nested=nested, batch=None)
             unchanged = replace(start, selection=source.stored_selection, schema="")
             if (refusal := check_preconditions(unchanged, source)) is not None:
                 raise refusal

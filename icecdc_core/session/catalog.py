@@ -21,10 +21,11 @@ _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "
 def catalog_settings(config: ParameterModel) -> dict[str, str]:
     prefix = catalog_prefix(config)
     given = {key: value for key, value in config.resolved_spark_conf().items() if is_catalog_setting(config, key)}
+    own = {key.removeprefix(f"{prefix}."): value for key, value in given.items()}
     properties = config.resolved_catalog_properties()
-    if not properties and not given.keys() & {f"{prefix}.{key}" for key in ("type", "catalog-impl", "uri")}:
+    if not properties and not own.keys() & {"type", "catalog-impl", "uri"}:
         properties = embedded_catalog_properties(config.warehouse_location)
-    described = {**properties, **{key.removeprefix(f"{prefix}."): value for key, value in given.items()}}
+    described = {**properties, **own}
     if not any(key in described for key in ("type", "catalog-impl")):
         properties["type"] = _TYPES_BY_SCHEME.get(described.get("uri", "").partition(":")[0], "hadoop")
     # A cached table hides commits of other sessions for 30 s, but the jobs must see the current snapshot.
