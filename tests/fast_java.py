@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from py4j.java_gateway import JavaPackage, JVMView
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import SparkSession
 
 from icecdc_core.session.java import find_spark_java
@@ -50,6 +50,15 @@ QUICK_DAEMON = {
 }
 
 QUICK_FILES = Path(__file__).with_name("QuickLocalFiles.java")
+# Spark reads the bytecode of each function for a task and serializes it, to see that it can: a tenth of a run.
+_UNCLEANED = """package org.apache.spark.util;
+public final class SparkClosureCleaner$ {
+    public static final SparkClosureCleaner$ MODULE$ = new SparkClosureCleaner$();
+    public void clean(Object closure, boolean checkSerializable, boolean cleanTransitively) {}
+    public boolean clean$default$2() { return true; }
+    public boolean clean$default$3() { return true; }
+}
+"""
 # What tests need of Hadoop's 1,300 defaults. Each scan sends all of them to its tasks, which is a tenth of Java's time.
 _DEFAULTS = {
     "fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs",
@@ -64,7 +73,7 @@ ENOUGH = 6 * 1024**3
 
 def remember_java_names() -> None:
     """Look up each Java name once in this process: Java searches 300 jars for it, a tenth of a run's CPU time."""
-    for view in (JVMView, JavaPackage):
+    for view in (JVMView, JavaPackage, JavaClass):
 
         def remembered(self: Any, name: str, look_up: Callable[..., Any] = view.__getattr__) -> Any:
             self.__dict__[name] = found = look_up(self, name)
@@ -91,7 +100,9 @@ def use_quick_local_files() -> None:
     folder = tempfile.mkdtemp(prefix="icecdc-spark-conf-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     classes = str(Path(pyspark.__file__).parent / "jars" / "*")
-    subprocess.run([javac, "--release", "17", "-cp", classes, "-d", folder, QUICK_FILES], check=True)
+    uncleaned = Path(folder, "SparkClosureCleaner$.java")
+    uncleaned.write_text(_UNCLEANED)
+    subprocess.run([javac, "--release", "17", "-cp", classes, "-d", folder, QUICK_FILES, uncleaned], check=True)
     properties = [
         f"<property><name>{name}</name><value>{value}</value></property>" for name, value in _DEFAULTS.items()
     ]
