@@ -60,10 +60,6 @@ class DescribeIdentifierColumns:
                 # One that can be read only once is a list like any other.
                 transform(guarded, iter(columns) if isinstance(columns, list) else columns)
 
-    @pytest.mark.parametrize("identifier_columns", [["id"], ["ID"], ("id",)])
-    def it_accepts_another_spelling_and_any_sequence(self, guarded, transform, identifier_columns):
-        assert transform(guarded, identifier_columns).columns == guarded.columns
-
     def it_minds_upper_and_lower_case_where_spark_does(self, spark, guarded, transform):
         conf = {"spark.sql.caseSensitive": "true"}
         with settings_unless_set(spark, conf), pytest.raises(IdentifierColumnsError, match="missing"):

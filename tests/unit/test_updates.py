@@ -45,13 +45,9 @@ class DescribeMergeUpdates:
     def it_lets_the_last_step_decide_and_the_insert_of_a_step(self, spark):
         # name of the case; its changes, rows of one identifier; the one that is left
         cases = [
-            ("inserted", [("JFK", 1, *insert(0))], ("JFK", 1, *insert(0))),
-            ("deleted", [("JFK", 1, *delete(0))], ("JFK", 1, *delete(0))),
             ("updated", [("JFK", 1, *delete(0)), ("JFK", 2, *insert(0))], ("JFK", 2, *insert(0))),
             ("partition changed", [("JFK", 1, *delete(0)), ("LGA", 1, *insert(0))], ("LGA", 1, *insert(0))),
             ("to null", [("JFK", 1, *delete(0)), (None, None, *insert(0))], (None, None, *insert(0))),
-            ("insert, then delete", [("JFK", 1, *insert(0)), ("JFK", 1, *delete(1))], ("JFK", 1, *delete(1))),
-            ("delete, then insert", [("JFK", 1, *delete(0)), ("JFK", 1, *insert(1))], ("JFK", 1, *insert(1))),
             ("insert, update, delete", [("JFK", 1, *insert(0)), ("JFK", 1, *delete(1)), ("JFK", 2, *insert(1)),
                 ("JFK", 2, *delete(2))], ("JFK", 2, *delete(2))),
             ("back to what it was", [("JFK", 1, *delete(0)), ("JFK", 2, *insert(0)), ("JFK", 2, *delete(10)),

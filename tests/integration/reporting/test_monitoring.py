@@ -43,8 +43,9 @@ def it_shows_what_a_sync_did_and_no_value_of_its_rows(spark, sql, make_config, s
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert {line["trace_id"] for line in lines} == {root.trace_id}
     text = (tmp_path / f"icecdc-{config.index}-sync.prom").read_text()
-    samples = [line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")]
-    assert sorted(samples) == sorted(name for name, _ in gauges_of(telemetry))
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    samples = sorted((line.partition("{")[0], float(line.rpartition(" ")[2])) for line in lines)
+    assert samples == sorted((name, value) for (name, _), value in gauges_of(telemetry).items())
 
     start, complete = events_of(server.posts)
     (table,), (index,) = complete["inputs"], complete["outputs"]

@@ -1,6 +1,5 @@
 """Changed identifiers are found by hashes, and then their rows are fetched (test_updates.py has the rule)."""
 
-import re
 from functools import reduce
 
 import pytest
@@ -118,14 +117,3 @@ def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, mor
     newest = "newest" if only_step is None else "new"
     assert left == [(1, "INSERT", newest), (2, "DELETE", None), (3, "INSERT", "come")]
     assert plan.count("Join LeftSemi") == joins
-
-
-def it_moves_rows_once_and_only_identifiers_and_hashes(spark):
-    rows = [("a", n, "x", 1.5, {"k": 1}, side, 0, 1) for n in range(30) for side in SIDES[: 1 + n % 2]]
-    found = find_changed_identifiers(spark.createDataFrame(rows, SCHEMA), IDS)
-    plan = found.identifiers._jdf.queryExecution().executedPlan().toString()
-    final = plan.split("== Initial Plan ==")[0]
-    exchanges = [line for line in final.splitlines() if " Exchange " in line]
-    below = final.split(" Exchange ")[1].split("Project [")[1].splitlines()[0]
-    moved = re.findall(r"(\w+)#", re.sub(r"\(.*\) AS ", "", below))
-    assert (len(exchanges), moved) == (1, ["region", "id", "_change_ordinal", "_icecdc_row"]), plan

@@ -55,6 +55,8 @@ RANGES = {
 
 
 SMALL = History("a", "a b c d", "abcd", "abcd e", operations={3: "replace"})
+STATES_OF_TWICE = "a b c d", "a b c d e", "abcde", "abcde f g h i", "abcde fghi", "abcde fghi j"
+TWICE = History(*STATES_OF_TWICE, operations={3: "replace", 5: "replace"})
 
 
 class DescribePlanScans:
@@ -74,6 +76,11 @@ class DescribePlanScans:
             (History("a b", "a b c", "ab c", "ab c d", operations={3: "replace"}), 1, 4, [("", "c"), ("", "d")]),
             # Across it there are fewer bytes.
             (SMALL, 1, 4, [("a", "abcd e")]),
+            # Of two compactions only the second is cheaper to read across.
+            (TWICE, 1, 6, [("", "e"), ("", "fghi j")]),
+            (History("a b", "ab", operations={2: "replace"}), 1, 2, []),
+            # What begins with the empty table is only inserted.
+            (History("a", "a b", "ab", operations={3: "replace"}), None, 3, [("", "ab")]),
         ):
             assert planned(history, start, end) == expected
 
@@ -103,6 +110,8 @@ class DescribePlanScans:
     def it_has_a_step_for_each_snapshot_that_changes_rows(self):
         history = History("a", "b", "ab", "ab c", operations={3: "replace"})
         assert planned(history, None, 4, "snapshot") == [("", "a"), ("a", "b"), ("", "c")]
+        forked = History("a", "a b", "a c", parents={3: 1})
+        assert planned(forked, 2, 3, "snapshot") == [("b", ""), ("", "c")]
 
     def it_counts_bytes_and_notices_a_gap_also_later(self):
         history = History("a b", "c b", "c b d")
@@ -153,15 +162,6 @@ def compared(before, after, table=None, step=STEP, **more):
 
 
 class DescribeCompareScans:
-    def it_leaves_out_files_that_both_states_have(self):
-        for before, after, only_before, only_after in (
-            ("a b", "a b", "", ""), ("a", "a b", "", "b"), ("a b", "b", "a", ""), ("a b", "c b", "a", "c"),
-            ("a+x", "a+x", "", ""), ("a+x+y", "a+y+x", "", ""), ("", "", "", ""),
-        ):  # fmt: skip
-            scan = compared(before, after)
-            assert [*map(shown, scan.read_older)] == [only_before, "", "", ""]
-            assert [*map(shown, scan.read_newer)] == [only_after, "", "", ""]
-
     def it_sorts_shared_files_by_what_happened_to_their_deletes(self):
         scan = compared("same+x added removed+x changed+x more+x", "more+x+y changed+y removed added+x same+x")
         assert [*map(shown, scan.read_older)] == ["", "added", "removed+x", "changed+x more+x"]
@@ -227,10 +227,6 @@ def ranged(*steps, selection=SELECTION, has_row_ids=False):
         for n, sides in enumerate(steps)
     ]
     return PlannedRange(table, scans, ["id"], 1, selection)
-
-
-def it_is_of_one_step_or_of_several():
-    assert [ranged(("a", "b")).only_step, ranged(("a", "a c"), ("a", "b")).only_step] == [0, None]
 
 
 def it_knows_the_rows_of_both_sides_if_all_are_read():

@@ -9,7 +9,6 @@ import pytest
 
 import icecdc_core.__main__ as command_line
 from icecdc_core.cli import COMMANDS, parse
-from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
 from icecdc_core.reporting.reports import RunReport
 
@@ -100,18 +99,6 @@ class DescribeTheEnd:
         assert shown == ["", "films", ""]
 
 
-@pytest.mark.parametrize("job", COMMANDS)
-def it_has_a_page_of_help_and_all_of_it_on_request(job, capsys):
-    shown = {}
-    for option in ("--help", "--help-all"):
-        with pytest.raises(SystemExit) as ended:
-            parse([job, option])
-        assert ended.value.code == 0
-        shown[option] = capsys.readouterr().out
-    assert (shown["--help"].count("\n") <= 40, "--metrics-url" in shown["--help"]) == (True, False)
-    assert ("--metrics-url" in shown["--help-all"], "exit codes" in shown["--help-all"]) == (True, True)
-
-
 class DescribeOptions:
     def it_reads_values_and_flags(self):
         for arguments, expected in (
@@ -122,26 +109,8 @@ class DescribeOptions:
         ):
             assert parse(["validate", *arguments]).parameters == expected
 
-    def it_lets_options_go_before_what_the_file_says(self, tmp_path):
-        path = tmp_path / "indexes.yml"
-        path.write_text("defaults: {max_polls: 3}\nindexes: {t: {table: lake.ns.t}, u: {table: lake.ns.u}}\n")
-        request = parse(["sync", "--file", str(path), "--only", "u", "--max-polls", "5"])
-        configs = SyncConfig.load_all(request.file, request.only, **request.parameters)
-        assert {name: config.max_polls for name, config in configs.items()} == {"u": 5}
-
 
 class DescribeAFailure:
-    def it_has_a_line_for_each_problem_and_json_when_asked_to(self, capsys):
-        code = command_line.main(["sync", "--max-polls", "-1"], "icecdc")
-        printed = capsys.readouterr()
-        first, *problems = printed.err.splitlines()
-        assert (code, printed.out, first) == (2, "", "icecdc sync: 2 parameters are wrong:")
-        assert [problem.partition(":")[0] for problem in problems] == ["- table", "- max_polls"]
-        assert [problem for problem in problems if "Remedy: " not in problem] == []
-        command_line.main(["sync", "--json"], "icecdc")
-        printed = capsys.readouterr()
-        assert (json.loads(printed.out)["state"], printed.err.count("\n")) == ("config", 1)
-
     @pytest.mark.parametrize("error", [KeyError("hidden"), KeyboardInterrupt(), IcecdcError("odd")])
     def it_ends_with_a_report(self, run, broken, error):
         broken(error)

@@ -220,15 +220,6 @@ class DescribeABatch:
 
 
 class DescribeAWrite:
-    def it_fails_after_another_run_acquired_the_lock(self, server, lock):
-        document = server.document("positions", POSITION)
-        document.source["owner"]["run_id"], document.seq_no = "the-next-run", 99
-        for _ in range(2):
-            with pytest.raises(FencedError, match=r"lost the lock of the index 't'.*Remedy: nothing is lost"):
-                lock.write(lock.position)
-        lock.release()
-        assert stored(server)["owner"]["run_id"] == "the-next-run"
-
     def it_goes_on_when_the_answer_to_its_own_earlier_write_was_lost(self, server, lock):
         server.document("positions", POSITION).seq_no = 99
         lock.write(replace(lock.position, snapshot_id=8))
@@ -276,14 +267,6 @@ class DescribeTheRenewal:
         assert stored(server)["epoch"] == 4
         taken.release()
         assert (stored(server)["epoch"], stored(server)["batch"]["epoch"], stored(server)["owner"]) == (4, 4, None)
-
-    def it_keeps_the_lock_longer_than_one_lease(self, server, store):
-        lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
-        await_true(lambda: server.document("positions", POSITION).seq_no >= 5)
-        with pytest.raises(TableLockedError):
-            store().lock("lake.ns.t", "", "the-next-run")
-        lock.write(lock.position)
-        lock.release()
 
     def it_continues_after_errors_of_any_kind(self, server, store):
         lock = store(lease_seconds=0.6).lock("lake.ns.t", "", "the-run")

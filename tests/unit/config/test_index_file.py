@@ -1,14 +1,11 @@
-"""The index file and its JSON schema: every problem with its place, no text that silently changes, no secret."""
+"""The index file: every problem with its place, no text that silently changes, no secret."""
 
-import json
 from textwrap import dedent
-from typing import Any
 
 import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
-from tests.index_file_schema import index_file_schema
 
 ONE = "indexes:\n  films:\n    table: lake.shop.film\n"
 
@@ -275,52 +272,3 @@ class DescribeSubstitution:
             (problem,) = problems(f"{ONE}    {line}\n")
             assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
             assert ("Remedy: leave ICECDC_TEST_" in problem, "hunter2" in problem) == (True, False)
-
-
-GOOD: list[tuple[str, Any]] = [
-    *(("dry_run", "no"), ("dry_run", "true"), ("identifier_columns", ["a", "b"]), ("columns", "a,b")),
-    *(("catalog_properties", {"type": "rest", "ssl": True, "n": 3}), ("spark_conf", '{"a": "b"}'), ("max_polls", "7")),
-    *(("start_from", 4875243452), ("start_from", "latest"), ("settings", '{"a": 1}'), ("target_lag", "5m")),
-    *(("poll_interval_seconds", "2.5"), ("change_mode", "snapshot"), ("branch", "dev")),
-]
-BAD: list[tuple[str, Any]] = [
-    *(("tabel", "a.b.c"), ("table", 3), ("opensearch_password", "hunter2"), ("identifier_columns", [1])),
-    *(("catalog_properties", {"type": {"a": 1}}), ("mapping", ["a"]), ("change_mode", "gross"), ("bulk_bytes", 1)),
-    *(("bulk_connections", 1.5), ("request_timeout_seconds", 0), ("max_indexes", 0)),
-]
-
-
-def _file(name: str, value: Any) -> dict[str, Any]:
-    return {"indexes": {"films": {"table": "lake.shop.film", name: value}}}
-
-
-@pytest.fixture(scope="module")
-def validator() -> Any:
-    import jsonschema
-
-    return jsonschema.Draft202012Validator(index_file_schema())
-
-
-@pytest.mark.parametrize(("name", "given"), GOOD)
-def it_accepts_what_a_configuration_accepts_as_value_text_and_variable(validator, name, given):
-    made = SyncConfig(**{"table": "lake.shop.film", name: given}).model_dump(mode="json")[name]
-    for value in ("", given, made, "{ ${env:NAME}"):
-        validator.validate(_file(name, value))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(_file(name, value) for name, value in BAD),
-        {"indexes": {}},
-        {"indexes": {"a": {}}},
-        *({"indexes": {"a": {"table": "a.b.c"}}, **more}
-          for more in ({"default": {}}, {"defaults": {"table": "a.b.c"}}, {"defaults": {"row_hash": "md5"}})),
-    ],
-)  # fmt: skip
-def it_refuses_what_a_configuration_or_a_file_cannot_have(validator, content, tmp_path):
-    assert not validator.is_valid(content)
-    path = tmp_path / "indexes.yml"
-    path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError):
-        SyncConfig.load_all(path)

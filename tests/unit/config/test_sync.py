@@ -139,13 +139,6 @@ class DescribeProblems:
         (problem,) = problems(catalog_properties=value)
         assert (problem.partition(": ")[0], "not shown" in problem) == ("catalog_properties", True)
 
-    def it_reports_all_of_them_at_once(self):
-        assert "did you mean table" in problems(tabel="x")[0]
-        assert "as a string (papermill: with -r)" in problems(index=2024)[0]
-        found = problems(table="t", index="A", max_polls="x", tabel="y", columns="a", identifier_columns="b")
-        expected = ["table", "index", "max_polls", "tabel", "identifier_columns"]
-        assert [problem.split(":")[0] for problem in found] == expected
-
     @pytest.mark.parametrize(
         ("parameters", "wrong"),
         [

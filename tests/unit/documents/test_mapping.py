@@ -1,18 +1,10 @@
 """Each type has one explicit field, over which the user's mapping is merged; what cannot be a field is refused."""
 
-import json
-import re
-from pathlib import Path
-
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.config import SyncConfig
-from icecdc_core.documents.mapping import METADATA_FIELDS, check_supported, index_limits, index_mapping, sample_document
+from icecdc_core.documents.mapping import METADATA_FIELDS, check_supported, index_limits, index_mapping
 from icecdc_core.errors import ConfigError, UnsupportedTypeError
-from icecdc_core.opensearch.index_settings import check_settings
-
-DOCS = Path(__file__).parents[3] / "docs"
 
 KEYWORD = {"keyword": {"type": "keyword", "ignore_above": 8191}}
 TEXT = {"type": "text", "fields": KEYWORD}
@@ -128,35 +120,6 @@ class DescribeRefusals:
         with pytest.raises(ConfigError, match=message) as raised:
             merged(mapping)
         assert (raised.value.subject, bool(raised.value.remedy)) == ("mapping", True)
-
-
-def it_refuses_a_wrong_mapping_of_nested_tables_too():
-    nested = {"on": "l.id = f.id", "type": "nested"}
-    nest = {"l": {"table": "a.b.l", **nested, "nest": {"m": {"table": "a.b.m", **nested}}}}
-    for mapping in ({"l": "nested"}, {"l": None}, {"l": []}, {"l": {"properties": None}}, {"l.m": 5}):
-        with pytest.raises(ConfigError, match="is not an object"):
-            merged(SyncConfig(table="a.b.f", mapping=mapping, nest=nest).full_mapping)
-
-
-def it_makes_a_document_of_the_types_without_what_only_values_decide():
-    fields = merged({"vector": {"type": "knn_vector", "dimension": "3"}, "place.city": {"type": "ip"}})
-    point = {"lat": 1, "lon": 1}
-    assert sample_document(SCHEMA, fields) == {
-        **{"id": 1, "title": "a", "day": "2026-01-31", "at": "2026-01-31T12:00:00.500000Z", "price": "1.5"},
-        **{"flag": True, "place": {"pin": point}},
-        **{"people": [{"name": "a", "age": 1}], "vector": [1, 1, 1], "matrix": [[1]], "high": {**point, "alt": 1}},
-        "a.b": 1,
-    }
-
-
-def it_accepts_every_example_of_the_documentation():
-    schema = T.StructType([*SCHEMA.fields]).add("status", T.StringType()).add("embedding", T.ArrayType(T.FloatType()))
-    text = (DOCS / "indexes.md").read_text(encoding="utf-8").partition("## Mapping and settings")[2]
-    examples = [json.loads(each) for each in re.findall(r"```json\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)]
-    for example in examples:
-        index_mapping(schema, example["mapping"], example.get("pipeline_fields", []))
-        check_settings(example["settings"])
-    assert len(examples) == 2
 
 
 KEPT = {"type": "object", "enabled": False}

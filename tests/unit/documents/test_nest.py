@@ -131,11 +131,6 @@ class DescribeAssembledDocuments:
         assert found == {name: expected for name, (_, expected) in arrays.items()}
         assert film["language"]["name"] == "English"
 
-    def it_ends_at_an_object_of_several_rows(self, frames):
-        rows = frames({LANGUAGE: [(1, "English"), (1, "Inglese")]})
-        with pytest.raises(Exception, match=r"several matches for 'language'.*English.*Inglese"):
-            assemble(SPEC, rows).collect()
-
     def it_ignores_several_rows_for_an_object_that_no_document_has(self, frames):
         cast = {"table": CAST, "alias": "c", "on": "c.film_id = f.film_id", "as": "array"}
         actor = {"table": ACTOR, "alias": "a", "on": "a.actor_id = c.actor_id", "select": ["a.name"]}

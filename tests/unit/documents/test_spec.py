@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.documents.spec import dynamic_settings, spec_changes, spec_digest, stored_spec
+from icecdc_core.documents.spec import spec_changes, spec_digest, stored_spec
 
 TITLE = {"title": {"type": "text", "analyzer": "english"}}
 SCHEMA = T.StructType().add("title", T.StringType()).add("place", T.StructType().add("city", T.StringType()))
@@ -86,10 +86,3 @@ class DescribeSpecChanges:
         for shards, expected in ((3, []), (2, ['settings.number_of_shards was "3", is "2"'])):
             changes = spec_changes(stored, current, number_of_shards=shards)
             assert [change for change in changes if "shards" in change] == expected
-
-
-def it_sets_settings_that_are_new_and_resets_those_that_are_gone():
-    was = stored_spec({}, {"refresh_interval": "5s", "knn": True})
-    now = stored_spec({}, {"max_result_window": 500, "knn": True, "query": {"default_field": ["a", "b"]}})
-    changed = {"refresh_interval": None, "max_result_window": "500", "query.default_field": ["a", "b"]}
-    assert dynamic_settings(was, now) == changed

@@ -1,19 +1,16 @@
-"""What a view hides, a document's content, a report of parts, and which two snapshots are compared."""
+"""What a view hides, a report of parts, and which two snapshots are compared."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from pyspark.sql import types as T
 
 from icecdc_core.commits.position import Position
 from icecdc_core.errors import ConfigError, DuplicateIdentifierError
 from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.documents import _indexed, _verdict
 from icecdc_core.explore.view import Part, View, choose_snapshots
-from icecdc_core.opensearch.checksums import WHOLE
 from tests.table_metadata import metadata_of
 
 CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
@@ -46,22 +43,6 @@ class DescribeHiddenDocuments:
         assert replace(made, config=config).visible_fields(document) == {"id": 1, "meta": {"model": "m"}}
 
 
-SCHEMA = T.StructType().add("id", T.LongType()).add("place", T.StructType().add("city", T.StringType()))
-ROW = {"id": 1, "place": {"city": "Rome"}}
-
-
-def it_leaves_out_what_an_ingest_pipeline_makes():
-    config = SimpleNamespace(pipeline_fields=["meta.model", "place.country"])
-    source, position = SimpleNamespace(schema=SCHEMA, head=1, nested={}), Position("t", "lake.ns.t", "", snapshot_id=1)
-    view = SimpleNamespace(config=config, source=source, position=position, hides_documents=False)
-    for indexed, expected in (
-        (ROW, True), ({**ROW, "name": None}, True), ({**ROW, "meta": {"model": "m"}}, True),
-        ({**ROW, "meta.model": "m"}, True), ({"id": 1, "place": {"city": "Rome", "country": "IT"}}, True),
-        ({**ROW, "meta": {"model": "m", "other": 1}}, False), ({**ROW, "id": 2}, False),
-    ):  # fmt: skip
-        assert _verdict(view, indexed, [ROW])[0] is expected
-
-
 def it_reports_no_value_of_a_row_when_the_dry_run_fails(monkeypatch):
     error = DuplicateIdentifierError("2 rows share jane", remedy="remove one")
     monkeypatch.setattr(report, "sync_changes", Mock(side_effect=error))
@@ -70,13 +51,6 @@ def it_reports_no_value_of_a_row_when_the_dry_run_fails(monkeypatch):
     found, part = report.dry_run_next_sync(view), Part({}, [])
     next_sync = report.explore_report(view, part, found, part, part, part)["next_sync"]
     assert ("jane" in str(found), next_sync["state"], "jane" in str(next_sync)) == (True, "data", False)
-
-
-def it_is_searched_without_the_pipelines_of_readers():
-    asked = {}
-    client = SimpleNamespace(search=lambda **given: asked.update(given) or {"hits": {"hits": []}})
-    assert _indexed(client, SimpleNamespace(config=SimpleNamespace(index="t")), "1") == (None, None)
-    assert asked["params"] == WHOLE
 
 
 def metadata(*snapshots, **branches):

@@ -2,15 +2,10 @@
 
 import json
 from dataclasses import asdict
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
-from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from icecdc_core.errors import IngestWriteError, SparkJobError
 from icecdc_core.ingest import commit_log
 from icecdc_core.ingest.commit_log import (
     BEHIND,
@@ -49,12 +44,6 @@ def read(spark, name):
 
     yield run
     spark.catalog.dropTempView(f"log_{name}")
-
-
-def it_does_not_blame_the_log_for_the_end_of_java():
-    for error, expected in ((PySparkException("no"), IngestWriteError), (Py4JNetworkError("gone"), SparkJobError)):
-        with pytest.raises(expected):
-            commit_log.read(SimpleNamespace(table=Mock(side_effect=error)), "lake.ns.log", "j")
 
 
 def it_reads_the_last_batch_of_the_job_and_its_highest_offsets_in_whatever_order_entries_are(read):

@@ -1,7 +1,5 @@
 """Every parameter of the ingest: what it takes, and what it says of what it does not take."""
 
-from datetime import datetime
-
 import pytest
 
 from icecdc_core.errors import ConfigError
@@ -38,7 +36,6 @@ def it_shows_no_secret(monkeypatch):
         ({"topics": ""}, "topics: give either topics or topic_pattern"),
         ({"topic_pattern": "a.*"}, "topics: give either topics or topic_pattern"),
         ({"starting_offsets": "7"}, "starting_offsets: is a number"),
-        ({"starting_offsets": "{"}, "starting_offsets: is not JSON of offsets"),
         ({"partition_by": "["}, "partition_by: is not a JSON array: Expecting value"),
         ({"kafka_options": {"group.id": "x"}}, "sets group.id"),
         ({"kafka_options": {"value.deserializer": "x"}}, "sets value.deserializer"),
@@ -60,12 +57,9 @@ def it_shows_no_secret(monkeypatch):
         ({"table": "lake.shop.ICECDC_ingest_log"}, "the tables of records must differ"),
         ({"table": "lake.a.b", "dead_letter_table": "lake.`a`.b"}, "the tables of records must differ"),
         ({"commit_log_table": "lake.a.b", "dead_letter_table": "lake.a.`b`"}, "the tables of records must differ"),
-        ({"table": 5}, "table: input should be a valid string"),
         ({"format": "AVRO"}, "schema_registry_url: missing for format='avro'"),
-        ({"partition_by": "bucket(0, id)"}, "partition_by: string should match pattern"),
         ({"job": "a'b"}, "job: string should match pattern"),
         ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: is not JSON of offsets"),
-        ({"starting_offsets": {"a": datetime(2026, 1, 1)}}, "starting_offsets: is not JSON of offsets"),
     ],
 )
 def it_refuses_with_the_reason(given, reason):

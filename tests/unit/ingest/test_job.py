@@ -1,4 +1,4 @@
-"""How an ingest goes from stream to stream and from batch to batch, its metrics, and failures as typed errors."""
+"""How an ingest goes from stream to stream and from batch to batch, and failures as typed errors."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from icecdc_core.errors import ConfigError, DiskFullError, IcecdcError, IngestWriteError, KafkaError, LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
-from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob, TableEntry
+from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka import StreamCallback, typed_failure, typed_stream_failure
 from icecdc_core.ingest.offsets import to_json
@@ -76,28 +76,6 @@ def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkey
         batches = run._new_batches(SimpleNamespace(earliest=lambda names: {}), StreamStart([], {}), LoggedJob())
         made.append((batches.config.identifier_columns, batches.writer.config.identifier_columns))
     assert made == [(["id"], ["id"]), ([], [])]
-
-
-@pytest.mark.parametrize(("start", "ends"), [(0, [False, False, False, True]), (6, [False, False, True, True])])
-def it_retries_a_table_only_after_the_others_had_time_with_new_records(monkeypatch, start, ends):
-    clock = [0.0]
-    run = IngestRun(None, config(trigger="continuous"), lambda: clock[0])
-    entry = LogEntry("j", 0, "r", "batch", {})
-    batches = SimpleNamespace(number=0, behind={"a": None}, recovering={}, complete={"t": {0: 6}})
-    batches.process, batches.complete_through = lambda *given: entry, lambda: None
-    actual = []
-
-    def stream(spark, config, topics, begin, process, should_end):
-        for end in (3, 6, 7):
-            actual.append(should_end())
-            clock[0] += 10
-            process(None, {}, {"t": {0: end}})
-        clock[0] += 10
-        actual.append(should_end())
-
-    monkeypatch.setattr(job, "run_stream", stream)
-    run._stream(StreamStart(["t"], {"t": {0: start}}), batches, 15.0)
-    assert actual == ends
 
 
 THROUGH = datetime(2026, 11, 24, tzinfo=UTC)

@@ -4,10 +4,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from pyspark.errors import PySparkException
 
 from icecdc_core.errors import (
-    CatalogAuthError,
     CatalogError,
     ConfigError,
     LostOffsetsError,
@@ -17,28 +15,13 @@ from icecdc_core.errors import (
 )
 from icecdc_core.ingest import IngestConfig, offsets, start_offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LoggedJob, TableEntry, find_recorded
-from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.offsets import from_json, to_json
-from icecdc_core.ingest.start_offsets import RefillError, find_start, known_tables, table_state
+from icecdc_core.ingest.start_offsets import RefillError, find_start, table_state
 from icecdc_core.ingest.table import Writer
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at, logged
 
 EARLIEST, LATEST = {"t": {0: 2, 1: 0}}, {"t": {0: 9, 1: 4}}
 AT_A_MOMENT = {"t": {0: 7, 1: 3}}
-
-
-@pytest.mark.parametrize(("text", "kind"), [("no", CatalogError), ("ForbiddenException: no", CatalogAuthError)])
-def it_types_what_a_catalog_refuses(text, kind):
-    def refuse(query):
-        raise PySparkException(text)
-
-    spark = SimpleNamespace(sql=refuse, conf=SimpleNamespace(getAll={}))
-    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "namespace": "lake.ns"}
-    config = IngestConfig(**given, route_by="topic")
-    for ask, what in ((known_tables, [config, LoggedJob()]), (create_namespace, [config.quoted_namespace])):
-        with pytest.raises(CatalogError) as caught:
-            ask(spark, *what)
-        assert type(caught.value) is kind
 
 
 def start(logged_job=None, recorded=(), topic_id="id", **overrides):

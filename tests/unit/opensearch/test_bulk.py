@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from icecdc_core.errors import IcecdcError, IndexNotFoundError, OpenSearchRequestError, RejectedDocumentsError
+from icecdc_core.errors import IcecdcError, IndexNotFoundError, OpenSearchRequestError
 from icecdc_core.opensearch.bulk import (
     BulkResult,
     bulk_requests,
@@ -14,7 +14,6 @@ from icecdc_core.opensearch.bulk import (
     item_outcomes,
     parse_action,
     request_body,
-    require_accepted,
 )
 from icecdc_core.opensearch.client import UnusableAnswerError
 from icecdc_core.opensearch.counts import Counts
@@ -49,12 +48,6 @@ class DescribeRequests:
             assert cut(column[begin:], 9) == cut(pa.array(column[begin:].to_pylist(), pa.string()), 9)
         assert cut(texts(3, 4, 5, 6)[1:3], 100) == ["bbbbccccc"]
         assert cut(pa.array(["éé", "éé"]), 6) == ["éé", "éé"]
-
-    def it_shares_the_memory_of_the_column(self):
-        column = texts(30, 30)
-        addresses = {part.buffers()[2].address for part in bulk_requests(column, 30)}
-        assert addresses == {column.buffers()[2].address}
-        assert bytes(request_body(texts(3, 4, 5).take(pa.array([0, 2])))) == b"aaaccccc"
 
     @pytest.mark.parametrize("action", ['{"index":{"_id":"\\u00e9|"}}\n{"a":"\\n"}\n', '{"delete":{"_id":"é|"}}\n'])
     def it_finds_the_document_of_an_action(self, action):
@@ -200,10 +193,3 @@ class DescribeBulkResult:
         result = BulkResult(Counts(1, 2, 3, 4), [{"action": "é"}], failure, (5, "b"))
         read = pickle.loads(pickle.dumps(result))
         assert (replace(read, failure=None), str(read.failure)) == (replace(result, failure=None), str(failure))
-
-
-def it_refuses_more_rejected_documents_than_allowed_naming_the_first_and_the_remedy():
-    result = BulkResult(Counts(rejected=3), [LETTER])
-    require_accepted(result, 3)
-    with pytest.raises(RejectedDocumentsError, match=r"'7': too odd \[max_rejected_documents=2\]\. Remedy: "):
-        require_accepted(result, 2)

@@ -3,7 +3,6 @@
 import json
 import logging
 import ssl
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -172,28 +171,6 @@ class DescribeRetryingTransport:
         fields = [record.fields for record in caplog.records if record.name == "icecdc"]
         assert (left, [each["request"] for each in fields]) == ([], ["GET /t"] * 3)
         assert [each["status"] for each in fields] == [503, "N/A", 429]
-
-    def it_gives_up_after_its_time_with_the_last_failure(self, server):
-        client = Connection(server.url).client(retry_seconds=0.5)
-        left = failing(server, *[error(503, "busy")] * 50)
-        begun = time.monotonic()
-        with pytest.raises(TransportError, match="busy"):
-            client.indices.get(index="t")
-        client.close()
-        assert (0.5 <= time.monotonic() - begun < 5, 40 < len(left) < 49) == (True, True)
-
-    def it_keeps_the_timeout_of_a_request_on_each_attempt(self, server, client, monkeypatch):
-        failing(server, error(503, "busy"))
-        seen, connection = [], client.transport.get_connection()
-        request = connection.perform_request
-
-        def recorded(*args, **kwargs):
-            seen.append(kwargs["timeout"])
-            return request(*args, **kwargs)
-
-        monkeypatch.setattr(connection, "perform_request", recorded)
-        client.transport.perform_request("GET", "/t", params={"request_timeout": 7})
-        assert seen == [7, 7]
 
     def it_retries_neither_a_refusal_nor_where_retries_are_off(self, server, client):
         left = failing(server, error(403, "refused"), error(503, "never asked for"))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-from opensearchpy.exceptions import AuthorizationException, RequestError
+from opensearchpy.exceptions import AuthorizationException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from icecdc_core.commits.position import Batch, Position
@@ -122,11 +122,6 @@ class DescribeCreatePhysical:
         for epoch in (1, 2):
             create_physical(client, config, physical_index("t", epoch), SCHEMA, "the-run")
         assert (unused_epoch(client, "t", 1), unused_epoch(client, "t", 5)) == (3, 5)
-
-    def it_passes_a_refusal_on_that_is_not_about_the_parameters(self, server, client, config):
-        server.trouble = lambda method, path: error(400, "validation_exception") if method == "PUT" else None
-        with pytest.raises(RequestError, match="validation_exception"):
-            create_physical(client, config.replace(settings={"codec": "zstd"}), ONE, SCHEMA, "the-run")
 
 
 def it_blames_the_mapping_only_for_what_is_wrong_with_the_document(server, client, config, monkeypatch):
@@ -318,15 +313,6 @@ OURS = {"number_of_shards": 3, "number_of_replicas": 2, "gc_deletes": "1h", "tra
 def with_settings(**settings):
     ours = {name: OURS[name] for name in [*OURS][:2] if name not in given_settings(settings)}
     return SyncConfig(table="lake.ns.t", settings=settings, **ours)
-
-
-def it_reads_every_spelling():
-    for settings in (
-        {"index.translog.sync_interval": "5s"},
-        {"index": {"translog.sync_interval": "5s"}},
-        {"translog": {"sync_interval": "5s"}, "refresh_interval": None},
-    ):
-        assert given_settings(settings) == {"translog.sync_interval": "5s"}
 
 
 class DescribeCheckSettings:

@@ -44,11 +44,6 @@ class DescribeAJob:
 
 
 class DescribeTheBundle:
-    def it_exports_what_the_check_refuses_but_validates_only_if_each_export_succeeded(self):
-        assert {task["task_key"]: task.get("run_if") for task in JOBS["initial_export"]["tasks"]} == {
-            "indexes": None, "setup": None, "export": "ALL_DONE", "validate": None,
-        }  # fmt: skip
-
     def it_ships_schedules_paused_output_only_for_the_owner_and_an_index_file_that_can_be_loaded(self):
         assert {job["schedule"]["pause_status"] for job in JOBS.values() if "schedule" in job} == {"PAUSED"}
         given = [target.get("variables", {}).get("permissions", []) for target in BUNDLE["targets"].values()]

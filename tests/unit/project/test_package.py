@@ -35,20 +35,6 @@ def it_imports_no_heavy_package_and_every_job_without_the_packages_of_the_extras
     assert (ended.stdout.splitlines(), ended.stderr) == (["", " ".join(sorted(COMMANDS))], "")
 
 
-def it_shows_the_help_without_spark_and_iceberg():
-    code = f"""{WITHOUT.format(missing=HEAVY)}
-from icecdc_core.__main__ import main
-for command in ("sync", "services"):
-    try:
-        sys.exit(main([command, "--help"], "icecdc"))
-    except SystemExit as ended:
-        assert ended.code == 0
-"""
-    ended = python(code)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert [text in ended.stdout for text in ("icecdc sync --file", "icecdc services up --kafka")] == [True, True]
-
-
 def it_is_one_typed_error_without_pyspark_and_ends_a_command_with_one_line_and_a_report():
     blocked = WITHOUT.format(missing=("pyspark", "py4j"))
     last = python(f"{blocked}from icecdc_core import export_table").stderr.splitlines()[-1]

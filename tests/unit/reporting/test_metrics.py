@@ -38,11 +38,6 @@ class DescribeRunMetrics:
         found = samples_of(RunMetrics({**FACTS, "state": "locked", "upserts": 0, "lag_seconds": 9}, 100.0))
         assert ({name for name, _ in found}, sum(found.values())) == ({"icecdc_run_state"}, 1)
 
-    @pytest.mark.parametrize(("state", "dry_run", "at_end"), [("ok", False, 0), ("retry", False, 4), ("ok", True, 4)])
-    def it_has_the_lag_before_and_after(self, state, dry_run, at_end):
-        found = samples_of(RunMetrics({**FACTS, "state": state, "dry_run": dry_run, "lag_snapshots": 4}, 100.0))
-        assert (found["icecdc_lag_snapshots", 'at="start"'], found["icecdc_lag_snapshots", 'at="end"']) == (4, at_end)
-
     def it_escapes_labels_and_repeats_the_job_in_one_that_no_scrape_overwrites(self):
         text = text_of(RunMetrics({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0))
         assert r'table="lake.\"a\\b\"\n.t"' in text

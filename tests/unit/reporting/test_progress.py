@@ -12,7 +12,6 @@ import pytest
 
 from icecdc_core.reporting import progress as module
 from icecdc_core.reporting.progress import progress
-from tests.waiting import await_true
 
 
 @pytest.fixture
@@ -31,15 +30,6 @@ def _lines(capsys) -> list[str]:
 
 @pytest.mark.usefixtures("in_notebook")
 class DescribeAShownBar:
-    def it_follows_a_counter_while_the_caller_waits(self, capsys):
-        counter, before = [700], {*threading.enumerate()}  # what was written before does not count
-        with progress(100, "Syncing") as bar, bar.watching(lambda: counter[0]):
-            time.sleep(0.05)
-            counter[0] += 40
-            await_true(lambda: bar.n >= 40, seconds=10)
-        assert (bar.n, "40 of 100" in _lines(capsys)[-1]) == (40, True)
-        await_true(lambda: {*threading.enumerate()} <= before, seconds=10)
-
     def it_waits_for_no_counter_that_fails_or_hangs(self):
         hangs = threading.Event()
         begin = time.monotonic()

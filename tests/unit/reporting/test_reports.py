@@ -19,7 +19,6 @@ from icecdc_core.errors import (
     SchemaChangeError,
 )
 from icecdc_core.ingest.report import IngestReport
-from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.card import failure_card, moment
 from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, reason_without_values, state_of
@@ -48,16 +47,6 @@ class DescribeReports:
         ones = {name: at for at, name in enumerate(COUNTERS, 1)}
         both = replace(SYNC, **ones).then(replace(SYNC, **ones))
         assert {name: getattr(both, name) for name in COUNTERS} == {name: 2 * at for name, at in ones.items()}
-
-    def it_gives_every_field_in_one_line_of_json(self):
-        text = SYNC.to_json()
-        assert (json.loads(text), "\n" in text) == (SYNC.to_dict(), False)
-        assert json.loads(text)["to_snapshot_id"] == 8924558786060583479
-        for report in (
-            replace(EQUAL, ok=False, stale=1, stale_ids=["c"]),
-            IngestReport("j", offsets={"orders": {0: 5}}),
-        ):
-            assert json.loads(report.to_json()) == report.to_dict()
 
 
 class DescribeWriteReport:
@@ -93,15 +82,6 @@ def it_has_the_report_of_each_index_and_the_worst_state_of_all():
     assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
 
 
-def it_shows_each_problem_of_a_setup_with_its_remedy():
-    errors = [ConfigError(text, subject="index", value=text, remedy=f"correct {text}") for text in ("one", "two")]
-    report = SetupReport(False, "lake.ns.t", "t", problems=list(map(str, errors)), errors=errors)
-    text = ManyReport({"t": report}, 2.5).text()
-    assert "NOT ready: 2 problems " in text
-    shown = [line for line in text.splitlines() if "Remedy: correct" in line]
-    assert shown == [f"t: {each}" for each in report.problems]
-
-
 def failed(error, **facts):
     return failure_report(error, {**FACTS, **facts})
 
@@ -131,16 +111,6 @@ class DescribeTheState:
 
 
 class DescribeAFailure:
-    def it_says_what_since_when_whether_data_is_at_risk_and_what_to_do(self):
-        report = failed(HistoryGapError("It is gone", remedy="export"), seconds=3.21)
-        card, facts = failure_card(report), dict(failure_card(report).facts)
-        assert (card.word, card.title) == ("failed", "sync of t")
-        assert card.command == "icecdc export --table lake.ns.t --index t"
-        assert card.what == "HistoryGapError: It is gone. (exit code 4)"
-        assert facts["Since"].endswith(report["behind_since"][:10] + " " + report["behind_since"][11:19] + " UTC")
-        assert (facts["Data at risk"][:3], facts["What to do"]) == ("No.", "export")
-        assert "after 3.2 s" in facts["Failed"]
-
     def it_asks_for_no_export_where_a_parameter_may_be_wrong_and_does_not_call_lost_records_safe(self):
         assert failure_card(failed(SchemaChangeError("x"))).command.startswith("icecdc setup ")
         lost = failure_card(failed(LostOffsetsError("x"), job="ingest"))

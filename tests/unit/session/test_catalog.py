@@ -8,14 +8,14 @@ from unittest.mock import Mock
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError, DependencyError, SecretError
+from icecdc_core.errors import ConfigError, SecretError
 from icecdc_core.session.catalog import (
     catalog_settings,
     embedded_catalog_properties,
     register_catalog,
     secret_settings,
 )
-from icecdc_core.session.jars import Jar, avro_package, iceberg_packages, needed_bundles
+from icecdc_core.session.jars import Jar, needed_bundles
 
 PREFIX = "spark.sql.catalog.lake"
 
@@ -122,17 +122,6 @@ def it_refuses_a_mirror_with_a_password_and_does_not_show_it(monkeypatch):
     with pytest.raises(ConfigError, match="ICECDC_MAVEN_URL") as caught:
         Jar("g:a:1", "", 1).url  # noqa: B018
     assert "hunter2" not in str(caught.value)
-
-
-def it_names_what_was_made_for_a_pyspark_and_refuses_one_without_a_runtime():
-    for pyspark, runtime, avro in (("4.1.4", "4.1_2.13:1.12.0", "4.1."), ("4.0.5", "4.0_2.13:1.11.0", "4.0.")):
-        packages = iceberg_packages(pyspark, ["iceberg-aws-bundle"])
-        assert packages[0] == f"org.apache.iceberg:iceberg-spark-runtime-{runtime}"
-        assert packages[1] == f"org.apache.iceberg:iceberg-aws-bundle:{runtime.rpartition(':')[2]}"
-        assert avro_package(pyspark).startswith(f"org.apache.spark:spark-avro_2.13:{avro}")
-    for pyspark in ("3.5.0", "4.2.0", "5.0.0.dev1"):
-        with pytest.raises(DependencyError, match=rf"pyspark='{pyspark}'\]\. Remedy: .*pyspark==4\.0\.\*"):
-            iceberg_packages(pyspark)
 
 
 STORES = {

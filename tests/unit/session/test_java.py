@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from icecdc_core.errors import JavaNotFoundError
 from icecdc_core.session import java
 from icecdc_core.session.java import find_java, read_release
-from icecdc_core.session.jvm import Cause, causes, failure_message, root_cause
+from icecdc_core.session.jvm import Cause, causes, root_cause
 
 
 def install(home, release):
@@ -64,13 +64,6 @@ class DescribeFindJava:
         assert find_java(17, 22, modules=["jdk.localedata"]) == fits
         assert find_java(22) == newest
 
-    def it_says_what_was_found_and_what_is_needed(self, homes):
-        old, trimmed = homes(a='JAVA_VERSION="1.8.0_402"', b='JAVA_VERSION="17.0.1"\nMODULES="java.base"\n')
-        with pytest.raises(JavaNotFoundError, match=r"install a full JDK 21.*set JAVA_HOME") as caught:
-            find_java(17, 22, modules=["jdk.localedata"], purpose="Spark")
-        found = f"found Java 8 in {old}, Java 17 in {trimmed} (without jdk.localedata)"
-        assert caught.value.message == f"No suitable Java for Spark: need Java 17 to 22, {found}"
-
 
 @pytest.mark.parametrize(("fails", "shown", "left"), [(False, False, 0), (True, True, 1)])
 def it_keeps_the_output_of_a_jvm_in_a_file_that_goes_unless_an_error_ends_the_process(tmp_path, fails, shown, left):
@@ -109,13 +102,3 @@ def it_finds_them_in_a_text_with_who_threw_them():
     first, *_ = root_cause(PySparkException(TEXT)).splitlines()
     assert first == "java.io.FileNotFoundException: File a.parquet does not exist"
     assert causes(PySparkException("java.io.EOFException: the end")) == []  # without frames
-
-
-def it_makes_one_line_that_says_most_of_a_failure():
-    for text, expected in (
-        ("\nfirst\nsecond", "first"),
-        ("", ""),
-        ("PythonException: Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: too big\n",
-            "ValueError: too big"),
-    ):  # fmt: skip
-        assert failure_message(text) == expected

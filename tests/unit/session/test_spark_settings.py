@@ -1,23 +1,16 @@
-"""Settings for groups and shuffles apply in their block only; rows are counted by the action that reads them."""
-
-import re
+"""Settings for groups apply in their block only; rows are counted by the action that reads them."""
 
 import pytest
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from icecdc_core.session import spark as row_counts
 from icecdc_core.session.spark import (
     RowCount,
     settings_unless_set,
-    shuffle_partitions_for,
-    storage_level_for,
     tuned_for_many_groups,
 )
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
-BATCH = "spark.sql.inMemoryColumnarStorage.batchSize"
-INITIAL = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
 CAPACITY = "spark.sql.codegen.aggregate.fastHashMap.capacityBit"
 
 
@@ -38,25 +31,6 @@ def it_sets_what_helps_many_groups_keeps_the_settings_of_the_session_and_groups_
         after = settings(spark)
     assert (inside, after) == (("false", "10"), (None, "10"))
     assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
-
-
-def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth_and_leaves_small_ones_alone(spark):
-    usual = int(spark.conf.get("spark.sql.shuffle.partitions"))
-    with shuffle_partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
-        inside = spark.conf.get(INITIAL, None)
-        plan = spark.range(1000).repartition("id")._jdf.queryExecution().executedPlan().toString()
-    assert (inside, spark.conf.get(INITIAL, None)) == (str(usual + 3), None)
-    assert re.search(rf"hashpartitioning\(id#\w+, {usual + 3}\)", plan)
-    with shuffle_partitions_for(spark, 1000):
-        assert spark.conf.get(INITIAL, None) is None
-
-
-def it_keeps_what_fits_in_memory_and_all_else_on_disk_in_small_batches(spark):
-    with storage_level_for(spark, 1024**2) as level:
-        assert (level, spark.conf.get(BATCH)) == (StorageLevel.MEMORY_AND_DISK, "10000")
-    with storage_level_for(spark, 1024**4) as level:
-        assert (level, spark.conf.get(BATCH)) == (StorageLevel.DISK_ONLY, "256")
-    assert spark.conf.get(BATCH) == "10000"
 
 
 def jobs(spark):

@@ -194,13 +194,6 @@ class DescribeParseRows:
         value = '{"value":1,"topic":"x","a.b":2,"c`d":3,"row":4,"payload":5}'
         assert fit(ddl, [value]) == [value]
 
-    def it_parses_once_even_when_the_problem_is_filtered(self, spark):
-        source = decode_records(records(spark, ["{}"]), settings())
-        frame, _ = parse_rows(source, T.StructType.fromDDL("x bigint"), settings())
-        plan = frame.where("is_valid").select("row.*")._jdf.queryExecution().optimizedPlan().toString()
-        assert plan.count("AS _icecdc_parsed") == 1
-        assert plan.index("Filter is_valid") < plan.index("AS _icecdc_parsed")
-
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**25), 10**25) | st.floats() | st.text(max_size=8),

@@ -65,17 +65,6 @@ class DescribePlanEvolution:
     def it_tells_names_apart_by_the_case_rule(self, case, expected):
         assert changes("orderid int", "orderId int, Note string, note string", column_case=case) == expected
 
-    def it_adds_no_column_with_which_the_table_could_not_be_read(self):
-        current = "id int, s struct<x:int>, l array<struct<x:int>>, m map<string,struct<x:int>>, a struct<b:int>"
-        seen = (
-            "Id int, _file int, _FILE int, _deleted int, _change_type int, _partition int, _row_id int,"
-            " `a.b` int, s struct<X:int,_file:int>, l array<struct<X:int,y:int>>,"
-            " m map<string,struct<X:int,y:int>>, "
-            "new int, New int, n struct<z:int,Z:int>, id_bucket int"
-        )
-        expected = ["add s._file int", "add l.element.y int", "add m.value.y int", "add new int", "add n struct<z:int>"]
-        assert changes(current, seen, ["id_bucket"]) == expected
-
 
 @pytest.mark.parametrize(
     ("left", "right", "expected"),

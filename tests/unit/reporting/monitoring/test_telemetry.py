@@ -1,4 +1,4 @@
-"""Traces and metrics by OpenTelemetry's API, as the SDK of an application takes them."""
+"""Traces by OpenTelemetry's API, as the SDK of an application takes them."""
 
 import json
 from threading import Thread
@@ -7,13 +7,11 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
-from icecdc_core.reporting.metrics import RunMetrics
+from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
-from tests.monitoring_receivers import gauges_of, set_up_telemetry, spans_of, without_spark
+from tests.monitoring_receivers import set_up_telemetry, spans_of, without_spark
 
 LABELS = {"table": "lake.ns.t", "index": "t"}
-FACTS = {"job": "sync", **LABELS, "state": "ok", "seconds": 2.5, "upserts": 3}
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 REPORT = RunReport("sync", **LABELS, upserts=3, to_snapshot_id=9223372036854775807, seconds=2.5, notes=["jane"])
 CONFIG = SyncConfig(**LABELS, opensearch_url="http://search:9200")
@@ -65,24 +63,3 @@ class DescribeATrace:
         run(job="ingest", config=INGEST, batch=7)
         root, _, batch, _ = spans_of(telemetry)[4:]
         assert (batch.parent, batch.trace_id != root.trace_id) == ("", True)
-
-    def it_is_a_child_of_the_span_of_the_application(self, telemetry):
-        from opentelemetry import trace
-
-        with trace.get_tracer_provider().get_tracer("app").start_as_current_span("task"):
-            run()
-        task, root, *_ = spans_of(telemetry)
-        assert (task.name, root.parent) == ("task", task.id)
-
-
-def it_sets_the_metrics_that_prometheus_gets(telemetry):
-    metrics = RunMetrics(FACTS, 100.0)
-    publish_run_metrics(metrics, CONFIG.replace(dry_run=True))
-    assert gauges_of(telemetry) == {}
-    publish_run_metrics(metrics, CONFIG)
-    expected = {
-        (family.name, frozenset(sample.labels.items())): sample.value
-        for family in metrics.collect()
-        for sample in family.samples
-    }
-    assert (gauges_of(telemetry), len(expected) > 10) == (expected, True)
