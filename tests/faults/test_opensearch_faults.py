@@ -78,6 +78,7 @@ class DescribeOneFault:
         assert (report.state, moves, after != before, equal(exported)) == ("ok", 2, True, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("storm", range(STORMS))
 def it_ends_in_sync_at_the_latest_after_the_storm(spark, exported, equal, opensearch, opensearch_url, storm):
     rng = random.Random(SEED + storm)

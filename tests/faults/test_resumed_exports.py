@@ -11,7 +11,7 @@ from icecdc_core.errors import DuplicateIdentifierError, IcecdcError, IndexNotFo
 from tests.faults.tables import CREATE
 from tests.loopback_proxy import cut_off, loopback_proxy
 
-GROUPS, ROWS = 5, 20
+GROUPS, ROWS = 3, 20
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def config(make_config, tmp_path):
 
 @pytest.fixture
 def begun(request, spark, sql, config, opensearch, opensearch_url):
-    """An export of 5 groups of 20 rows that died after 2 of them; yields its batch."""
+    """An export of 3 groups of 20 rows that died after 2 of them; yields its batch."""
     sql(CREATE, f"INSERT INTO {{t}} SELECT id, 'n' FROM range(0, {GROUPS * ROWS}, 1, {GROUPS})")
     for statement in getattr(request, "param", ()):
         sql(statement)

@@ -58,15 +58,20 @@ def assert_equal(client: OpenSearch, index: str, lake: Lake) -> None:
     assert {key: (expected.get(key), actual.get(key)) for key in differing} == {}
 
 
+def placed(client: OpenSearch, index: str) -> list[tuple[str, str | None, str, dict[str, Any]]]:
+    """Id, routing, suffix of the index, and content of every document that readers see."""
+    client.indices.refresh(index=index)
+    hits = [
+        (hit["_id"], hit.get("_routing"), hit["_index"].rpartition("--")[2][7:], hit["_source"])
+        for hit in scan(client, index=index)
+    ]
+    return sorted(hits, key=lambda hit: (hit[0], hit[1] or "", hit[2]))
+
+
 def assert_placed(client: OpenSearch, config: SyncConfig, lake: Lake) -> None:
     """Every row has one document, in its place, and there are no others."""
-    client.indices.refresh(index=config.index)
-    places = [
-        (hit["_id"], hit.get("_routing"), hit["_index"].rpartition("--")[2][7:])
-        for hit in scan(client, index=config.index)
-    ]
     of_row = [(key, row["region"]) for key, row in lake.rows().items()]
-    assert sorted(places) == sorted(
+    assert [(key, at, suffix) for key, at, suffix, _ in placed(client, config.index)] == sorted(
         (key, at if config.routing else None, at if config.index_column else "") for key, at in of_row
     )
 

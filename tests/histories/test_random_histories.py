@@ -33,7 +33,11 @@ LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JO
 
 
 @pytest.mark.timeout(6 * 3600)
-@pytest.mark.parametrize("places", [[{}], [ROUTED, SUFFIXED, {**ROUTED, **SUFFIXED}]], ids=["plain", "places change"])
+@pytest.mark.parametrize(
+    "places",
+    [pytest.param([{}], marks=pytest.mark.long), [ROUTED, SUFFIXED, {**ROUTED, **SUFFIXED}]],
+    ids=["plain", "places change"],
+)
 def it_follows_every_history(spark, warehouse, opensearch, make_config, name, places):
     steps = st.one_of(STEPS if places == [{}] else [*STEPS, st.sampled_from([MOVE, BROKEN_SYNC])])
     lived = []

@@ -44,15 +44,13 @@ def it_follows_a_table_through_everything_that_can_happen_to_it(lake, spark, mak
         for together in _ranges(_share(changes, lake.kind)):
             # Rows change before and after what happens to the history, all in the range of one sync.
             first, what, _ = together[0]
-            within = what in IN_RANGE
-            if within:
+            if what in OPERATIONS or what in IN_RANGE:
                 lake.append(first)
+            if what in IN_RANGE:
                 lake.update(first)
-            for n, what, change in together:
-                if what in OPERATIONS:
-                    lake.append(n)
+            for n, _, change in together:
                 change(lake, n)
-            if within:
+            if what in IN_RANGE:
                 lake.delete(first)
                 lake.append(first)
             outcomes[", ".join(what for _, what, _ in together)], _ = follow(spark, config)

@@ -140,7 +140,7 @@ class _Translation:
             kind=f'"{batch["kind"]}"',
             epoch=epoch,
             to=_vector(self.snapshots[batch["to_snapshot_id"]]),
-            cut=_set(_vector(self.snapshots[cut]) for cut in batch["cuts"] or []),
+            cut=as_set(_vector(self.snapshots[cut]) for cut in batch["cuts"] or []),
             idx=self._epoch(_number(batch["physical_index"])),
             made=str(is_export and batch["made"]).upper(),
             done=batch["groups_done"] if is_export else 0,
@@ -194,7 +194,7 @@ class _Translation:
     _delete = _create
 
     def _alias(self, event: Event) -> None:
-        indexes = _set(self._epoch(number) for number in event["indexes"])
+        indexes = as_set(self._epoch(number) for number in event["indexes"])
         self._emit(f"the alias moves to {event['indexes']}", event='"alias"', indexes=indexes)
 
     def _foreign(self, event: Event) -> None:
@@ -217,8 +217,8 @@ def _vector(snapshot: int) -> str:
     return _record(root=snapshot)
 
 
-def _set(elements: Any) -> str:
-    return "{" + ", ".join(str(element) for element in elements) + "}"
+def as_set(elements: Any) -> str:
+    return "{" + ", ".join(str(element) for element in sorted(elements)) + "}"
 
 
 def identifiers(events: list[Event], rows: Mapping[Any, Mapping[str, str]]) -> tuple[dict[str, int], dict[Any, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tests.model.tlc import default_constants, run_module
-from tests.model.translation import NONE, Trace
+from tests.model.translation import NONE, Trace, as_set
 
 _MANY = 1_000_000
 _NEXT = re.compile(r'^<<"next", (\d+), (\d+)>>', re.MULTILINE)
@@ -39,8 +39,8 @@ def _configuration(traces: Sequence[Trace]) -> str:
     chosen = {
         **{name: value for name, value in default_constants().items() if name not in ("r1", "r2", "a", "b", "x", "y")},
         **dict.fromkeys(("Commits", "Batches", "Exports", "Rollbacks", "Losses", "Repairs"), str(_MANY)),
-        "Runs": _set(range(1, max(trace.runs for trace in traces) + 1)),
-        "Ids": _set(range(1, max(1, max(trace.ids for trace in traces)) + 1)),
+        "Runs": as_set(range(1, max(trace.runs for trace in traces) + 1)),
+        "Ids": as_set(range(1, max(1, max(trace.ids for trace in traces)) + 1)),
         "Values": "{}",
         "Synced": "FALSE",
         # Every operation keeps its place in `late`, so each one that is recorded must have been sent.
@@ -62,11 +62,11 @@ def _data(traces: Sequence[Trace]) -> str:
     for trace in traces:
         orders = {}
         for epoch, groups in trace.groups.items():
-            groupings.append(_sequence(_set(group) for group in groups))
+            groupings.append(_sequence(as_set(group) for group in groups))
             orders[epoch] = str(len(groupings))
-        orders_of.append(_set(map(int, orders.values())))
+        orders_of.append(as_set(map(int, orders.values())))
         texts.append(_events(trace, most, orders))
-        rewrites.append(_sequence(_set(trace.written.get(epoch, ())) for epoch in range(1, trace.epochs + 1)))
+        rewrites.append(_sequence(as_set(trace.written.get(epoch, ())) for epoch in range(1, trace.epochs + 1)))
     joined = [f"T{number} == <<{text}>>" for number, text in enumerate(texts, 1)]
     sequences = {
         "Traces": [f"T{number}" for number in range(1, len(texts) + 1)],
@@ -80,10 +80,6 @@ def _data(traces: Sequence[Trace]) -> str:
 
 def _sequence(elements: Iterable[str]) -> str:
     return f"<<{', '.join(elements)}>>"
-
-
-def _set(numbers: Iterable[int]) -> str:
-    return "{" + ", ".join(str(number) for number in sorted(numbers)) + "}"
 
 
 def _events(trace: Trace, most: int, orders: dict[int, str]) -> str:

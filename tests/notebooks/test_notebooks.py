@@ -8,8 +8,6 @@ import pytest
 import yaml
 
 from icecdc_core import export_table
-from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.ingest import IngestConfig
 from tests.dbutils import Dbutils, NotebookExit
 from tests.fast_java import small_spark
 
@@ -33,15 +31,10 @@ def _papermill(notebook, output, parameters):
     return json.loads(last.text), json.dumps(node.cells)
 
 
-def _code_cells(notebook):
-    cells = json.loads((NOTEBOOKS / notebook).read_text())["cells"]
-    return [cell for cell in cells if cell["cell_type"] == "code"]
-
-
 def _as_databricks_would(notebook, dbutils, spark, display=print):
     """Run the code cells in one namespace that has `spark` and `dbutils`; the value the notebook exits with."""
-    body = []
-    for cell in _code_cells(notebook):
+    body, cells = [], json.loads((NOTEBOOKS / notebook).read_text())["cells"]
+    for cell in (each for each in cells if each["cell_type"] == "code"):
         body += ast.parse("".join(cell["source"])).body
         if isinstance(body[-1], ast.Expr):
             body[-1].value = ast.Call(ast.Name("display", ast.Load()), [body[-1].value], [])
@@ -49,15 +42,6 @@ def _as_databricks_would(notebook, dbutils, spark, display=print):
     with pytest.raises(NotebookExit) as caught:
         exec(program, {"spark": spark, "dbutils": dbutils, "display": display})
     return json.loads(str(caught.value))
-
-
-def it_assigns_no_parameter_so_that_a_second_run_reads_the_same():
-    parameters = {*ExploreConfig.model_fields, *IngestConfig.model_fields, "index_file", "options"}
-    for notebook in NOTEBOOKS.glob("*.ipynb"):
-        others = [cell for cell in _code_cells(notebook) if "parameters" not in cell["metadata"].get("tags", ())]
-        nodes = [node for cell in others for node in ast.walk(ast.parse("".join(cell["source"])))]
-        stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        assert stored & parameters == set(), notebook
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ class DescribeTheSimulation:
 THOSE = [each for each in MUTANTS if SCHEDULES > SAMPLE or each.schedules <= SAMPLE]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", THOSE, ids=lambda mutant: mutant.name)
 def it_notices_wrong_code(mutant, in_parts):
     parts = in_parts(partial(play, mutant=mutant.name), 1, mutant.schedules)

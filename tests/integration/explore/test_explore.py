@@ -107,15 +107,6 @@ class DescribeATableAndItsIndex:
         back = find_differences(open_view(spark, explore(config, from_snapshot="current", to_snapshot=str(newer))))
         assert {tuple(row[:2]) for row in rows(back)} == {("insert", "60"), ("delete", "70")}
 
-    def it_shows_updates_first_and_says_that_nothing_changed(self, spark, sql, make_config):
-        sql(*made(), "UPDATE {t} SET name = name")
-        found = find_differences(open_view(spark, explore(make_config())))
-        assert "No changes. 20 rewritten rows are the same." in found._repr_html_()
-        sql("UPDATE {t} SET name = 'x' WHERE id < 15", "DELETE FROM {t} WHERE id = 19")
-        found = find_differences(open_view(spark, explore(make_config(), from_snapshot="-2", sample_rows=4)))
-        assert [row[:2] for row in rows(found)] == [["update", str(number)] for number in range(4)]
-        assert counts(found) == (0, 15, 1)
-
 
 class DescribeADocument:
     def it_is_found_by_its_id(self, spark, new_index):
@@ -197,13 +188,3 @@ class DescribeWhatIsMissing:
         sql("ALTER TABLE {t} RENAME COLUMN id TO number", "UPDATE {t} SET name = 'x' WHERE number = 5")
         found = look_up(spark, make_config(identifier_columns=["number"]), document_id="5")
         assert (changes_of(found), fields_of(found)["name"]) == (["update", "insert"], "x")
-
-    def it_is_said_of_a_table_without_identifier_columns(self, spark, sql, new_index):
-        config = new_index(*made(), identifier_columns=[])
-        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
-        _, sync, differences, document, hits, text = shown(spark, explore(config))
-        assert counts(differences) == (1, 0, 1)
-        assert "has no identifier columns" in document.shown[1]
-        assert str(sync).startswith("Table")
-        assert "never updates" in text
-        assert hits.report["hits"] is not None

@@ -66,6 +66,9 @@ def it_routes_an_undecodable_record_to_no_table_although_two_expressions_match(s
     found = route_records(source, settings(route_by="regex", route_field="", routes=routes)).collect()
     expected = [(0, ""), (1, "`lake`.`a`.`x`"), (1, "`lake`.`a`.`y`")]
     assert sorted((row.offset, row[TABLE] or "") for row in found) == expected
+    none = route_records(source, settings(route_by="regex", route_field="", routes={"lake.a.z": "other"})).collect()
+    assert [row[TABLE] for row in none] == [None, None]
+    assert "no expression matches" in none[1].problem
 
 
 def it_routes_no_record_to_a_table_of_icecdc_or_to_a_name_with_a_line_break(spark):

@@ -64,13 +64,6 @@ def tables(spark, name):
 
 
 class DescribeRouting:
-    def it_gives_a_record_to_every_table_whose_expression_matches(self, spark, make_ingest, static, name):
-        routes = {f"lake.{name}.early": "[ab]", f"lake.{name}.late": "[bc]"}
-        config = make_ingest(route_by="regex", route_field="kind", routes=routes, auto_create=True)
-        static(config).send(*({"id": number, "kind": kind} for number, kind in enumerate("abcd")))
-        assert (ids(spark, f"lake.{name}.early"), ids(spark, f"lake.{name}.late")) == ([0, 1], [1, 2])
-        assert reasons(spark, config) == [(3, "no table: no expression matches the field kind: d")]
-
     def it_makes_a_table_of_each_topic_with_identifiers_partitions_and_properties(
         self, spark, make_ingest, topic, kafka
     ):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from icecdc_core import sync_changes, validate_table
+from icecdc_core import sync_changes
 from icecdc_core.ingest import dead_letters, ingest, table
 from icecdc_core.ingest.publish import MovedError
 from tests.waiting import await_true
@@ -173,4 +173,3 @@ def it_finds_in_opensearch_what_was_produced(spark, make_upsert, make_config, in
         sync_changes(spark, sync)
     documents = {int(key): document["v"] for key, document in indexed().items()}
     assert (rows(spark, config), documents) == (expected, expected)
-    assert validate_table(spark, sync).ok

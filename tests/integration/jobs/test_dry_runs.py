@@ -45,11 +45,9 @@ def it_counts_what_a_first_sync_reads_from_where_it_starts(spark, sql, make_conf
 
 
 class DescribeTheDryRunOfALaterSync:
-    @pytest.mark.parametrize(
-        "more",
-        [{}, pytest.param({"change_mode": "snapshot", "on_duplicate_identifier": "last"}, marks=pytest.mark.long)],
-    )
-    def it_counts_what_the_run_reads_from_its_position(self, spark, sql, new_index, more):
+    @pytest.mark.long
+    def it_counts_what_the_run_reads_from_its_position(self, spark, sql, new_index):
+        more = {"change_mode": "snapshot", "on_duplicate_identifier": "last"}
         config = new_index(CREATE, FILL, start_from="latest", **more)
         sql("UPDATE {t} SET v = 'w' WHERE id = 4", "DELETE FROM {t} WHERE id < 2")
         foreseen, done = foreseen_and_done(spark, config)

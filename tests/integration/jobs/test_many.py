@@ -12,10 +12,11 @@ from unittest import mock
 import pytest
 import yaml
 
-from icecdc_core import SyncConfig, export_table
+from icecdc_core import SyncConfig
 from icecdc_core.__main__ import main
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.processes import stop_on_sigterm
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.conftest import GIVEN_CATALOG
@@ -38,7 +39,7 @@ def tables(spark, name):
 
 
 @pytest.fixture
-def file(tables, name, opensearch_url, warehouse, tmp_path):
+def file(name, opensearch_url, warehouse, tmp_path):
     """An index file: two indexes that work, and between them one whose table does not exist."""
     common = {
         "opensearch_url": opensearch_url,
@@ -129,7 +130,7 @@ def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(spark, file):
     def job(session, config):
         sessions.add(session._jsparkSession.hashCode())
         pools[config.index] = session.sparkContext.getLocalProperty("spark.scheduler.pool")
-        return export_table(session, config)
+        return RunReport("export", config.table, config.index, strategy="none")
 
     report = run_many(spark, job, configs, command="export")
     expected = {config.index: name for name, config in configs.items()}

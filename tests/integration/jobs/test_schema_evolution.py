@@ -154,18 +154,6 @@ class DescribeAChangeThatAnIndexCannotFollow:
         assert (report.strategy, indexed().keys(), "2|n2" in ids) == ("reexport", ids - {"1|n1"}, True)
 
 
-def it_finds_a_document_from_before_a_column_as_one_that_has_null(spark, sql, new_index, indexed, opensearch, name):
-    create = "CREATE TABLE {t} (id INT, v STRING) USING iceberg"
-    config = new_index(create, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-    sql("ALTER TABLE {t} ADD COLUMN note STRING", "INSERT INTO {t} VALUES (3, 'c', NULL), (4, 'd', 'x')")
-    sync_changes(spark, config)
-    documents = indexed()
-    query = {"query": {"bool": {"must_not": {"exists": {"field": "note"}}}}}
-    found = sorted(hit["_id"] for hit in opensearch.search(index=name, body=query)["hits"]["hits"])
-    actual = documents["1"], documents["3"], found, validate_table(spark, config).ok
-    assert actual == ({"id": 1, "v": "a"}, {"id": 3, "v": "c", "note": None}, ["1", "2", "3"], True)
-
-
 class DescribeAPartitionSpecWhoseSourceIsDropped:
     # Iceberg 1.12 itself can write no merge-on-read delete for files of such a spec.
     def it_is_followed_over_both_specs(self, spark, sql, new_index, table, indexed):

@@ -27,13 +27,9 @@ def made(version="2", mode="copy-on-write"):
     )
 
 
-def document(opensearch, config, identity):
-    return opensearch.get(index=config.index, id=identity)["_source"]
-
-
 class DescribeADocumentOfExpressions:
     @pytest.mark.parametrize(("version", "mode"), KINDS)
-    def it_is_what_they_make_of_the_row_in_every_job(self, spark, sql, make_config, opensearch, version, mode):
+    def it_is_what_they_make_of_the_row_in_every_job(self, spark, sql, make_config, opensearch, indexed, version, mode):
         sql(*made(version, mode))
         config = make_config(select=SELECT)
         assert export_table(spark, config).upserts == 20
@@ -43,9 +39,9 @@ class DescribeADocumentOfExpressions:
         assert (report.upserts, report.deletes) == (2, 1)
         expected = spark.range(1).select(F.sha2(F.lit(f"{SECRET}3!"), 256)).collect()[0][0]
         place = {"lat": 99.0, "lon": 3.0}
-        assert document(opensearch, config, "3") == {"name": "n3", "owner": expected, "place": place}
-        assert not opensearch.exists(index=config.index, id="4")
-        assert opensearch.count(index=config.index)["count"] == 20
+        documents = indexed()
+        assert documents["3"] == {"name": "n3", "owner": expected, "place": place}
+        assert (len(documents), "4" in documents) == (20, False)
         if (version, mode) == ("2", "copy-on-write"):
             sql("UPDATE {t} SET other = other + 1")  # no expression uses it
             assert sync_changes(spark, config).upserts == 0
@@ -59,17 +55,17 @@ class DescribeADocumentOfExpressions:
         killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
         assert sync_changes(spark, config).already_applied == 1
 
-    def it_needs_no_identifier_columns_for_appends(self, spark, sql, new_index, opensearch):
+    def it_needs_no_identifier_columns_for_appends(self, spark, sql, new_index, indexed):
         partition = "ALTER TABLE {t} ADD PARTITION FIELD email"  # its values are in the paths of files
         config = new_index(*made(), partition, select=SELECT, identifier_columns=[])
         sql(f"INSERT INTO {{t}} VALUES (1, '{SECRET}x', 'twice', 1, 2, 0)")
         assert sync_changes(spark, config).upserts == 1
         assert validate_table(spark, config).ok
-        found = opensearch.search(index=config.index, body={"size": 99})["hits"]["hits"]
-        assert {len(hit["_id"]) for hit in found} == {64}
+        found = indexed()
+        assert {len(identity) for identity in found} == {64}
         assert (len(found), SECRET in json.dumps(found)) == (21, False)
 
-    def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(self, spark, sql, new_index, opensearch):
+    def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(self, spark, sql, new_index, indexed):
         config = new_index(
             "CREATE TABLE {t} (`k y` BIGINT NOT NULL, `i``d` STRING NOT NULL, `s.t` INT, z INT) USING iceberg",
             "INSERT INTO {t} SELECT id, concat('a|', id), 1, id % 2 FROM range(8)",
@@ -81,10 +77,8 @@ class DescribeADocumentOfExpressions:
         sql("DELETE FROM {t} WHERE `k y` = 2", "UPDATE {t} SET z = `k y` / 4 WHERE `k y` IN (1, 4)")
         sql("UPDATE {t} SET `s.t` = 9 WHERE `k y` = 0")
         sync_changes(spark, config)
-        found = opensearch.search(index=config.index, body={"size": 9})["hits"]["hits"]
         expected = {"0|a\\|0": 10, "1|a\\|1": 2, "6|a\\|6": 2}
-        assert {hit["_id"]: hit["_source"]["p.q"] for hit in found} == expected
-        assert validate_table(spark, config).ok
+        assert indexed() == {key: {"p.q": number, "b`q": "same"} for key, number in expected.items()}
 
     @pytest.mark.parametrize(
         ("version", "chosen"),
@@ -94,7 +88,7 @@ class DescribeADocumentOfExpressions:
         ],
         ids=["select", "columns"],
     )
-    def it_may_use_a_name_of_change_columns(self, spark, sql, new_index, opensearch, monkeypatch, version, chosen):
+    def it_may_use_a_name_of_change_columns(self, spark, sql, new_index, indexed, monkeypatch, version, chosen):
         monkeypatch.setattr("icecdc_core.changes.net_changes.ROW_IDS_FROM_ROWS", 0)
         properties = f"TBLPROPERTIES ('format-version' = '{version}')"
         config = new_index(
@@ -105,22 +99,21 @@ class DescribeADocumentOfExpressions:
         sql("UPDATE {t} SET name = 'other' WHERE id = 1")
         assert sync_changes(spark, config).upserts == 1
         expected = {"name": "other", "kind": "new"} if "select" in chosen else {"id": 1, "name": "other"}
-        assert document(opensearch, config, "1") == expected
+        assert indexed()["1"] == expected
         assert validate_table(spark, config).ok
 
 
 class DescribeAChangeOfTheTable:
-    def it_matters_for_a_star_within_a_function(self, spark, sql, new_index, opensearch):
+    def it_matters_for_a_star_within_a_function(self, spark, sql, new_index, indexed):
         config = new_index(*made(), select=["to_json(struct(*), map('ignoreNullFields', 'false')) AS raw"])
         sql("ALTER TABLE {t} ADD COLUMN added INT", "INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2, 0, 9)")
         with pytest.raises(SchemaChangeError, match="'added'"):
             sync_changes(spark, config)
         sync_changes(spark, config.replace(on_schema_change="reexport"))
-        found = opensearch.search(index=config.index, body={"size": 99})["hits"]["hits"]
-        added = {hit["_id"]: json.loads(hit["_source"]["raw"])["added"] for hit in found}
+        added = {key: json.loads(document["raw"])["added"] for key, document in indexed().items()}
         assert added == {**dict.fromkeys(map(str, range(20))), "50": 9}
 
-    def it_matters_for_columns_that_are_used_only(self, spark, sql, new_index, opensearch):
+    def it_matters_for_columns_that_are_used_only(self, spark, sql, new_index, indexed):
         config = new_index(*made(), select=["upper(name) AS name"])
         sql("ALTER TABLE {t} DROP COLUMN other", "INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2)")
         assert sync_changes(spark, config).upserts == 1
@@ -131,7 +124,7 @@ class DescribeAChangeOfTheTable:
         with pytest.raises(SchemaChangeError, match="another select"):
             sync_changes(spark, other)
         sync_changes(spark, other.replace(on_schema_change="reexport"))
-        assert document(opensearch, other, "3") == {"name": "n3"}
+        assert indexed()["3"] == {"name": "n3"}
 
 
 class DescribeAMaskedValue:

@@ -6,7 +6,6 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.jobs import setup
-from icecdc_core.jobs.poll import follow_changes
 from tests.faults.tables import rows_as_documents
 
 pytestmark = pytest.mark.usefixtures("sql", "compiled_plans")
@@ -33,15 +32,6 @@ class DescribeExportTable:
             report = export_table(spark, config.replace(export_group_bytes=group_bytes))
             counts = report.strategy, report.upserts, report.deletes, report.rejected
             assert (counts, indexed()) == (("export", 100, 0, 0), rows())
-
-    def it_reads_the_table_twice_only_for_an_index_that_readers_have(self, spark, sql, make_config, monkeypatch):
-        sql(CREATE, "INSERT INTO {t} VALUES (1, 'one', 1.10, 'EU'), (2, 'two', 2.20, 'US')")
-        reads = []
-        monkeypatch.setattr("icecdc_core.table.source.require_unique", lambda rows, *_, **__: reads.append(rows))
-        export_table(spark, make_config())
-        assert reads == []
-        export_table(spark, make_config())
-        assert len(reads) == 1
 
 
 class DescribeSyncChanges:
@@ -74,13 +64,6 @@ class DescribeSyncChanges:
         sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
         report = sync_changes(spark, make_config())
         assert (report.steps, report.snapshots, indexed()) == ([], 1, rows())
-        # Polls read only metadata while there is nothing new. How a lag is kept: tests/unit/jobs/test_poll.py.
-        tracker, pauses = spark.sparkContext.statusTracker(), []
-        before = set(tracker.getJobIdsForGroup())
-        report = follow_changes(spark, make_config(target_lag="3s", max_polls=4), sleep=pauses.append)
-        assert set(tracker.getJobIdsForGroup()) == before
-        assert (report.strategy, report.worst_lag_seconds, report.lag_kept) == ("none", None, None)
-        assert min(pauses) > 0.3
 
     def it_applies_appends_without_identifier_columns_and_refuses_deletes(self, spark, sql, new_index, indexed, name):
         config = new_index(CREATE, FILL, identifier_columns=[])

@@ -55,7 +55,7 @@ def it_finds_and_repairs_what_differs(spark, exported, opensearch, name, indexed
     assert found == (False, ["7"], ["9999"], ["8"])
     report = repaired(spark, exported)
     assert (report.ok, report.repaired, indexed()) == (True, 3, before)
-    sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
+    sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8, 9)")
     sync_changes(spark, exported)
     # Others commit: it compares with the table, or with the position.
     sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")

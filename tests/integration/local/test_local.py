@@ -15,12 +15,12 @@ import pytest
 import urllib3
 from opensearchpy import OpenSearch
 
-from icecdc_core.errors import ConfigError, DownloadError, PortInUseError, ServiceStartError
+from icecdc_core.errors import DownloadError, PortInUseError, ServiceStartError
 from icecdc_core.local import kafka, running_opensearch, server, start_opensearch
 from icecdc_core.local.__main__ import main
 from icecdc_core.local.kafka import running_kafka, start_kafka
 from icecdc_core.local.opensearch import background
-from icecdc_core.local.server import answers, end
+from icecdc_core.local.server import answers
 from icecdc_core.session.jars import kafka_jars, listed_jars
 from icecdc_core.session.processes import is_running
 from tests.kafka_topics import Topic
@@ -102,12 +102,6 @@ class DescribeRunningOpensearch:
                 pass
         assert not list(temporary_folder.iterdir())
 
-    def it_refuses_what_it_cannot_use(self):
-        ports, versions = "1024 to 9299", r"2\.19\.1\.0, 3\.8\.0\.0"
-        for given, message in (({"port": 80}, ports), ({"port": 9300}, ports), ({"version": "1.3"}, versions)):
-            with pytest.raises(ConfigError, match=message), running_opensearch(**given):
-                pass
-
 
 def it_ends_a_server_whose_start_is_interrupted(tmp_path):
     def interrupt(log, port):
@@ -118,14 +112,6 @@ def it_ends_a_server_whose_start_is_interrupted(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         server.start(service, tmp_path, tmp_path, 9, guarded=False)
     assert [each.pid for each in psutil.Process().children() if each.cmdline() == command] == []
-
-
-def it_tells_kafka_a_folder_with_any_letters(tmp_path):
-    data = tmp_path / "dätä"
-    data.mkdir()
-    (data / "meta.properties").touch()
-    kafka._kafka([0], "1m", {}).prepare(tmp_path, data, 9092)
-    assert rb"d\u00e4t\u00e4" in (tmp_path / "server.properties").read_bytes()
 
 
 class DescribeStartOpensearch:
@@ -147,20 +133,6 @@ class DescribeStartOpensearch:
             stopped, code = background.stop(), stranger.poll()
             stranger.kill()
         assert (stopped, code) == (False, None)
-
-    def it_reports_errors_on_the_command_line(self, state_folder, occupied_port, capsys, monkeypatch):
-        assert main(["up", "--port", str(occupied_port)]) == 1
-        assert "Remedy: stop the process that uses it" in capsys.readouterr().err
-        monkeypatch.setenv("XDG_STATE_HOME", "/proc/nope")
-        assert main(["up"]) == 1
-        assert "XDG_STATE_HOME='/proc/nope/icecdc/opensearch'" in capsys.readouterr().err
-
-    def it_uses_force_when_asking_does_not_help(self):
-        program = "import signal; signal.signal(15, signal.SIG_IGN); print('x', flush=True); input()"
-        deaf = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        deaf.stdout.readline()
-        end(psutil.Process(deaf.pid), seconds=0.5)
-        assert not psutil.pid_exists(deaf.pid)
 
 
 def it_shows_the_end_of_a_log_without_secrets(tmp_path):

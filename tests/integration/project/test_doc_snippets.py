@@ -6,14 +6,12 @@ import os
 import re
 import subprocess
 import sys
-import urllib.request
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from icecdc_core.__main__ import main
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
 from icecdc_core.runs.dead_letters import SCHEMA
@@ -117,35 +115,6 @@ def plain(output: str) -> object:
     if output.startswith("{"):
         return json.loads(output)
     return re.sub(r"\d+\.\d\b", "N", re.sub(r"[ \t]+", " ", output)).strip()
-
-
-def it_shows_in_the_tutorial_what_happens(spark, warehouse, opensearch, opensearch_url, tmp_path, monkeypatch, capsys):
-    """From the first command to the last before its how-tos."""
-    monkeypatch.chdir(tmp_path)
-    for name, text in FILES.items():
-        own = text.replace(PRINTED, f"{opensearch_url}\n  positions_index: positions-tutorial")
-        own = own.replace("warehouse: warehouse", f"warehouse: {warehouse}")  # the catalog of this session
-        Path(name).write_text(own, encoding="utf-8")
-    differences = []
-    for command, text in COMMANDS:
-        words = words_of(command)
-        capsys.readouterr()
-        if words[:2] == ["icecdc", "services"]:
-            continue
-        if words[0] == "python":
-            exec(compile(Path(words[1]).read_text(encoding="utf-8"), words[1], "exec"), {})
-            continue
-        if words[0] == "curl":
-            (url,) = (word for word in words if word.startswith(PRINTED))
-            with urllib.request.urlopen(url.replace(PRINTED, opensearch_url)) as answer:
-                actual = answer.read().decode()
-        else:
-            assert (words[0], main(words[1:], "icecdc")) == ("icecdc", 0)
-            actual = capsys.readouterr().out
-        differences += [] if plain(actual) == plain(text) else [(command, actual, text)]
-    spark.sql("DROP TABLE lake.shop.books")
-    opensearch.indices.delete(index="books-*,positions-tutorial", params={"expand_wildcards": "all"})
-    assert differences == []
 
 
 @pytest.fixture

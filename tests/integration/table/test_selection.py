@@ -6,6 +6,7 @@ import pytest
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, IdentifierColumnsError, SchemaChangeError
+from tests.faults.tables import rows_as_documents
 
 CREATE = """CREATE TABLE {{t}} (id INT, v STRING, amount INT, region STRING) USING iceberg
 TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
@@ -51,8 +52,8 @@ def it_follows_rows_of_a_branch_that_come_and_go(spark, sql, new_index, indexed,
     # The branch is replaced by one that went another way.
     sql("UPDATE {t} SET v = 'main' WHERE id = 1", "ALTER TABLE {t} REPLACE BRANCH audit")
     report = sync_changes(spark, config)
-    counts = report.upserts, report.deletes, validate_table(spark, config).ok
-    assert (indexed(), counts) == ({"0": {"v": "v0", "id": 0}, "1": {"v": "main", "id": 1}}, (2, 3, True))
+    counts = report.upserts, report.deletes
+    assert (indexed(), counts) == ({"0": {"v": "v0", "id": 0}, "1": {"v": "main", "id": 1}}, (2, 3))
 
 
 class DescribeARowFilterWhoseColumnChanges:
@@ -74,9 +75,8 @@ class DescribeARowFilterWhoseColumnChanges:
         sql("ALTER TABLE {t} RENAME COLUMN amount TO price", "DELETE FROM {t} WHERE id = 1")
         with pytest.raises(ConfigError, match=r"`amount`.*\[row_filter='amount < 30'\]"):
             sync_changes(spark, config)
-        renamed = config.replace(row_filter="price < 30", on_schema_change="reexport")
-        sync_changes(spark, renamed)
-        assert (sorted(indexed()), validate_table(spark, renamed).ok) == (["0", "2"], True)
+        sync_changes(spark, config.replace(row_filter="price < 30", on_schema_change="reexport"))
+        assert indexed() == {key: {"id": int(key)} for key in "02"}
 
     def it_is_followed_in_place_when_the_struct_of_its_field_gets_another_one(self, spark, sql, new_index, indexed):
         config = new_index(
@@ -112,4 +112,4 @@ def it_refuses_a_start_that_has_expired_but_reads_all_that_is_left(spark, sql, m
                 sync_changes(spark, config.replace(dry_run=dry_run))
     config = make_config(start_from="earliest")
     sync_changes(spark, config)
-    assert (sorted(indexed()), validate_table(spark, config).ok) == (["0", "2", "3", "4"], True)
+    assert indexed() == rows_as_documents(spark, config.table)
