@@ -95,25 +95,36 @@ def cut_at_replaces(
     # Node k of the graph is "everything up to and with replace k is done"; an edge is one stretch that is read.
     starts = [0, *(i + 1 for i in replaces)]
     ends = [*replaces, len(path)]
-    best: list[tuple[int, int, list[tuple[int, int]]]] = [(0, 0, [])]
-    for last in range(len(ends)):
-        options = []
-        for first in range(last if everywhere else 0, last + 1):
-            (size, count, stretches), stretch = best[first], (starts[first], ends[last])
-            size += _bytes(path[slice(*stretch)], files)
-            options.append((size, count + (stretch[0] < stretch[1]), [*stretches, stretch]))
-        best.append(min(options, key=lambda option: option[:2]))
-    stretches = [(begin, end) for begin, end in best[-1][2] if begin < end]
-    return [Step(n, line[begin], path[end - 1], path[begin:end]) for n, (begin, end) in enumerate(stretches)]
+    best: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
+    for first, begin in enumerate(starts):
+        sizes = _bytes_so_far(path[begin : ends[first] if everywhere else None], files)
+        for last, end in enumerate(ends[first : first + 1] if everywhere else ends[first:], first + 1):
+            option = best[first][0] + sizes[end - begin], best[first][1] + (begin < end), first
+            if last not in best or option[:2] < best[last][:2]:
+                best[last] = option
+    stretches, node = [], len(ends)
+    while node:
+        first = best[node][2]
+        stretches.append((starts[first], ends[node - 1]))
+        node = first
+    cut = [(begin, end) for begin, end in reversed(stretches) if begin < end]
+    return [Step(n, line[begin], path[end - 1], path[begin:end]) for n, (begin, end) in enumerate(cut)]
 
 
-def _bytes(path: Sequence[int], files: Mapping[int, tuple[Sizes, Sizes]]) -> int:
+def _bytes_so_far(path: Sequence[int], files: Mapping[int, tuple[Sizes, Sizes]]) -> list[int]:
+    """Return what a range reads that ends before the first commit, after it, after the second and so on."""
     added: dict[str, int] = {}
-    removed: dict[str, int] = {}
+    removed: set[str] = set()
+    sums = [0]
     for snapshot_id in path:
         new, gone = files.get(snapshot_id, ({}, {}))
-        for location, size in gone.items():
-            if added.pop(location, None) is None:
-                removed[location] = size
+        size = sums[-1] + sum(new.values())
+        for location, old in gone.items():
+            if location in added:
+                size -= added.pop(location)
+            elif location not in removed:
+                size += old
+                removed.add(location)
         added.update(new)
-    return sum(added.values()) + sum(removed.values())
+        sums.append(size)
+    return sums

@@ -1,13 +1,14 @@
 """Which files of a range are read, and whether values must be compared: from texts of files, without Spark."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from icecdc_core.changes.net_changes import PlannedRange
 from icecdc_core.changes.scan_planning import compare_scans, file_bytes, is_insert_only, plan_scans
-from icecdc_core.changes.steps import Step
+from icecdc_core.changes.steps import Step, cut_at_replaces
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.source import Selection
 from tests.table_metadata import metadata
@@ -83,6 +84,13 @@ class DescribePlanScans:
             (History("a", "a b", "ab", operations={3: "replace"}), None, 3, [("", "ab")]),
         ):
             assert planned(history, start, end) == expected
+
+    def it_looks_at_each_commit_once_for_each_compaction_before_it(self):
+        path, looked_at = range(1, 200), []
+        line = metadata(*((each, each - 1 or None, ("append", "replace")[each % 2]) for each in path), current=199)
+        files = Mock(get=lambda *given: looked_at.append(given) or ({}, {}))
+        cut_at_replaces(line, Step(0, 1, path[-1], tuple(path[1:])), files)
+        assert len(looked_at) <= 100 * 200
 
     def it_reads_no_compaction_if_nothing_identifies_rows(self):
         assert planned(SMALL, 1, 4, cut_everywhere=True) == [("", "b c d"), ("", "e")]
