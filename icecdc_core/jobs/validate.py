@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -18,7 +19,7 @@ from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch.checksums import index_checksums, index_parts, source_checksums, texts_are_comparable
 from icecdc_core.opensearch.index_settings import require_pipelines
-from icecdc_core.opensearch.indexes import with_suffixes
+from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.nested import at_vector, heads
 from icecdc_core.runs.run import Run, refuse_dry_run
@@ -61,17 +62,17 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     with Run("validate", spark, config) as run:
         repairs, repaired = config.repair, 0
         while True:
-            position, source, opened = _open_indexes(run, at_position, repairs)
+            position, source, opened, resources = _open_indexes(run, at_position, repairs)
             snapshot_id = position.snapshot_id if at_position else source.head
             nested = position.nested_snapshots if at_position else heads(source)
-            report, differences = _compare(run, at_vector(source, snapshot_id, nested), position, snapshot_id, opened)
-            try:
+            at_snapshot = at_vector(source, snapshot_id, nested)
+            with resources:
+                report, differences = _compare(run, at_snapshot, position, snapshot_id, opened)
+                resources.callback(unpersist, differences)
                 if report.ok or not repairs:
                     break
                 with run.stage("repair"):
                     repaired = repair_differences(run, position, source, differences)
-            finally:
-                unpersist(differences)
             repairs = False
         report = replace(
             report,
@@ -89,11 +90,14 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         return run.finish(report)
 
 
-def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position, Source, dict[str, str]]:
-    """Look at position and table, and open a point in time of each index while no other run writes to it."""
+def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position, Source, dict[str, str], ExitStack]:
+    """Look at position and table, and open a point in time of each index while no other run writes to it.
+
+    The stack closes them: OpenSearch has a few hundred at once.
+    """
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
-        with run.stage("check"):
+        with run.stage("check"), ExitStack() as resources:
             position, source = run.look(needs_history=False)
             if repairs:
                 require_pipelines(run.client, config)
@@ -105,10 +109,10 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position,
                     run.positions.require_unlocked()  # else its run has ended, and its documents stay as they are
                 run.client.indices.refresh(index=with_suffixes(config, position.physical_index))
                 names = position.physical_index, *(name for name, uuid in position.every_index.items() if uuid)
-                opened = {name: run.point_in_time(name) for name in names}
+                opened = {name: resources.enter_context(point_in_time(run.client, name)) for name in names}
                 now = run.positions.read()
                 if now is not None and now.content_version == position.content_version:
-                    return position, source, opened
+                    return position, source, opened, resources.pop_all()
                 raise TableLockedError(
                     f"Other runs write to '{config.index}' all the time, so it cannot be compared",
                     subject="index",

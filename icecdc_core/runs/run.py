@@ -20,7 +20,6 @@ from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import (
     icecdc_meta,
     indexes_behind,
-    point_in_time,
     require_index_of_table,
     uuid_of,
     write_alias,
@@ -100,10 +99,6 @@ class Run(JobRun["SyncConfig"]):
             yield lock, self.look_again(lock) if lock.position != position else source
         finally:
             lock.release()
-
-    def point_in_time(self, index: str) -> str:
-        """Open a point in time of an index; it ends with the run, once its report is written."""
-        return self._resources.enter_context(point_in_time(self.client, index))
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
         found |= {"run_id": self.run_id, "seconds": self.seconds, "stage_seconds": self.stage_seconds}
