@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,4 +82,5 @@ def logging_to(path: str) -> Iterator[None]:
     finally:
         _logs.reset(token)
         _open_logs.remove(handler)
-        handler.close()
+        with suppress(OSError, ValueError):  # of a full disk; a run does not end by its log
+            handler.close()

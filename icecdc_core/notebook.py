@@ -111,7 +111,7 @@ def widget_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list, tuple)):
-        return json.dumps(value) if value else ""
+        return json.dumps(value, default=str) if value else ""
     return "" if value is None else str(value)
 
 

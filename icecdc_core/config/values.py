@@ -203,7 +203,8 @@ def check_url(text: str) -> str:
             "write it as http://host:port or https://host:port; user name and password are parameters of their own",
             show=not secret,
         )
-    return text.rstrip("/")
+    scheme, colon, rest = text.partition(":")
+    return scheme.lower() + colon + rest.rstrip("/")
 
 
 def check_urls(given: Properties, prefix: str = "") -> Properties:

@@ -75,6 +75,7 @@ def scalar_text(column: Column, data_type: T.DataType) -> Column:
 
 
 MAX_ID_BYTES = 512
+_SHORT_COLUMNS = 12  # that are no texts: of 41 bytes at most, as decimals of 38 places are
 """The longest id that OpenSearch accepts."""
 
 
@@ -140,7 +141,8 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
             text = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("|"), F.lit("\\|"))
         texts.append(F.coalesce(text, F.raise_error(F.lit(f"{NULL_MESSAGE} in column {identifier_name(name)}"))))
     joined = texts[0] if len(texts) == 1 else F.concat_ws("|", *texts)
-    if not any(isinstance(schema[name].dataType, (T.StringType, T.BinaryType)) for name in identifier_columns):
+    is_text = any(isinstance(schema[name].dataType, (T.StringType, T.BinaryType)) for name in identifier_columns)
+    if not is_text and len(texts) <= _SHORT_COLUMNS:
         return joined
     size = F.octet_length(joined)
     unfit = (size > MAX_ID_BYTES) | (size == 0) | ~F.is_valid_utf8(joined)

@@ -90,7 +90,7 @@ class IngestReport(Report):
         from icecdc_core.reporting.tables import NotebookFrame
 
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
-        return NotebookFrame(rows)
+        return NotebookFrame(rows, dtype=object)  # or pandas makes snapshot ids floats beside a missing one
 
 
 def add_entry(counts: dict[str, Any], entry: LogEntry) -> None:

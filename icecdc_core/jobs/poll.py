@@ -27,7 +27,7 @@ _KEPT = 100
 _MARGIN = 1.25
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _REPEATED_STATES = ("retry", "locked")
-_SINGLE_SYNC = "target_lag takes effect only if the run polls: set max_polls (0: no limit)"
+_SINGLE_SYNC = "the run polls once: set max_polls (0: no limit)"
 _NO_PAUSE = "max_polls takes effect only with poll_interval_seconds or target_lag: this was a single sync"
 
 
@@ -95,7 +95,7 @@ def follow_changes(
     SIGTERM ends the run after the current poll, or at once while it waits for the next one.
     """
     limit = config.max_polls if config.polls else 1
-    hints = [_SINGLE_SYNC] if config.target_lag and "max_polls" not in config.model_fields_set else []
+    hints = [_SINGLE_SYNC] if config.polls and "max_polls" not in config.model_fields_set else []
     hints += [_NO_PAUSE] if not config.target_lag and config.max_polls != limit else []
     interval = PollInterval(config.target_lag, config.poll_interval_seconds)
     total: RunReport | None = None

@@ -12,17 +12,18 @@ from icecdc_core.errors import DependencyError
 
 try:
     import pyspark
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # Spark Connect's client comes without it
 except ModuleNotFoundError as error:
-    if error.name != "pyspark":
+    missing = str(error.name).partition(".")[0]
+    if missing not in ("pyspark", "py4j"):
         raise
     raise DependencyError(
-        "The package pyspark is not installed",
+        f"The package {missing} is not installed",
         subject="package",
-        value="pyspark",
+        value=missing,
         remedy='pip install "icecdc[local]"; or install pyspark 4.0 or 4.1; on Databricks run this on a cluster',
     ) from error
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -87,9 +88,10 @@ def unsupported_error(found: str) -> DependencyError:
         f"icecdc does not support this Spark session: found {found}; supported: a classic session of {pairs}",
         subject="spark",
         value=found,
-        remedy="locally install a supported pyspark, restart the kernel or the program and let get_spark start the "
-        f"session; start a Spark of your own with --packages {libraries}; on Databricks run Python on the driver of a "
-        "cluster with runtime 17.3 LTS (Spark 4.0) or 18 LTS (Spark 4.1), dedicated access mode and that library",
+        remedy="locally install a supported pyspark, unset SPARK_REMOTE, restart the kernel or the program and let "
+        f"get_spark start the session; start a Spark of your own with --packages {libraries}; on Databricks run Python "
+        "on the driver of a cluster with runtime 17.3 LTS (Spark 4.0) or 18 LTS (Spark 4.1), dedicated access mode and "
+        "that library",
     )
 
 

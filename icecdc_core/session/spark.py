@@ -70,13 +70,15 @@ def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = F
     """
     running = running_session()
     if running is None:
-        if is_remote():  # PySpark would start a session of Spark Connect
+        if is_remote() or "SPARK_REMOTE" in os.environ:  # PySpark would start a session of Spark Connect
             raise unsupported_error(NO_JVM)
         # Executors write their part of a log on the standard error to the output of the JVM.
         shown = verbose or any(each.log_path == "-" for each in (config, *others))
         with nullcontext() if shown else jvm_output_to_file() as log:
             started = _local_session([config, *others], {} if log is None else {"spark.icecdc.log": str(log)})
         require_supported(started)
+        if config.reads_kafka:  # a JVM that a stopped session left loads no more jars
+            require_kafka(started)
         return started
     require_supported(running)
     if config.reads_kafka:

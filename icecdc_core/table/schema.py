@@ -207,7 +207,8 @@ def require_distinct(spark: SparkSession, schema: StructType, columns: Collectio
                 f"Columns '{one}' and '{other}' differ only in upper and lower case",
                 subject="column",
                 value=other,
-                remedy="rename one of them in the table, or set spark.sql.caseSensitive=true in spark_conf",
+                remedy="rename one of them in the table, or set spark.sql.caseSensitive=true in the Spark "
+                "session (in spark_conf, if icecdc starts it)",
             )
 
 

@@ -54,6 +54,8 @@ class DescribeLogs:
         with logging_to("-"):
             event("hello")
         assert json.loads(capsys.readouterr().err)["message"] == "hello"
+        with logging_to("/dev/full"):  # which ends no run
+            event("hello")
         (tmp_path / "file").write_text("")
         with pytest.raises(ConfigError, match="log_path"), logging_to(str(tmp_path / "file" / "log")):
             pass

@@ -128,9 +128,11 @@ class DescribeDocumentId:
 
     def it_joins_several_columns_unambiguously_in_their_order(self, spark):
         columns = {"x": "'x'", "p": "'x|y'", "s": "'x\\\\'", "e": "''", "one": "1", "day": "date'2026-01-31'"}
-        df = row(spark, **columns, zeros="repeat('0', 31)", letters="repeat('a', 32)")
+        wide = {f"d{number}": f"cast('{'1'.ljust(38, '0')}' AS decimal(38))" for number in range(14)}
+        df = row(spark, **columns, **wide, zeros="repeat('0', 31)", letters="repeat('a', 32)")
         expected = {
             ("x", "one"): "x|1", ("one", "x"): "1|x", ("p", "one"): "x\\|y|1", ("s", "one"): "x\\\\|1",
+            tuple(wide): hashlib.sha256(b"|".join([b"1".ljust(38, b"0")] * 14)).hexdigest(),
             ("e", "one"): "|1", ("x", "day"): "x|2026-01-31", ("zeros", "letters"): f"{'0' * 31}|{'a' * 32}",
         }  # fmt: skip
         found = df.select(*(document_id(df.schema, names) for names in expected)).first()

@@ -43,6 +43,8 @@ def it_polls_as_often_as_asked_and_waits_between_polls_but_not_after_the_last(in
     actual = follow_changes(None, config, sync=_reports(), sleep=slept.append)
     assert (actual.snapshots, slept) == (polls, [2.5] * (polls - 1))
     assert len(actual.notes) == (polls != max_polls)  # that the limit has no effect
+    only_a_pause = follow_changes(None, _config(poll_interval_seconds=2.5), sync=_reports())
+    assert "max_polls" in only_a_pause.notes[0]
 
 
 class DescribeAPollThatFails:

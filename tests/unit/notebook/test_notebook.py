@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -221,6 +222,7 @@ def it_keeps_a_value_on_the_way_through_a_widget():
     ):
         actual = SyncConfig(table="a.b.c", **{name: widget_text(value)})
         assert getattr(actual, name) == getattr(SyncConfig(table="a.b.c", **{name: value}), name)
+    assert json.loads(widget_text({"start_from": date(2026, 1, 31)})) == {"start_from": "2026-01-31"}
 
 
 class DescribeFinish:
@@ -241,7 +243,9 @@ class DescribeFinish:
             assert json.loads(path.read_text())["ok"] is False
 
     def it_fails_after_the_report_when_tables_could_not_be_written(self, capsys):
-        report = IngestReport("j", behind=["lake.n.t"], tables={"lake.n.t": {"error": "no permission"}})
+        tables = {"lake.n.t": {"error": "no permission", "snapshot_id": None}, "lake.n.u": {"snapshot_id": 2**62 + 1}}
+        report = IngestReport("j", behind=["lake.n.t"], tables=tables)
+        assert str(2**62 + 1) in report.table_summary().to_html()
         with pytest.raises(IngestWriteError, match=r"lake\.n\.t \(no permission\)"):
             finish(report, SyncConfig(table="a.b.c"), {"dbutils": Dbutils()})
         assert json.loads(capsys.readouterr().out)["state"] == "partial"

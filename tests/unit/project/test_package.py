@@ -39,6 +39,8 @@ def it_is_one_typed_error_without_pyspark_and_ends_a_command_with_one_line_and_a
     blocked = WITHOUT.format(missing=("pyspark", "py4j"))
     last = python(f"{blocked}from icecdc_core import export_table").stderr.splitlines()[-1]
     assert last.startswith("icecdc_core.errors.DependencyError: The package pyspark is not installed")
+    last = python(f"{WITHOUT.format(missing=('py4j',))}from icecdc_core import export_table").stderr.splitlines()[-1]
+    assert last.startswith("icecdc_core.errors.DependencyError: The package py4j is not installed")
     code = f"{blocked}from icecdc_core.__main__ import console; sys.exit(console())"
     ended = python(code, "sync", "--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9", "--json")
     report = json.loads(ended.stdout)
