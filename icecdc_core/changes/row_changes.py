@@ -77,12 +77,12 @@ def read_changes(
         ConfigError: The mode is unknown.
         TableNotFoundError: There is no such table.
         UnsupportedTypeError: A column cannot be read, or has a name that change columns need.
-        HistoryGapError: A snapshot of the range is no longer in the table's metadata.
+        HistoryGapError: A snapshot of the range is no longer in the table's metadata, or the catalog hides it.
     """
     if mode not in ("net", "snapshot"):
         raise ConfigError(f"Unknown mode {mode!r}", subject="mode", value=mode, remedy="use one of net, snapshot")
     iceberg = IcebergTable(spark, table)
-    metadata = iceberg.metadata()
+    metadata = iceberg.metadata(needs_history=True)
     end = end_snapshot_id if end_snapshot_id is not None else head_snapshot_id(metadata)
     scans = [] if end is None else plan_scans(iceberg, metadata, start_snapshot_id, end, mode)
     return changes_frame(iceberg, scans, Selection(tuple(iceberg.column_names())))
@@ -97,7 +97,7 @@ def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Sel
             select = selection.select if change_type == INSERT else selection.select_deleted
             frames.append(select(rows, *change_columns(change_type, scan.step)))
     if not frames:
-        frames = [selection.select(table.read(table.no_tasks()), *change_columns(INSERT, Step(0, None, 0, None)))]
+        frames = [selection.select(table.read(table.union()), *change_columns(INSERT, Step(0, None, 0, None)))]
     return reduce(DataFrame.unionAll, frames)
 
 

@@ -198,7 +198,7 @@ def _check_index(
         require_readable_index(client, position)
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
-    if position.batch is not None:
+    if position.batch is not None and position.batch.kind != "repair":
         notes.append(f"the next run finishes a begun {position.batch.kind}")
     if source is not None and (error := needs_reexport(position, source, config)) is not None:
         notes.append(f"the next sync exports again: {error.message}")

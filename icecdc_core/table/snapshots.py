@@ -160,5 +160,5 @@ def lag(metadata: TableMetadata, position: int | None, head: int | None, now: fl
     behind = chain[: chain.index(common)] if common in chain else chain
     if not behind or position == head:
         return 0, 0.0
-    times = [snapshot.timestamp_ms for snapshot in metadata.snapshots if snapshot.snapshot_id in set(behind)]
+    times = [metadata.by_id[each].timestamp_ms for each in behind]
     return len(behind), round(max(0.0, (time.time() if now is None else now) - min(times) / 1000), 3)

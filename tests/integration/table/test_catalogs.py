@@ -15,6 +15,7 @@ import pyspark
 import pytest
 
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
+from icecdc_core.changes import read_changes
 from icecdc_core.errors import DependencyError, HiddenHistoryError, JavaNotFoundError
 from icecdc_core.session.compat import SPARK_CATALOG
 from icecdc_core.session.jars import iceberg_package
@@ -160,8 +161,9 @@ def it_names_hidden_history_before_anything_is_written_and_by_a_sync(config_for,
             export_table(spark, config)
         assert list(opensearch.indices.get(index=f"*{name}*")) == []
         export_table(spark, config.replace(on_history_gap="reexport"))
-        with pytest.raises(HiddenHistoryError):
-            sync_changes(spark, config)
+        for read in (lambda: sync_changes(spark, config), lambda: read_changes(spark, config.table)):
+            with pytest.raises(HiddenHistoryError):
+                read()
 
 
 @pytest.mark.long

@@ -40,12 +40,14 @@ def batch(to_snapshot_id):
     return Batch("sync", 4, 1, to_snapshot_id, "t--000003")
 
 
+EXPORT = replace(batch(1), kind="export")
 ACCEPTED = {
     "behind": (POSITION, source()),
     "up to date": (replace(POSITION, snapshot_id=2), source()),
     "empty table": (replace(POSITION, snapshot_id=None), source(snapshots=(), head=None)),
     "rolled back": (replace(POSITION, snapshot_id=2), source(head=1)),
     "a begun batch": (replace(POSITION, batch=batch(2)), source()),
+    "a begun export expired": (replace(POSITION, snapshot_id=2, batch=EXPORT), source(snapshots=(2,))),
     "a column was added": (replace(POSITION, schema=schema(ID)), source()),
     "columns were moved": (replace(POSITION, schema=schema(NAME, ID)), source()),
     "a part of the selection that is empty": (replace(POSITION, selection={**SELECTION, "sample": None}), source()),
@@ -94,6 +96,7 @@ class DescribeCheckPreconditions:
         assert type(needs_reexport(position, source, follows)) is error
         with pytest.raises(error):
             needs_reexport(position, source, SimpleNamespace(**{GAP: "reexport", SCHEMA: "reexport", policy: "fail"}))
+        assert needs_reexport(replace(position, batch=EXPORT), source, follows) is None
 
     def it_names_the_parameters_that_keep_the_index(self):
         for stored, remedy in (
