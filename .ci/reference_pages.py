@@ -18,6 +18,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import IngestConfig, IngestReport
+from icecdc_core.jobs.init import InitReport
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
@@ -29,6 +30,7 @@ REPORTS = {
     RunReport: "From `export`, `sync` and `replay`.",
     ValidationReport: "From `validate` and `repair`.",
     SetupReport: "From `setup`.",
+    InitReport: "From `init`.",
     StatusReport: "From `status`.",
     IndexStatus: "An entry of `indexes` in a status report.",
     IngestReport: "From `ingest`.",

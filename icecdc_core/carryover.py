@@ -63,7 +63,7 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     texts do. ``_commit_snapshot_id`` and ``_row_position`` are not compared. Values are not changed.
 
     Runs as a hash aggregate unless a column is a map or variant or nests floats. It adds one exchange, after
-    `shuffle_by_identifiers` by other columns than floats none.
+    `shuffle_by_identifiers` by columns that are neither floats nor strings with a collation none.
 
     Args:
         changes: Rows with ``_change_type`` and ``_change_ordinal``, as `read_changes` returns them.

@@ -22,7 +22,7 @@ def shuffle_by_identifiers(changes: DataFrame, identifier_columns: Sequence[str]
     """Put all rows of one identifier into one partition; nulls are equal to each other.
 
     ``remove_carryovers`` and ``merge_updates`` work within one identifier, so after this they need no further exchange,
-    unless an identifier is a float or double.
+    unless an identifier is a float, a double or a string with a collation.
     Spark chooses the number of partitions (``spark.sql.shuffle.partitions``, coalesced by adaptive execution).
 
     Args:

@@ -47,7 +47,7 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
 
     Nulls in identifiers are equal to each other. After ``shuffle_by_identifiers`` this adds no exchange, unless an
-    identifier is a float or double.
+    identifier is a float, a double or a string with a collation.
 
     Args:
         changes: Change rows, see ``read_changes``; carryovers should be removed.
