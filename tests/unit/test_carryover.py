@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, MapType, StructField, StructType
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.errors import ColumnNotFoundError
 
 CHANGE_COLUMNS = "_change_type string, _change_ordinal int, _commit_snapshot_id long"
 D, I = ("DELETE", 0, 7), ("INSERT", 0, 7)  # noqa: E741  (a delete and an insert, in columns of their own)
@@ -43,11 +42,6 @@ class DescribeRemoveCarryovers:
     def it_cancels_deletes_against_equal_inserts_of_a_step_one_for_one(self, spark):
         rows, left = ([(case, *row) for case, parts in CASES.items() for row in parts[side]] for side in (0, 1))
         require_left(spark.createDataFrame(rows, f"case string, id int, delay int, {CHANGE_COLUMNS}"), left)
-
-    @pytest.mark.parametrize("change_columns", ["_change_type string", "_change_ordinal int", "other int"])
-    def it_refuses_a_frame_without_change_columns(self, spark, change_columns):
-        with pytest.raises(ColumnNotFoundError, match="_change_"):
-            remove_carryovers(spark.createDataFrame([], f"id int, {change_columns}"))
 
 
 # A column for each type, and for each: a value that is deleted, one that is inserted, and whether they are the same.

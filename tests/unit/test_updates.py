@@ -84,9 +84,11 @@ class DescribeMergeUpdates:
         assert_df_equality(actual, expected)
 
     def it_refuses_a_frame_without_change_columns_and_an_unknown_policy(self, spark):
-        for columns in ("_change_type string", "_change_ordinal int"):
-            with pytest.raises(ColumnNotFoundError, match="_change_"):
-                merge_updates(spark.createDataFrame([], f"id int, {columns}"), ["id"])
+        for columns in ("_change_type string", "_change_ordinal int", "other int"):
+            frame = spark.createDataFrame([], f"id int, {columns}")
+            for transform in (remove_carryovers, lambda changes: merge_updates(changes, ["id"])):
+                with pytest.raises(ColumnNotFoundError, match="_change_"):
+                    transform(frame)
         with pytest.raises(ConfigError, match="first"):
             merge_updates(spark.createDataFrame([], f"id int, {CHANGE_COLUMNS}"), ["id"], on_duplicate="first")
 

@@ -67,11 +67,3 @@ def it_refuses_with_the_reason(given, reason):
         make(**given)
     assert reason in str(caught.value)
     assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize("empty", ["[]", []])
-def it_reads_empty_values_alike_as_text_and_as_value(empty):
-    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "table": "lake.ns.t"}
-    assert IngestConfig(**given, topics=empty, topic_pattern="a.*", routes="{}").topics == []
-    with pytest.raises(ConfigError):
-        IngestConfig(**given, topics=empty)

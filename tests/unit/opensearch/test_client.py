@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 from opensearchpy.exceptions import (
-    AuthorizationException,
     ConnectionError,
     ConnectionTimeout,
     NotFoundError,
@@ -15,7 +14,6 @@ from opensearchpy.exceptions import (
     TransportError,
 )
 
-from icecdc_core.errors import OpenSearchAuthError, OpenSearchRequestError
 from icecdc_core.opensearch.client import (
     AnswerConnection,
     AnswerReader,
@@ -94,14 +92,6 @@ class DescribeAnswerConnection:
         if expected is UnusableAnswerError:
             failure = typed_error(caught.value, "http://127.0.0.1:9200", "reading the position")
             assert (is_transient(caught.value), state_of(failure)) == (True, "retry")
-
-
-def it_blames_permissions_for_no_block():
-    kinds = {"index_create_block_exception": OpenSearchRequestError, "security_exception": OpenSearchAuthError}
-    for kind, expected in kinds.items():
-        info = {"error": {"type": kind, "reason": "no permissions for [x]"}}
-        found = typed_error(AuthorizationException(403, kind, info), "http://127.0.0.1:9200", "creating")
-        assert (type(found), "no permissions for [x]" in str(found)) == (expected, True)
 
 
 @pytest.fixture

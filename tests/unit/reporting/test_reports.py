@@ -18,7 +18,6 @@ from icecdc_core.errors import (
     LostOffsetsError,
     SchemaChangeError,
 )
-from icecdc_core.ingest.report import IngestReport
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.card import failure_card, moment
 from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, reason_without_values, state_of
@@ -26,7 +25,6 @@ from icecdc_core.reporting.reports import (
     WORST_FIRST,
     ManyReport,
     RunReport,
-    ValidationReport,
     check_report_path,
     report_html,
     write_page,
@@ -37,8 +35,6 @@ from icecdc_core.reporting.tables import NotebookFrame
 SYNC = RunReport("sync", "lake.ns.t", "t", 3051729675574597004, 8924558786060583479, strategy="diff", snapshots=6)
 SYNC = replace(SYNC, upserts=2551, deletes=8255, carryovers_removed=700_000, rows_rewritten=1_413_002, run_id="r1")
 SYNC = replace(SYNC, lag_snapshots=6, lag_seconds=34.0, stage_seconds={"plan": 0.4, "write": 4.1}, seconds=12.34)
-IDLE = RunReport("sync", "lake.ns.t", "t", strategy="none")
-EQUAL = ValidationReport(ok=True, source_rows=9, index_documents=9, table="lake.ns.t", index="t")
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "run_id": "r1", "lag_snapshots": 3, "lag_seconds": 7200.0}
 
 
@@ -84,30 +80,6 @@ def it_has_the_report_of_each_index_and_the_worst_state_of_all():
 
 def failed(error, **facts):
     return failure_report(error, {**FACTS, **facts})
-
-
-class DescribeTheState:
-    @pytest.mark.parametrize(
-        ("report", "word", "job"),
-        [
-            (SYNC, "in sync", "validate"), (replace(SYNC, kind="export"), "in sync", "sync"),
-            (replace(SYNC, dry_run=True), "behind", "sync"), (replace(SYNC, rejected=3), "behind", "replay"),
-            (IDLE, "nothing to do", "validate"), (replace(IDLE, dry_run=True), "nothing to do", "validate"),
-            (EQUAL, "in sync", "sync"), (replace(EQUAL, ok=False, stale=1), "differs", "repair"),
-            (replace(EQUAL, ok=False, missing=1, snapshot_id=7, position_snapshot_id=6), "behind", "sync"),
-            (replace(EQUAL, ok=False, stale=1, nested_snapshots={"l": 2}, position_nested_snapshots={"l": 1}), "behind",
-                "sync"),
-            (RunReport("replay", "lake.ns.t", "t", strategy="replay", upserts=2), "done", "validate"),
-            (RunReport("replay", "lake.ns.t", "t", strategy="replay", rejected=2), "behind", "validate"),
-            (IngestReport("j", records=5), "in sync", "ingest"), (IngestReport("j"), "nothing to do", "ingest"),
-            (IngestReport("j", records=5, behind=["lake.ns.t"]), "behind", "ingest"),
-            (ManyReport({"t": SYNC}), "done", ""),
-            (ManyReport({"t": SYNC, "u": failed(HistoryGapError("x"))}), "failed", ""),
-        ],
-    )  # fmt: skip
-    def it_is_a_word_and_what_to_run_next(self, report, word, job):
-        card = report.card()
-        assert (card.word, card.command.removeprefix("icecdc ").partition(" ")[0]) == (word, job)
 
 
 class DescribeAFailure:

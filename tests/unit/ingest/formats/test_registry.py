@@ -2,9 +2,6 @@
 
 import json
 from contextlib import contextmanager
-from http.client import IncompleteRead
-from unittest.mock import Mock
-from urllib.error import HTTPError
 
 import pytest
 
@@ -55,15 +52,6 @@ class DescribeSchemaRegistry:
         with registry_server(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
             registered_schema(7, {}, url, "me:secret")
         assert "secret" not in str(caught.value)
-
-    def it_raises_for_an_answer_that_is_cut_off(self, monkeypatch):
-        monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
-        cut_off = Mock(side_effect=IncompleteRead(b"{"))
-        for error in (IncompleteRead(b"{"), HTTPError("", 404, "no", {}, Mock(read=cut_off))):
-            monkeypatch.setattr(schemas, "urlopen", opened := Mock(side_effect=error))
-            with pytest.raises(SchemaRegistryError, match="cannot be read"):
-                registered_schema(7, {}, "http://127.0.0.1:9")
-            assert opened.call_count == 3
 
     def it_says_which_schema_does_not_exist(self):
         schema = {"schema": '"A"', "references": [{"name": "A", "subject": "a/b", "version": 1}]}
