@@ -116,7 +116,7 @@ def is_insert_only(scans: Sequence[StepScan]) -> bool:
 
 def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commits: bool) -> StepScan:
     """Compare the scans of both ends; only files that a commit between them touched are considered."""
-    nothing = table.no_tasks()
+    nothing = table.union()
     # Format version 1 once listed manifests in the metadata; such a list does not show which of them are new.
     if step.path is None or not all(metadata.by_id[each].has_manifest_list for each in step.path):
         older = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else nothing
@@ -153,7 +153,10 @@ def _sides_by_commits(
     This saves reading the manifests that list every data file of the table: at both ends if the commits added or
     removed the data files to read, at one end if delete files hit others. Only delete files are listed at both ends.
     """
-    if any(commit.adds_untargeted_deletes or not commit.moves_files_once for commit in commits):
+    moves_twice = (
+        (len(each.added_files), len(each.removed_files)) != (len(each.added), len(each.removed)) for each in commits
+    )
+    if any(commit.adds_untargeted_deletes for commit in commits) or any(moves_twice):
         return None
     removed: set[str] = set()
     added: set[str] = set()
@@ -175,12 +178,12 @@ def _sides_by_commits(
     only_adds = all(commit.only_adds for commit in commits)
     are_newer = only_adds and all(number > since for number in table.sequence_numbers(newer))
     if are_newer and not table.has_row_lineage:
-        return table.no_tasks(), table.tasks_of(newer, {})
+        return table.union(), table.tasks_of(newer, {})
     newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer)
     if newer_deletes is None:
         return None
     if are_newer:
-        return table.no_tasks(), table.tasks_of(newer, newer_deletes[0])
+        return table.union(), table.tasks_of(newer, newer_deletes[0])
     in_both = {location for commit in commits for location in commit.referenced} - added - removed
     removed_deletes = {place for commit in commits for place in commit.removed_deletes}
     removed_deletes -= {place for commit in commits for place in commit.added_deletes}
@@ -190,7 +193,7 @@ def _sides_by_commits(
     if older_deletes is None:
         return None
     in_both |= older_deletes[1] - removed
-    shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.no_tasks()
+    shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.union()
     return (
         table.union(*(table.tasks_of(files, older_deletes[0]) for files in (older, shared))),
         table.union(table.tasks_of(newer, newer_deletes[0]), shared),

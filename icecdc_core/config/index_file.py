@@ -156,9 +156,9 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
                 "Remedy: give one of them another index."
             )
         # Dead letters name index and table, but no cluster.
-        elif {owner, name} <= {*chosen} and (first.table, first.dead_letter_parts) == (
+        elif {owner, name} <= {*chosen} and (first.table, first.dead_letter_name) == (
             second.table,
-            second.dead_letter_parts,
+            second.dead_letter_name,
         ):
             yield (
                 f"indexes.{name}.dead_letter_table: is that of indexes.{owner}, whose index has this name, too. "

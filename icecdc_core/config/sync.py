@@ -27,7 +27,6 @@ from icecdc_core.config.model import (
     SecretReference,
     Text,
 )
-from icecdc_core.quoting import quoted
 
 StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
 Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -244,27 +243,16 @@ class SyncConfig(ParameterModel):
         return self.table_parts[0]
 
     @property
-    def namespace(self) -> str:
-        return ".".join(self.table_parts[1:-1])
-
-    @property
     def table_name(self) -> str:
         return self.table_parts[-1]
 
     @property
-    def quoted_table(self) -> str:
-        """The full table name with every part in back-quotes, for Spark SQL and `spark.table`."""
-        return ".".join(quoted(part) for part in self.table_parts)
+    def dead_letter_name(self) -> str:
+        return self.dead_letter_table or values.join_table_name((*self.table_parts[:-1], "icecdc_dead_letters"))
 
     @property
-    def dead_letter_parts(self) -> tuple[str, ...]:
-        given = self.dead_letter_table
-        return values.split_table_name(given) if given else (*self.table_parts[:-1], "icecdc_dead_letters")
-
-    @property
-    def embed_parts(self) -> tuple[str, ...]:
-        given = self.embed_table
-        return values.split_table_name(given) if given else (*self.table_parts[:-1], "icecdc_embeddings")
+    def embed_name(self) -> str:
+        return self.embed_table or values.join_table_name((*self.table_parts[:-1], "icecdc_embeddings"))
 
     @property
     def start_point(self) -> str | int | datetime | None:

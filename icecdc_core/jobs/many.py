@@ -53,7 +53,6 @@ def run_many(
     on_failure: Callable[[str, dict[str, Any], str], object] = lambda name, failure, trace: None,
 ) -> ManyReport:
     """Run a job for each index, in threads and sessions; ``on_failure`` is called at once: others may run for days."""
-    require_one_session(configs)
     began = time.monotonic()
     polls = job is follow_changes and any(config.polls for config in configs.values())
     for config in {config.catalog: config for config in configs.values()}.values():

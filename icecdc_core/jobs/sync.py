@@ -30,6 +30,7 @@ from icecdc_core.runs.batch import (
     create_empty_index,
     find_suffixes,
     follow_spec,
+    has_few_texts,
     has_other_schema,
     noted_changes,
     position_at,
@@ -163,7 +164,8 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         epoch = plan.replayed.epoch if plan.replayed else lock.next_epoch(sequence_number(source.metadata, plan.end))
         if source.embeddings and changes.rows is not None:
             with run.stage("embed"):
-                store_vectors(source, changes.rows, run.config.embed_timeout_seconds)
+                few = has_few_texts(source, plan, changes)
+                store_vectors(source, changes.rows, run.config.embed_timeout_seconds, few)
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
         if not plan.replayed:

@@ -103,10 +103,14 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
     """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
     if changes.rows is None:
         return None
-    rows = with_vectors(source, changes.rows, few=0 < changes.upserts <= FEW_TEXTS)
+    rows = with_vectors(source, changes.rows, has_few_texts(source, plan, changes))
     actions = to_actions(rows, source.key_columns, epoch, source.physical_index)
     partitions = max(plan.file_bytes / _BYTES_PER_PARTITION, (changes.upserts + changes.deletes) / _ROWS_PER_PARTITION)
     return actions.coalesce(max(1, ceil(partitions)))
+
+
+def has_few_texts(source: Source, plan: BatchPlan, changes: NetChanges) -> bool:
+    return (count_rows(source, plan) if changes.strategy == INSERT_ONLY else changes.upserts) <= FEW_TEXTS
 
 
 def count_rows(source: Source, plan: BatchPlan) -> int:

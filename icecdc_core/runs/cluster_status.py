@@ -1,20 +1,14 @@
 """What the cluster knows of every index: position, last run, begun batch, who is at work; no Spark is needed."""
 
-import gzip
-import json
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from opensearchpy import OpenSearch
 
 from icecdc_core.commits.position import LeaseHolder, is_gone, parse_position
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.values import split_table_name
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, moment, snapshots_text
 from icecdc_core.reporting.exit_states import failure_report
@@ -35,7 +29,7 @@ class IndexStatus:
     Attributes:
         index: The alias that readers use.
         table: Its table.
-        snapshot_id: The snapshot it equals; null before the first commit.
+        snapshot_id: The snapshot it equals; null before the first commit, and for an empty table.
         nested_snapshots: The snapshot of each nested table that it equals.
         lag_snapshots: Snapshots it is behind; null if that is unknown.
         lag_seconds: Age in seconds of the oldest commit it lacks; null if that is unknown.
@@ -104,8 +98,6 @@ def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] 
             return StatusReport([])
         client.indices.refresh(index=config.positions_index)
         positions, commits = (_newest(client, config, kind, index) for kind in ("position", "commit"))
-    # Without Spark the lag is that of tables in the embedded catalog, whose metadata are files.
-    steps = steps or (partial(lag_of, partial(_metadata_of_files, config)),)
     found = ((source, commits.get(name, {})) for name, source in sorted(positions.items()))
     return StatusReport([_status(config, source, last, steps) for source, last in found])
 
@@ -139,37 +131,19 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
     )
 
 
-def lag_of(
-    metadata_of: Callable[[str], TableMetadata | None], config: SyncConfig, source: dict[str, Any]
-) -> dict[str, Any]:
-    """How far a position is behind its table's branch and its nested tables; nothing if one of them is not known."""
+def lag_of(metadata_of: Callable[[str], TableMetadata], config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    """How far a position is behind its table's branch and its nested tables."""
     branch = (source.get("selection") or {}).get("branch", config.branch)
     lags = []
     nested = {name: (at["snapshot_id"], MAIN_BRANCH) for name, at in (source.get("nested") or {}).items()}
     for name, (snapshot_id, of_branch) in {source["table"]: (source.get("snapshot_id"), branch), **nested}.items():
-        if (metadata := metadata_of(name)) is None:
-            return {}
+        metadata = metadata_of(name)
         if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id)) is not None:
             if config.on_history_gap == "fail":
                 raise gap  # also of a table that was created again
             return {}
         lags.append(lag(metadata, snapshot_id, head_snapshot_id(metadata, of_branch)))
     return {"lag_snapshots": sum(each[0] for each in lags), "lag_seconds": max(each[1] for each in lags)}
-
-
-def _metadata_of_files(config: SyncConfig, table: str) -> TableMetadata | None:
-    catalog, *namespace, name = split_table_name(table)
-    file = Path(config.warehouse_location) / "catalog.db"
-    if config.catalog_properties or catalog != config.catalog or not file.is_file():
-        return None
-    query = "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
-    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
-        row = database.execute(f"{query}AND table_name = ?", (catalog, ".".join(namespace), name)).fetchone()
-    path = Path(str(row[0]).removeprefix("file:")) if row else file
-    if not row or not path.is_file():
-        return None
-    content = path.read_bytes()
-    return TableMetadata.from_json(json.loads(gzip.decompress(content) if ".gz." in path.name else content))
 
 
 def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +170,7 @@ def _line(status: IndexStatus) -> str:
         lag = f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind"
     failure = f" ({pending['failure']})" if pending.get("failure") else ""
     parts = (
-        snapshots if status.snapshot_id is not None else "not exported yet",
+        snapshots if status.snapshot_id is not None else "no snapshot yet" if last else "not exported yet",
         lag,
         f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else "",
         f"a begun {pending['kind']} is not finished{failure}" if pending else "",

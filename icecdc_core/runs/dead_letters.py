@@ -10,7 +10,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from icecdc_core.columns import quoted
 from icecdc_core.commits.position import Batch
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import place_of
@@ -43,7 +42,7 @@ def store_dead_letters(
         operation, head, document = parse_action(letter["action"])
         of_document = head["_id"], place_of(head, batch.physical_index), head["version"], operation, document
         rows.append((config.index, config.table, *of_document, letter["status"], letter["reason"], *of_batch))
-    name = table_name(config)
+    name = config.dead_letter_name
     with usable_table(*_ABOUT, name):
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
@@ -57,7 +56,7 @@ def store_dead_letters(
 
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
     """Return the unresolved dead letters of the index and its table; empty if there never was one."""
-    name = table_name(config)
+    name = config.dead_letter_name
     with usable_table(*_ABOUT, name):
         if not spark.catalog.tableExists(name):
             return spark.createDataFrame([], SCHEMA)
@@ -71,7 +70,7 @@ def count_open_dead_letters(spark: SparkSession, config: SyncConfig, position: M
     # In the table of these parameters; a job with another dead_letter_table shows in its own status.
     own = config.replace(table=position["table"], index=position["index"], columns=[], identifier_columns=[])
     indexes = [position["physical_index"], (position["batch"] or {}).get("physical_index", "")]
-    with usable_table(*_ABOUT, table_name(own)):
+    with usable_table(*_ABOUT, own.dead_letter_name):
         waiting = open_dead_letters(spark, own).where(F.col("physical_index").isin(*indexes))
         return {"dead_letters": waiting.count()}
 
@@ -86,7 +85,7 @@ def supersede_dead_letters(spark: SparkSession, config: SyncConfig, epoch: int) 
 
 
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
-    name = table_name(config)
+    name = config.dead_letter_name
     # A run that was paused may have stored the dead letters of a batch that another run replayed meanwhile.
     resolved = resolved.groupBy(*KEY).agg(F.min("resolution").alias("resolution"))
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
@@ -104,7 +103,3 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
             with attempt:
                 merge = renamed.mergeInto(name, reduce(and_, same))
                 merge.whenMatched().update(changes).merge()
-
-
-def table_name(config: SyncConfig) -> str:
-    return ".".join(quoted(part) for part in config.dead_letter_parts)

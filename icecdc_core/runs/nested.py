@@ -44,6 +44,8 @@ from icecdc_core.session.jvm import java_class, unpersist
 from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.schema import require_distinct
+from icecdc_core.table.select import STAR
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
 from icecdc_core.table.source import Selection, Source
 from icecdc_core.updates import merge_updates
@@ -89,7 +91,7 @@ class TableStates(States):
                 snapshot_id = None
             elif snapshot_id is not None:
                 values = self._values(place, texts, wanted, count)
-        files = table.no_tasks() if snapshot_id is None else table.plan(snapshot_id, values=values)
+        files = table.union() if snapshot_id is None else table.plan(snapshot_id, values=values)
         rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
         return rows if wanted is None else matching_keys(place, rows, texts, wanted)
 
@@ -155,6 +157,8 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
     spark, root = source.table.spark, source.table
     tables = {name: IcebergTable(spark, name) for name in nested_tables(config.entries) if name != root.name}
     schemas = {table.name: table.schema() for table in (*tables.values(), root)}
+    for name in tables:
+        require_distinct(spark, schemas[name], schemas[name].names)
     unreadable = {table.name: table.unreadable for table in (*tables.values(), root)}
     tree = open_tree(spark, config, schemas, source.identifier_columns, unreadable)
     for name, used in tree.used.items():
@@ -165,7 +169,8 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
                 value=name,
                 remedy="leave these columns out of select, row_filter and on, or give them other names in the table",
             )
-    with_stars = {entry.table for _, entry in iterate_entries(config.entries) if "*" in " ".join(entry.select or ["*"])}
+    entries = [entry for _, entry in iterate_entries(config.entries)]
+    with_stars = {entry.table for entry in entries if any(map(STAR.search, entry.select or ["*"]))}
     nested = {}
     for name, table in tables.items():
         metadata, used = table.metadata(needs_history and config.on_history_gap == "fail"), tree.used[name]

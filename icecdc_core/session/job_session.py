@@ -103,15 +103,10 @@ def new_job_session(spark: SparkSession) -> SparkSession:
 @contextmanager
 def slot(free: threading.Semaphore, stop: StopRequest) -> Iterator[None]:
     """Run the block when a slot is free; raises ``Stopped`` if the run is asked to stop before."""
-    while not free.acquire(timeout=0.1):
-        if stop.requested:
-            raise Stopped
-    try:
+    with free:
         if stop.requested:
             raise Stopped
         yield
-    finally:
-        free.release()
 
 
 def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[], None]], stop: StopRequest) -> None:

@@ -62,10 +62,6 @@ class CommitFiles:
     def only_adds(self) -> bool:
         return not (self.removed or self.added_deletes or self.removed_deletes)
 
-    @property
-    def moves_files_once(self) -> bool:
-        return len(self.added_files) == len(self.added) and len(self.removed_files) == len(self.removed)
-
 
 class IcebergTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
@@ -142,9 +138,6 @@ class IcebergTable:
         for part in parts:
             everything.addAll(part)
         return cast("FileTasks", everything)
-
-    def no_tasks(self) -> FileTasks:
-        return self.union()
 
     def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> FileTasks:
         chosen: FileTasks = self._java.chosen(self.union(*data_files), _join(locations))
@@ -231,7 +224,7 @@ class IcebergTable:
         return not self.has_row_lineage or bool(self._has_table_cache and not is_encrypted)
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
-        return cast("FileTasks", self._java.at(tasks, _join(map(str, positions)))) if positions else self.no_tasks()
+        return cast("FileTasks", self._java.at(tasks, _join(map(str, positions)))) if positions else self.union()
 
     def read(self, tasks: FileTasks, with_deleted: bool = False) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.

@@ -29,7 +29,7 @@ from icecdc_core.table.schema import (
     require_readable,
     require_unique,
 )
-from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
+from icecdc_core.table.select import STAR, Projection, UsedColumns, condition_columns, open_projection
 from icecdc_core.table.snapshots import TableMetadata, head_snapshot_id
 from icecdc_core.updates import merge_updates
 
@@ -211,8 +211,11 @@ class Source:
             change.kind in kinds
             and (
                 change.column.startswith(f"{path}.")
-                # Order matters for a `*` only. In a function, as in `to_json(struct(*))`, it takes in new columns.
-                or (change.column == path and (change.kind != "reordered" or any("*" in text for text in expressions)))
+                # Order matters for a `*` in a function only. As in `to_json(struct(*))`, it takes in new columns.
+                or (
+                    change.column == path
+                    and (change.kind != "reordered" or any(STAR.search(t, 1) for t in expressions))
+                )
             )
             for paths, expressions, kinds in (
                 (computed_from, texts, _RECOMPUTING),
@@ -241,7 +244,7 @@ class Source:
         return self.rows_as_inserts(self.files(snapshot_id), on_duplicate)
 
     def files(self, snapshot_id: int | None) -> FileTasks:
-        return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
+        return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.union()
 
     @property
     def tables(self) -> tuple[IcebergTable, ...]:

@@ -95,8 +95,7 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
             if config.table in nested_tables(config.entries):
                 computed_from |= {*source.columns}
         schema = StructType([*schema.fields, StructField(name, ArrayType(FloatType()))])
-    table = ".".join(map(quoted, config.embed_parts))
-    embeddings = Embeddings(table, config.embeddings, texts, computed_from)
+    embeddings = Embeddings(config.embed_name, config.embeddings, texts, computed_from)
     return replace(source, schema=schema, nested=nested, embeddings=embeddings)
 
 
@@ -111,10 +110,7 @@ def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: b
     for name, entry in source.embeddings.fields.items():
         columns = [F.col(quoted(column)) for column in rows.columns]
         rows = _with_text(rows, source.embeddings.texts[name]).withColumn(_KEY, F.sha2(_TEXT, 256))
-        vectors = stored_vectors(rows.sparkSession, source.embeddings.table, entry)
-        if few:
-            keys = rows.select(_KEY).dropna().distinct().collect()
-            vectors = vectors.where(F.col(_KEY).isin([key for (key,) in keys]))
+        vectors = stored_vectors(rows, source.embeddings.table, entry, few)
         # Not a row number: Spark would sort all vectors before it shuffles them, too.
         oldest = Window.partitionBy(_KEY).orderBy("embedded_at", _VECTOR)
         vectors = vectors.withColumn(_TEXT, F.lag(F.lit(1)).over(oldest)).where(F.col(_TEXT).isNull())
@@ -130,28 +126,34 @@ def with_vectors(source: Source, rows: DataFrame, few: bool = False, required: b
 def _with_text(rows: DataFrame, text: Projection) -> DataFrame:
     """Add the text of documents, where `*` means their fields; null for a DELETE, whose fields may be null."""
     rows = text.apply(rows.select(*map(quoted, text.columns), "*"))
-    return rows.withColumn(_TEXT, F.when(is_insert(), F.col(_TEXT)))
+    return rows.withColumn(_TEXT, F.when(is_insert(), F.make_valid_utf8(F.col(_TEXT))))  # pyarrow takes no other
 
 
-def stored_vectors(spark: SparkSession, table: str, entry: Embedding) -> DataFrame:
+def stored_vectors(rows: DataFrame, table: str, entry: Embedding, few: bool) -> DataFrame:
+    """Return the vectors of a model; if rows have few texts, only theirs."""
+    spark = rows.sparkSession
     with usable_table(*_ABOUT, table):
         if spark.catalog.tableExists(table):
             forget_cached(spark, table)  # another process may have stored some
             known = spark.table(table)
         else:
             known = spark.createDataFrame([], SCHEMA)
-    known = known.where((F.col("model") == entry.model) & (F.col("dimension") == entry.dimension))
-    return known.select(F.col("text_sha256").alias(_KEY), F.col("vector").alias(_VECTOR), "embedded_at")
+        known = known.where((F.col("model") == entry.model) & (F.col("dimension") == entry.dimension))
+        known = known.select(F.col("text_sha256").alias(_KEY), F.col("vector").alias(_VECTOR), "embedded_at")
+    if few:
+        keys = rows.select(_KEY).dropna().distinct().collect()
+        known = known.where(F.col(_KEY).isin([key for (key,) in keys]))
+    return known
 
 
-def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float) -> None:
+def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float, few: bool = False) -> None:
     assert source.embeddings is not None
     spark, table = rows.sparkSession, source.embeddings.table
     for name, entry in source.embeddings.fields.items():
         texts = _with_text(rows, source.embeddings.texts[name]).select(_TEXT).dropna().distinct()
         texts = texts.withColumn(_KEY, F.sha2(_TEXT, 256))
         with _storing[table, entry.model]:
-            known = stored_vectors(spark, table, entry).select(_KEY)
+            known = stored_vectors(texts, table, entry, few).select(_KEY)
             with persisted(texts.join(known, _KEY, "left_anti")) as missing:
                 if count := missing.count():
                     event(f"making the vectors of {count:,} texts", field=name, model=entry.model)
@@ -172,9 +174,7 @@ def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: s
     began = time.monotonic()
     with _time_limit(spark, timeout_seconds), persisted(vectors) as made:
         try:
-            made.count()  # the time is taken when all are there, or they would be older than any that others stored
-            vectors = made.withColumn("embedded_at", F.current_timestamp())
-            vectors.select(*spark.table(table).columns).writeTo(table).append()
+            made.count()
         except (PySparkException, Py4JError) as error:
             problem = f"failed: {failure_message(root_cause(error))}"
             if 0 < timeout_seconds < time.monotonic() - began:
@@ -186,6 +186,10 @@ def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: s
                 remedy="correct the function, or give it more time or fewer texts at once (embed_timeout_seconds, for "
                 "an export export_group_bytes); nothing was written, and vectors that are stored are not made again",
             ) from error
+        with usable_table(*_ABOUT, table):
+            # The time is taken when all are there, or they would be older than any that others stored.
+            vectors = made.withColumn("embedded_at", F.current_timestamp())
+            vectors.select(*spark.table(table).columns).writeTo(table).append()
 
 
 def _embed(entry: Embedding, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -206,7 +206,7 @@ class DescribeNamesInARealTable:
             export_table(spark, make_config(**given))
             assert indexed() == {"1": document}
 
-    def it_refuses_names_that_spark_cannot_tell_apart(self, spark, create_table, make_config, indexed):
+    def it_refuses_names_that_spark_cannot_tell_apart(self, spark, name, create_table, make_config, indexed):
         inner = {"type": "struct", "fields": [field(5, "x"), field(6, "X")]}
         create_table([field(1, "id"), field(2, "a"), field(3, "A"), field(4, "s", inner)])
         for columns, pair in ((["id", "a", "A"], "'a' and 'A'"), (["id", "s"], "'s.x' and 's.X'")):
@@ -215,6 +215,11 @@ class DescribeNamesInARealTable:
                 export_table(spark, make_config(columns=columns))
         export_table(spark, make_config(columns=["id"]))
         assert indexed() == {}
+        # All columns of a nested table are read.
+        spark.sql(f"CREATE TABLE lake.ns.{name}_root (id BIGINT) USING iceberg")
+        nest = {"n": {"table": f"lake.ns.{name}", "alias": "n", "on": "n.id = r.id", "select": ["n.id"]}}
+        with pytest.raises(UnsupportedTypeError, match="'a' and 'A'"):
+            export_table(spark, make_config(table=f"lake.ns.{name}_root", alias="r", nest=nest))
 
 
 class DescribeTypesThatSparkCannotRead:

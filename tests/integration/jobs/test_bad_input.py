@@ -122,7 +122,7 @@ def it_refuses_identifiers_in_the_data(spark, sql, make_config, refused):
     config = make_config(mapping={"name": {"type": "date"}}, max_rejected_documents=1)
     with refused(DuplicateIdentifierError, "2 rows share {'id': 1}"):
         export_table(spark, config)
-    spark.sql(f"DROP TABLE {'.'.join(config.dead_letter_parts)}")
+    spark.sql(f"DROP TABLE {config.dead_letter_name}")
 
     sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (2, 'b')")
     export_table(spark, make_config())

@@ -52,7 +52,7 @@ class DescribeVectorsOfTexts:
     def it_embeds_a_text_once(self, spark, sql, name, config, model, indexed, opensearch):
         with ThreadPoolExecutor() as pool:  # two indexes at once
             list(pool.map(partial(export_table, spark), (config, config.replace(index=f"{name}-2"))))
-        vectors = ".".join(config.embed_parts)
+        vectors = config.embed_name
         # Of two vectors of a text, documents have the one that was there first, however long the other took.
         ((oldest,),) = sql(f"SELECT unix_micros(min(embedded_at)) / 1e6 FROM {vectors}").collect()
         assert oldest > (model.folder / "calls").stat().st_mtime
@@ -72,15 +72,16 @@ class DescribeVectorsOfTexts:
         assert (report.upserts, report.deletes) == (3, 1)
         export_table(spark, config)
         assert vectors_of() == {key: expected[key] for key in "123"}
-        sql("INSERT INTO {t} VALUES (5, 'Cafe', 1), (6, 'Hedgehog', 1)")
-        assert sync_changes(spark, config.replace(dry_run=True)).upserts == 2
+        # The last text is not UTF-8.
+        sql("INSERT INTO {t} VALUES (5, 'Cafe', 1), (6, 'Hedgehog', 1), (7, cast(X'4380' AS STRING), 1)")
+        assert sync_changes(spark, config.replace(dry_run=True)).upserts == 3
         assert model.calls() == []
 
         sql("UPDATE {t} SET title = 'Decade' WHERE id = 2")
         sync_changes(spark, config)
-        assert model.calls() == ["Cafe", "Decade"]
+        assert model.calls() == ["Cafe", "C\ufffd", "Decade"]
         found = validate_table(spark, config)
-        assert (found.ok, found.source_rows) == (True, 5)
+        assert (found.ok, found.source_rows) == (True, 6)
         query = {"knn": {"vector": {"vector": vector(f"{name} Decade"), "k": 1}}}
         hits = opensearch.search(index=name, body={"query": query})["hits"]["hits"]
         assert [hit["_source"]["title"] for hit in hits] == ["Decade"]
@@ -113,7 +114,7 @@ class DescribeVectorsOfTexts:
         opensearch.update(index=config.index, id="2", body={"doc": {"vector": [1] * DIMENSION}}, refresh="true")
         found = validate_table(spark, config.replace(repair=True))
         assert (found.ok, found.repaired, indexed()["2"]["vector"]) == (True, 1, vector(f"{name} Hedgehog"))
-        sql(f"DELETE FROM {'.'.join(config.embed_parts)}")
+        sql(f"DELETE FROM {config.embed_name}")
         before = model.calls(), indexed()
         assert validate_table(spark, config).stale_ids == ["2", "4", "5"]
         with pytest.raises(EmbeddingError, match="run the export"):
@@ -147,6 +148,9 @@ class DescribeVectorsOfTexts:
             export_table(spark, config.replace(embed={"Title": config.embed["vector"]}))
         with pytest.raises(EmbeddingError, match="vectors of 8 numbers, not 3"):
             export_table(spark, config.replace(embed={"vector": {**config.embed["vector"], "dimension": 3}}))
+        with pytest.raises(ConfigError) as refused:
+            export_table(spark, config.replace(embed_table=config.table))
+        assert refused.value.subject == "embed_table"
 
 
 def it_embeds_texts_of_several_tables(spark, name, new_index, embed, model, indexed, make_shop):

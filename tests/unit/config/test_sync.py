@@ -47,7 +47,7 @@ class DescribeCoercion:
             ("catalog_properties", '{"type":"rest","ssl":true,"n":3}', {"type": "rest", "ssl": "true", "n": "3"}),
             ("catalog_properties", "", {}),
             ("settings", {"a": (1, 2.5), "b": {1: None, "c": True}}, {"a": [1, 2.5], "b": {"1": None, "c": True}}),
-            ("opensearch_url", "https://h:9200/", "https://h:9200"), ("start_from", numpy.int64(7), "7"),
+            ("opensearch_url", "HTTPS://h:9200/", "https://h:9200"), ("start_from", numpy.int64(7), "7"),
             ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"), ("target_lag", "5m", 300.0),
         ],
     )  # fmt: skip
@@ -78,7 +78,7 @@ class DescribeNames:
             actual = config(table=table, index="t", nest={"n": {"table": table, "on": "true"}})
             assert (actual.table, actual.entries["n"].table) == (spelling, spelling)
             assert (actual.table_parts, actual.catalog, actual.table_name) == (parts, parts[0], parts[-1])
-            assert (actual.namespace, split_table_name(actual.quoted_table)) == (".".join(parts[1:-1]), parts)
+            assert split_table_name(actual.table) == parts
 
     def it_names_the_index_after_the_table_and_derives_it_again(self):
         assert config(table="lake.ns.Flights").index == "flights"
@@ -275,8 +275,8 @@ class DescribeEmbed:
                 embedded(entry, field)
 
     def it_keeps_vectors_beside_the_table_unless_another_is_named(self):
-        assert embedded().embed_parts == ("lake", "shop", "icecdc_embeddings")
-        assert embedded(embed_table="lake.a.b").embed_parts == ("lake", "a", "b")
+        assert split_table_name(embedded().embed_name) == ("lake", "shop", "icecdc_embeddings")
+        assert split_table_name(embedded(embed_table="lake.a.b").embed_name) == ("lake", "a", "b")
 
     def it_maps_a_vector_over_the_mapping(self):
         method, title = {"method": {"engine": "lucene"}}, {"title": {"type": "keyword"}}

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from icecdc_core.changes.net_changes import INSERT_ONLY, NetChanges
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, HistoryGapError
+from icecdc_core.runs.batch import has_few_texts
 from icecdc_core.runs.cluster_status import lag_of
 from icecdc_core.runs.plan import BatchPlan, next_range, start_position
 from tests.table_metadata import metadata
@@ -24,6 +26,14 @@ REPAIR = Batch("repair", 2, 7, 7, "t--1")
 
 def config(**more):
     return SimpleNamespace(**{"table": "lake.ns.t", "start_point": None, "on_duplicate_identifier": "fail", **more})
+
+
+def it_has_few_texts_to_look_up_vectors_of_after_an_append_of_few_rows():
+    source = SimpleNamespace(table=SimpleNamespace(row_counts=lambda tasks: tasks))
+    plan = SimpleNamespace(scans=[SimpleNamespace(read_older=[], read_newer=[[150], [50]])], nested_scans={})
+    counted = (NetChanges(strategy="diff", upserts=each) for each in (0, 200, 201))
+    found = [has_few_texts(source, plan, each) for each in (NetChanges(strategy=INSERT_ONLY), *counted)]
+    assert found == [True, True, True, False]
 
 
 class DescribeStart:
