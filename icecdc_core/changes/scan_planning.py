@@ -153,10 +153,7 @@ def _sides_by_commits(
     This saves reading the manifests that list every data file of the table: at both ends if the commits added or
     removed the data files to read, at one end if delete files hit others. Only delete files are listed at both ends.
     """
-    moves_twice = (
-        (len(each.added_files), len(each.removed_files)) != (len(each.added), len(each.removed)) for each in commits
-    )
-    if any(commit.adds_untargeted_deletes for commit in commits) or any(moves_twice):
+    if any(commit.adds_untargeted_deletes or not commit.moves_files_once for commit in commits):
         return None
     removed: set[str] = set()
     added: set[str] = set()

@@ -75,8 +75,8 @@ def scalar_text(column: Column, data_type: T.DataType) -> Column:
 
 
 MAX_ID_BYTES = 512
-_SHORT_COLUMNS = 12  # that are no texts: of 41 bytes at most, as decimals of 38 places are
 """The longest id that OpenSearch accepts."""
+_SHORT_COLUMNS = 12  # that are no texts: of 41 bytes at most, as decimals of 38 places are
 
 
 def upsert_version(epoch: int) -> int:

@@ -62,6 +62,10 @@ class CommitFiles:
     def only_adds(self) -> bool:
         return not (self.removed or self.added_deletes or self.removed_deletes)
 
+    @property
+    def moves_files_once(self) -> bool:
+        return len(self.added_files) == len(self.added) and len(self.removed_files) == len(self.removed)
+
 
 class IcebergTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
