@@ -37,6 +37,16 @@ SPARK_CONF = {
     "spark.sql.ui.retainedExecutions": "1",
     # Spark describes each plan for its web pages, at length by default.
     "spark.sql.ui.explainMode": "simple",
+    "spark.sql.debug.maxToStringFields": "1",
+    "spark.ui.liveUpdate.period": "-1",
+    # Nor are buffers of megabytes, compression and checksums worth their time for a few rows.
+    "spark.buffer.pageSize": "1m",
+    "spark.broadcast.blockSize": "256k",
+    "spark.broadcast.compress": "false",
+    "spark.broadcast.checksum": "false",
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.shuffle.checksum.enabled": "false",
 }
 # For a few rows, interpreting a plan is quicker than compiling Java for it, as Spark does by default.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
