@@ -82,7 +82,7 @@ def read_changes(
     if mode not in ("net", "snapshot"):
         raise ConfigError(f"Unknown mode {mode!r}", subject="mode", value=mode, remedy="use one of net, snapshot")
     iceberg = IcebergTable(spark, table)
-    metadata = iceberg.metadata(needs_history=True)
+    metadata = iceberg.metadata(needs_history=start_snapshot_id is not None or mode == "snapshot")
     end = end_snapshot_id if end_snapshot_id is not None else head_snapshot_id(metadata)
     scans = [] if end is None else plan_scans(iceberg, metadata, start_snapshot_id, end, mode)
     return changes_frame(iceberg, scans, Selection(tuple(iceberg.column_names())))

@@ -1,5 +1,6 @@
 """From a range of snapshots to the steps that must be read: lineage and cuts at compactions. Pure Python, no Spark."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -95,24 +96,25 @@ def cut_at_replaces(
     # Node k of the graph is "everything up to and with replace k is done"; an edge is one stretch that is read.
     starts = [0, *(i + 1 for i in replaces)]
     ends = [*replaces, len(path)]
-    best: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
-    for first, begin in enumerate(starts):
-        sizes = _bytes_so_far(path[begin : ends[first] if everywhere else None], files)
-        for last, end in enumerate(ends[first : first + 1] if everywhere else ends[first:], first + 1):
-            option = best[first][0] + sizes[end - begin], best[first][1] + (begin < end), first
-            if last not in best or option[:2] < best[last][:2]:
-                best[last] = option
-    stretches, node = [], len(ends)
-    while node:
-        first = best[node][2]
-        stretches.append((starts[first], ends[node - 1]))
-        node = first
-    cut = [(begin, end) for begin, end in reversed(stretches) if begin < end]
+    stretches = [*zip(starts, ends, strict=True)]
+    if not everywhere:
+        # By node: the bytes up to it, the stretches up to it, and the node before.
+        best = [(0, 0, 0), *[(sys.maxsize, 0, 0)] * len(ends)]
+        for first, begin in enumerate(starts):
+            size, count, _ = best[first]
+            sizes = _bytes_so_far(path[begin:], files)
+            for last, end in enumerate(ends[first:], first + 1):
+                best[last] = min(best[last], (size + sizes[end - begin], count + (begin < end), first))
+        stretches, node = [], len(ends)
+        while node:
+            node, end = best[node][2], ends[node - 1]
+            stretches.insert(0, (starts[node], end))
+    cut = [(begin, end) for begin, end in stretches if begin < end]
     return [Step(n, line[begin], path[end - 1], path[begin:end]) for n, (begin, end) in enumerate(cut)]
 
 
 def _bytes_so_far(path: Sequence[int], files: Mapping[int, tuple[Sizes, Sizes]]) -> list[int]:
-    """Return what a range reads that ends before the first commit, after it, after the second and so on."""
+    """Return the bytes that are read of a range up to each of its commits; first of none."""
     added: dict[str, int] = {}
     removed: set[str] = set()
     sums = [0]

@@ -76,7 +76,7 @@ def scalar_text(column: Column, data_type: T.DataType) -> Column:
 
 MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
-_SHORT_COLUMNS = 12  # that are no texts: of 41 bytes at most, as decimals of 38 places are
+_MOST_BYTES = 41  # of a value that is no text: a decimal of 38 places
 
 
 def upsert_version(epoch: int) -> int:
@@ -142,7 +142,7 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
         texts.append(F.coalesce(text, F.raise_error(F.lit(f"{NULL_MESSAGE} in column {identifier_name(name)}"))))
     joined = texts[0] if len(texts) == 1 else F.concat_ws("|", *texts)
     is_text = any(isinstance(schema[name].dataType, (T.StringType, T.BinaryType)) for name in identifier_columns)
-    if not is_text and len(texts) <= _SHORT_COLUMNS:
+    if not is_text and len(texts) * (_MOST_BYTES + 1) <= MAX_ID_BYTES:
         return joined
     size = F.octet_length(joined)
     unfit = (size > MAX_ID_BYTES) | (size == 0) | ~F.is_valid_utf8(joined)

@@ -199,6 +199,6 @@ def _check_index(
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
     if position.batch is not None and position.batch.kind != "repair":
-        notes.append(f"the next run finishes a begun {position.batch.kind}")
+        notes.append(f"the next run goes on with a begun {position.batch.kind}")
     if source is not None and (error := needs_reexport(position, source, config)) is not None:
         notes.append(f"the next sync exports again: {error.message}")

@@ -1,4 +1,4 @@
-"""The status of every index with what only Spark can read: the lag in any catalog, and waiting dead letters."""
+"""The status of every index with what only Spark can read: the lag, and waiting dead letters."""
 
 from functools import partial
 from typing import Any

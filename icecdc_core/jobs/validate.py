@@ -62,11 +62,11 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     with Run("validate", spark, config) as run:
         repairs, repaired = config.repair, 0
         while True:
-            position, source, opened, resources = _open_indexes(run, at_position, repairs)
-            snapshot_id = position.snapshot_id if at_position else source.head
-            nested = position.nested_snapshots if at_position else heads(source)
-            at_snapshot = at_vector(source, snapshot_id, nested)
-            with resources:
+            with ExitStack() as resources:  # OpenSearch has a few hundred points in time at once
+                position, source, opened = _open_indexes(run, resources, at_position, repairs)
+                snapshot_id = position.snapshot_id if at_position else source.head
+                nested = position.nested_snapshots if at_position else heads(source)
+                at_snapshot = at_vector(source, snapshot_id, nested)
                 report, differences = _compare(run, at_snapshot, position, snapshot_id, opened)
                 resources.callback(unpersist, differences)
                 if report.ok or not repairs:
@@ -90,14 +90,13 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         return run.finish(report)
 
 
-def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position, Source, dict[str, str], ExitStack]:
-    """Look at position and table, and open a point in time of each index while no other run writes to it.
-
-    The stack closes them: OpenSearch has a few hundred at once.
-    """
+def _open_indexes(
+    run: Run, resources: ExitStack, at_position: bool, repairs: bool
+) -> tuple[Position, Source, dict[str, str]]:
+    """Look at position and table, and open a point in time of each index while no other run writes to it."""
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
-        with run.stage("check"), ExitStack() as resources:
+        with run.stage("check"):
             position, source = run.look(needs_history=False)
             if repairs:
                 require_pipelines(run.client, config)
@@ -112,7 +111,7 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position,
                 opened = {name: resources.enter_context(point_in_time(run.client, name)) for name in names}
                 now = run.positions.read()
                 if now is not None and now.content_version == position.content_version:
-                    return position, source, opened, resources.pop_all()
+                    return position, source, opened
                 raise TableLockedError(
                     f"Other runs write to '{config.index}' all the time, so it cannot be compared",
                     subject="index",
@@ -120,6 +119,7 @@ def _open_indexes(run: Run, at_position: bool, repairs: bool) -> tuple[Position,
                     remedy="run the validation when no other run writes to the index",
                 )
             except TableLockedError:
+                resources.close()
                 if time.monotonic() > give_up:
                     raise
         time.sleep(1.0)

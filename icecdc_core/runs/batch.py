@@ -110,7 +110,8 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
 
 
 def has_few_texts(source: Source, plan: BatchPlan, changes: NetChanges) -> bool:
-    return (count_rows(source, plan) if changes.strategy == INSERT_ONLY else changes.upserts) <= FEW_TEXTS
+    counted = changes.strategy != INSERT_ONLY
+    return source.embeddings is not None and (changes.upserts if counted else count_rows(source, plan)) <= FEW_TEXTS
 
 
 def count_rows(source: Source, plan: BatchPlan) -> int:

@@ -45,7 +45,6 @@ from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import require_distinct
-from icecdc_core.table.select import STAR
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
 from icecdc_core.table.source import Selection, Source
 from icecdc_core.updates import merge_updates
@@ -157,8 +156,8 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
     spark, root = source.table.spark, source.table
     tables = {name: IcebergTable(spark, name) for name in nested_tables(config.entries) if name != root.name}
     schemas = {table.name: table.schema() for table in (*tables.values(), root)}
-    for name in tables:
-        require_distinct(spark, schemas[name], schemas[name].names)
+    for schema in schemas.values():  # all columns are read
+        require_distinct(spark, schema, schema.names)
     unreadable = {table.name: table.unreadable for table in (*tables.values(), root)}
     tree = open_tree(spark, config, schemas, source.identifier_columns, unreadable)
     for name, used in tree.used.items():
@@ -170,7 +169,6 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
                 remedy="leave these columns out of select, row_filter and on, or give them other names in the table",
             )
     entries = [entry for _, entry in iterate_entries(config.entries)]
-    with_stars = {entry.table for entry in entries if any(map(STAR.search, entry.select or ["*"]))}
     nested = {}
     for name, table in tables.items():
         metadata, used = table.metadata(needs_history and config.on_history_gap == "fail"), tree.used[name]
@@ -188,7 +186,7 @@ def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Sour
             projection=replace(
                 tree.root.projection,
                 computed_from=used.computed_from,
-                stored=("*",) if name in with_stars else (),
+                stored=tuple(text for each in entries if each.table == name for text in each.select or ["*"]),
             ),
         )
     source = replace(

@@ -68,23 +68,20 @@ def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = F
         JavaNotFoundError: No JVM that Spark supports was found.
         SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
     """
-    running = running_session()
-    if running is None:
+    session = running = running_session()
+    if session is None:
         if is_remote() or "SPARK_REMOTE" in os.environ:  # PySpark would start a session of Spark Connect
             raise unsupported_error(NO_JVM)
         # Executors write their part of a log on the standard error to the output of the JVM.
         shown = verbose or any(each.log_path == "-" for each in (config, *others))
         with nullcontext() if shown else jvm_output_to_file() as log:
-            started = _local_session([config, *others], {} if log is None else {"spark.icecdc.log": str(log)})
-        require_supported(started)
-        if config.reads_kafka:  # a JVM that a stopped session left loads no more jars
-            require_kafka(started)
-        return started
-    require_supported(running)
-    if config.reads_kafka:
-        require_kafka(running)
-    register_catalog(running, config)
-    return running
+            session = _local_session([config, *others], {} if log is None else {"spark.icecdc.log": str(log)})
+    require_supported(session)
+    if config.reads_kafka:  # a JVM that a stopped session left loads no more jars
+        require_kafka(session)
+    if running is not None:
+        register_catalog(running, config)
+    return session
 
 
 def running_session() -> SparkSession | None:

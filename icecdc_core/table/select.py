@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,9 +24,6 @@ _OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
 
 ALIAS = "AS "
 """Begins the first text of a stored select, if the table has an alias."""
-
-STAR = re.compile(r"(?:^|[(,])\s*(?:[\w`]+\s*\.\s*)*\*")
-"""A `*` that stands for columns: nothing that could be multiplied is before it."""
 
 Node = dict[str, Any]
 Selections = Sequence[Sequence[list[Node]]]

@@ -1,6 +1,7 @@
 """The source: a table as it was when it was opened, and the rows of it that the parameters select."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from icecdc_core.table.schema import (
     require_readable,
     require_unique,
 )
-from icecdc_core.table.select import STAR, Projection, UsedColumns, condition_columns, open_projection
+from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
 from icecdc_core.table.snapshots import TableMetadata, head_snapshot_id
 from icecdc_core.updates import merge_updates
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from icecdc_core.table.vectors import Embeddings
 
 
+# A `*` that is an argument: nothing that could be multiplied is before it.
+_STAR = re.compile(r"[(,]\s*(?:(?:`(?:[^`]|``)+`|\w+)\s*\.\s*)*\*")
 # What may follow the name of a physical index, and cannot be the name of another one or of its write alias.
 _SUFFIX, _SUFFIX_BYTES = "[a-z0-9]+([._-][a-z0-9]+)*", 100
 
@@ -211,11 +214,8 @@ class Source:
             change.kind in kinds
             and (
                 change.column.startswith(f"{path}.")
-                # Order matters for a `*` in a function only. As in `to_json(struct(*))`, it takes in new columns.
-                or (
-                    change.column == path
-                    and (change.kind != "reordered" or any(STAR.search(t, 1) for t in expressions))
-                )
+                # Only a `*` in a function depends on the order. As in `to_json(struct(*))`, it takes in new columns.
+                or (change.column == path and (change.kind != "reordered" or any(map(_STAR.search, expressions))))
             )
             for paths, expressions, kinds in (
                 (computed_from, texts, _RECOMPUTING),

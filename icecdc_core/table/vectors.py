@@ -88,7 +88,12 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
             nested = {
                 table: replace(
                     each,
-                    projection=each.projection and replace(each.projection, computed_from=frozenset(each.columns)),
+                    projection=each.projection
+                    and replace(
+                        each.projection,
+                        computed_from=frozenset(each.columns),
+                        stored=tuple(f"({text})" for text in each.projection.stored),  # order counts for any `*`
+                    ),
                 )
                 for table, each in nested.items()
             }
@@ -172,9 +177,10 @@ def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: s
         .withColumns({"model": F.lit(entry.model), "dimension": F.lit(entry.dimension)})
     )
     began = time.monotonic()
-    with _time_limit(spark, timeout_seconds), persisted(vectors) as made:
+    with persisted(vectors) as made:
         try:
-            made.count()
+            with _time_limit(spark, timeout_seconds):
+                made.count()
         except (PySparkException, Py4JError) as error:
             problem = f"failed: {failure_message(root_cause(error))}"
             if 0 < timeout_seconds < time.monotonic() - began:

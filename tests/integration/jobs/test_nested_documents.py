@@ -184,6 +184,11 @@ class DescribeDocumentsOfSeveralTables:
         pair.sql("UPDATE {language} SET name = 'Welsh' WHERE number = 1")
         sync_changes(spark, config)
         assert validate_table(spark, config).ok
+        starred = config.replace(nest={"language": {**renamed, "select": ["to_json(struct(l.*)) AS all"]}})
+        export_table(spark, starred.replace(replace_index=True))
+        pair.sql("ALTER TABLE {language} ALTER COLUMN name FIRST")
+        with pytest.raises(SchemaChangeError, match="moved"):
+            sync_changes(spark, starred)
         pair.sql("ALTER TABLE {language} ADD COLUMN _change_type STRING")
         nest = {"language": {**renamed, "row_filter": "l._change_type IS NULL"}}
         with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):

@@ -6,6 +6,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.jobs import setup
+from icecdc_core.jobs.poll import follow_changes
 from tests.faults.tables import rows_as_documents
 
 pytestmark = pytest.mark.usefixtures("sql", "compiled_plans")
@@ -64,6 +65,13 @@ class DescribeSyncChanges:
         sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
         report = sync_changes(spark, make_config())
         assert (report.steps, report.snapshots, indexed()) == ([], 1, rows())
+        # Polls read only metadata while there is nothing new. How a lag is kept: tests/unit/jobs/test_poll.py.
+        tracker, pauses = spark.sparkContext.statusTracker(), []
+        before = set(tracker.getJobIdsForGroup())
+        report = follow_changes(spark, make_config(target_lag="3s", max_polls=4), sleep=pauses.append)
+        assert set(tracker.getJobIdsForGroup()) == before
+        assert (report.strategy, report.worst_lag_seconds, report.lag_kept) == ("none", None, None)
+        assert min(pauses) > 0.3
 
     def it_applies_appends_without_identifier_columns_and_refuses_deletes(self, spark, sql, new_index, indexed, name):
         config = new_index(CREATE, FILL, identifier_columns=[])

@@ -117,9 +117,6 @@ class History(Table):
             for file in data_files
         ]
 
-    def no_tasks(self):
-        return []
-
 
 def _file(text, older, number):
     name, *deletes = text.split("+")
