@@ -62,8 +62,8 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     compared by its bytes, maps irrespective of the order of their entries, at any depth; -0.0 and 0.0 differ, as their
     texts do. ``_commit_snapshot_id`` and ``_row_position`` are not compared. Values are not changed.
 
-    Runs as a hash aggregate unless a column is a map or variant or nests floats. It adds one exchange, after
-    `shuffle_by_identifiers` by columns that are neither floats nor strings with a collation none.
+    Runs as a hash aggregate unless a column is a map or variant or nests floats. It adds one exchange; after
+    `shuffle_by_identifiers` only if an identifier is a float, a double or a string with a collation.
 
     Args:
         changes: Rows with ``_change_type`` and ``_change_ordinal``, as `read_changes` returns them.

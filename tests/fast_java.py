@@ -39,7 +39,7 @@ SPARK_CONF = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "1",
     "spark.ui.liveUpdate.period": "-1",
-    # Nor are buffers of megabytes, compression and checksums worth their time for a few rows.
+    # For a few rows, buffers of megabytes, compression and checksums take more time than they save.
     "spark.buffer.pageSize": "1m",
     "spark.broadcast.blockSize": "256k",
     "spark.broadcast.compress": "false",

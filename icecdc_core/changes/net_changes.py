@@ -232,6 +232,10 @@ class NetChanges:
     carryovers_removed: int = 0
     cached: tuple[DataFrame, ...] = ()
 
+    @property
+    def is_counted(self) -> bool:
+        return self.strategy != INSERT_ONLY
+
     @classmethod
     def from_rows(
         cls, rows: DataFrame, planned: PlannedRange, strategy: str, carryovers_removed: int = 0

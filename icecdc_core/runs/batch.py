@@ -14,7 +14,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core.changes.net_changes import (
-    INSERT_ONLY,
     NetChanges,
     PlannedRange,
     compute_inserts,
@@ -103,15 +102,15 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
     """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
     if changes.rows is None:
         return None
-    rows = with_vectors(source, changes.rows, has_few_texts(source, plan, changes))
+    few = source.embeddings is not None and has_few_texts(source, plan, changes)
+    rows = with_vectors(source, changes.rows, few)
     actions = to_actions(rows, source.key_columns, epoch, source.physical_index)
     partitions = max(plan.file_bytes / _BYTES_PER_PARTITION, (changes.upserts + changes.deletes) / _ROWS_PER_PARTITION)
     return actions.coalesce(max(1, ceil(partitions)))
 
 
 def has_few_texts(source: Source, plan: BatchPlan, changes: NetChanges) -> bool:
-    counted = changes.strategy != INSERT_ONLY
-    return source.embeddings is not None and (changes.upserts if counted else count_rows(source, plan)) <= FEW_TEXTS
+    return (changes.upserts if changes.is_counted else count_rows(source, plan)) <= FEW_TEXTS
 
 
 def count_rows(source: Source, plan: BatchPlan) -> int:
@@ -164,8 +163,7 @@ def prepared_index(
     """Prepare the index for the begun batch, which the block writes; afterwards searches find its documents."""
     config, physical = run.config, lock.position.physical_index
     prepare_indexes(run, lock, source)
-    is_counted = changes.strategy != INSERT_ONLY
-    count = changes.upserts + changes.deletes if is_counted else count_rows(source, plan)
+    count = changes.upserts + changes.deletes if changes.is_counted else count_rows(source, plan)
     with (
         shuffle_partitions_for(run.spark, plan.file_bytes),
         progress(count, f"Syncing {config.table}") as bar,

@@ -68,7 +68,7 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
 
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> IcecdcError | None:
     """Return why a sync exports again, if the policy for that allows it; None if it need not."""
-    error = None if position.begun_export else check_preconditions(position, source)  # it goes on, or begins anew
+    error = None if position.begun_export else check_preconditions(position, source)  # it goes on, or starts over
     policy = config.on_schema_change if isinstance(error, SchemaChangeError) else config.on_history_gap
     if error is not None and policy != "reexport":
         raise error

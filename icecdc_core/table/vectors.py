@@ -138,14 +138,12 @@ def stored_vectors(rows: DataFrame, table: str, entry: Embedding, few: bool) -> 
     """Return the vectors of a model; if rows have few texts, only theirs."""
     spark = rows.sparkSession
     with usable_table(*_ABOUT, table):
-        if spark.catalog.tableExists(table):
+        if exists := spark.catalog.tableExists(table):
             forget_cached(spark, table)  # another process may have stored some
-            known = spark.table(table)
-        else:
-            known = spark.createDataFrame([], SCHEMA)
+        known = spark.table(table) if exists else spark.createDataFrame([], SCHEMA)
         known = known.where((F.col("model") == entry.model) & (F.col("dimension") == entry.dimension))
         known = known.select(F.col("text_sha256").alias(_KEY), F.col("vector").alias(_VECTOR), "embedded_at")
-    if few:
+    if few and exists:
         keys = rows.select(_KEY).dropna().distinct().collect()
         known = known.where(F.col(_KEY).isin([key for (key,) in keys]))
     return known

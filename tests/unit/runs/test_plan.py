@@ -29,7 +29,7 @@ def config(**more):
 
 
 def it_has_few_texts_to_look_up_vectors_of_after_an_append_of_few_rows():
-    source = SimpleNamespace(embeddings=object(), table=SimpleNamespace(row_counts=lambda tasks: tasks))
+    source = SimpleNamespace(table=SimpleNamespace(row_counts=lambda tasks: tasks))
     plan = SimpleNamespace(scans=[SimpleNamespace(read_older=[], read_newer=[[150], [50]])], nested_scans={})
     counted = (NetChanges(strategy="diff", upserts=each) for each in (0, 200, 201))
     found = [has_few_texts(source, plan, each) for each in (NetChanges(strategy=INSERT_ONLY), *counted)]
