@@ -26,6 +26,7 @@ from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError, SchemaChangeError
@@ -139,7 +140,8 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
         return []
     suffix = F.substring_index(PLACE, "/", 1)
     found = [row[0] for row in rows.select(suffix).distinct().limit(config.max_indexes + 1).collect()]
-    every = {*found, *map(suffix_of, known)}
+    known = {*map(suffix_of, known)}
+    every = {*found, *known}
     if len(every) > config.max_indexes:
         raise ConfigError(
             f"The values of '{config.index_column}' make more than {config.max_indexes} indexes, for example for "
@@ -147,6 +149,14 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
             subject="max_indexes",
             value=config.max_indexes,
             remedy="choose a column with fewer values, or raise max_indexes; an export drops indexes without rows",
+        )
+    longest = max({*found} - known, key=len, default="")
+    if len(f"{config.index}-{longest}".encode()) > MAX_TARGET_BYTES:
+        raise ConfigError(
+            f"The value '{longest}' of '{config.index_column}' makes the name of an index too long",
+            subject="index_column",
+            value=config.index_column,
+            remedy=f"choose shorter values or a shorter index: together they may have {MAX_TARGET_BYTES - 1} bytes",
         )
     return sorted(found)
 

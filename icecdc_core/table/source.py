@@ -14,6 +14,7 @@ from icecdc_core.columns import (
     CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
     INSERT,
+    IS_INSERT,
     PLACE,
     ROW_POSITION,
     identifier_name,
@@ -270,11 +271,15 @@ class Source:
 
     def require_places(self, rows: DataFrame) -> None:
         keys = self.key_columns or [ROW_POSITION]
-        for row in rows.where(f"{PLACE} IS NULL").select(*map(quoted, keys)).limit(1).collect():
+        if CHANGE_TYPE in rows.columns:  # the old place of a document may have a comma
+            rows = rows.where(IS_INSERT)
+        unfit = rows.where(f"{PLACE} IS NULL OR contains({PLACE}, ',')")
+        for row in unfit.select(*map(quoted, keys)).limit(1).collect():
             found = {identifier_name(name): row[name] for name in keys}
             names = " and ".join(filter(None, (self.routing, self.index_column)))
             raise ConfigError(
-                f"The value of {names} in '{self.table.name}' is null, empty or no name of an index in the row {found}",
+                f"The value of {names} in '{self.table.name}' is null, empty, has a comma, at which searches split a "
+                f"routing, or is no name of an index, in the row {found}",
                 subject="index_column" if self.index_column else "routing",
                 value=self.index_column or self.routing,
                 remedy="correct the value (a name of an index has lower-case letters, digits and single . _ - between "

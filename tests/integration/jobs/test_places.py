@@ -6,7 +6,7 @@ from icecdc_core import errors, export_table, replay_dead_letters, status, sync_
 from icecdc_core.changes import net_changes
 from icecdc_core.columns import PLACE
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.table.source import Selection
+from icecdc_core.table.source import Selection, Source
 from tests.histories.proof import break_off, placed
 
 PLACES = ("a", "b", "c", "d", "e")
@@ -164,14 +164,14 @@ class DescribeAMovedRow:
 
 
 class DescribeTheColumn:
-    def it_is_refused_if_a_row_has_no_place(self, spark, sql, new_index, in_place, opensearch, name):
+    def it_is_refused_if_a_row_has_no_place(self, spark, sql, new_index, in_place, opensearch, name, monkeypatch):
         def indexes():
             return sorted(opensearch.indices.get(index=f"{name}--*", params={"expand_wildcards": "all"}))
 
         config = new_index(**FOUR_SHARDS)
         before = placed(opensearch, name), indexes()
         sql("INSERT INTO {t} VALUES (7001, 'new', 'a', 'x'), (7002, 'new', NULL, 'x')")
-        for change in ("place = '' WHERE id = 7002", "name = 'changed' WHERE id < 10"):
+        for change in ("place = '' WHERE id = 7002", "place = 'a,b' WHERE id = 7002", "name = 'changed' WHERE id < 10"):
             with pytest.raises(errors.ConfigError, match=r"value of place .*'id': 7002.*row_filter") as refused:
                 sync_changes(spark, config)
             sql(f"UPDATE {{t}} SET {change}")
@@ -182,6 +182,9 @@ class DescribeTheColumn:
         (problem,) = check_setup(spark, config).problems
         assert "'id': 7002" in problem
         assert (placed(opensearch, name), indexes()) == before
+        with monkeypatch.context() as earlier:  # such documents stayed where no search by a routing found them
+            earlier.setattr(Source, "require_places", lambda *_: None)
+            sync_changes(spark, config)
         move(sql, "d", "id = 7002")
         sync_changes(spark, config.replace(change_mode="snapshot"))
         in_place(config)
@@ -270,6 +273,8 @@ class DescribeTheIndexes:
         # A bound, and a column that is not in the document.
         with pytest.raises(errors.ConfigError, match="more than 4 indexes"):
             export_table(spark, make_config(**BY_PLACE, max_indexes=4))
+        with pytest.raises(errors.ConfigError, match="'a' of 'place' makes the name of an index too long"):
+            export_table(spark, make_config(**BY_PLACE, index=f"{name}-".ljust(226, "x")))
         with pytest.raises(errors.ColumnNotFoundError, match="no column 'place'"):
             export_table(spark, make_config(**BY_PLACE, columns=["id", "name"]))
         config = make_config(**BY_PLACE)
