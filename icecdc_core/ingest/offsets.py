@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
-from operator import or_
 
 from pyspark.sql import Column, functions as F
 
@@ -62,12 +60,18 @@ def count(start: Offsets, end: Offsets) -> int:
 
 def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
     """Return a condition for the records of a batch that a table lacks; None if it has none of them."""
-    done = [
-        (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") < offset)
+    done = from_entries(
+        (topic, partition, offset)
         for topic, partition, offset in each(recorded)
         if get(start, topic, partition) < min(offset, get(end, topic, partition))
-    ]
-    return ~reduce(or_, done) if done else None
+    )
+    if not done:
+        return None
+    # Spark looks them up in one constant: a condition for each partition would be deeper than Java's stack.
+    by_number = {topic: [parts.get(number, 0) for number in range(max(parts) + 1)] for topic, parts in done.items()}
+    constant = F.from_json(F.lit(json.dumps(by_number)), "map<string,array<bigint>>")
+    reached = F.get(F.try_element_at(constant, F.col("topic")), F.col("partition"))
+    return F.col("offset") >= F.coalesce(reached, F.lit(0))
 
 
 def removed(recorded: Offsets, earliest: Offsets) -> list[tuple[str, int, int, int]]:

@@ -14,9 +14,9 @@ from icecdc_core.errors import (
     TopicReplacedError,
 )
 from icecdc_core.ingest import IngestConfig, offsets, start_offsets
-from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LoggedJob, TableEntry, find_recorded
+from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LoggedJob, TableEntry, find_recorded, table_state
 from icecdc_core.ingest.offsets import from_json, to_json
-from icecdc_core.ingest.start_offsets import RefillError, find_start, table_state
+from icecdc_core.ingest.start_offsets import RefillError, find_start
 from icecdc_core.ingest.table import Writer
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at, logged
 
@@ -288,3 +288,14 @@ def it_leaves_out_records_that_were_read(spark):
     rows = [("t", 0, 4), ("t", 0, 5), ("t", 1, 6), ("s", 0, 0)]
     found = spark.createDataFrame(rows, "topic string, partition int, offset long").select(*left).collect()
     assert [tuple(row) for row in found] == [(False,) * 3, (True,) * 3, (False,) * 3, (True,) * 3]
+
+
+def it_leaves_out_records_of_thousands_of_partitions(spark):
+    partitions = dict(enumerate(range(1, 2001)))
+    many = {"t": partitions, "s": partitions}
+    left = offsets.unread(many, {}, {"t": dict.fromkeys(partitions, 10_000), "s": partitions})
+    rows = spark.range(2010).selectExpr("'t' AS topic", "CAST(id AS INT) AS partition", "1000L AS offset")
+    assert [row.partition for row in rows.where(left).orderBy("partition").collect()] == [
+        *range(1000),
+        *range(2000, 2010),
+    ]
