@@ -26,6 +26,8 @@ from icecdc_core.table.catalogs import create_table_once, load_table, usable_tab
 JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
     f"icecdc.ingest.{name}" for name in ("job", "batch", "offsets", "valid-through", "attempt", "run")
 )
+LAST = "icecdc.ingest.last."
+"""A table's property, with the job's name: what its last snapshot recorded, also after that has expired."""
 WRITTEN, BEHIND = "written", "behind"
 
 
@@ -43,6 +45,13 @@ class TableEntry:
     offsets: Offsets = field(default_factory=dict)
     error: str = ""
     snapshot_ms: int | None = None
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> TableEntry:
+        return cls(**{**values, "offsets": offsets.from_json(values["offsets"])})
+
+    def values(self) -> dict[str, Any]:
+        return {**asdict(self), "offsets": offsets.to_json(self.offsets)}
 
     def unchanged(self) -> TableEntry:
         return replace(self, state=WRITTEN, rows=0, deletes=0, files=0, bytes=0, error="")
@@ -65,11 +74,37 @@ def snapshot_entry(name: str, table: Any, snapshot: Any, **others: Any) -> Table
 
 
 def find_recorded(name: str, table: Any, job: str) -> TableEntry:
+    """What the newest snapshot of the job recorded; if all of its have expired, the table's property still has it."""
     for snapshot in ancestors(table):
         summary = snapshot.summary()
         if summary.get(JOB) == job:
             return snapshot_entry(name, table, snapshot, offsets=offsets.from_json(summary.get(OFFSETS)))
-    return TableEntry(name, str(table.uuid()))
+    recorded = TableEntry(name, str(table.uuid()))
+    if (kept := table.properties().get(LAST + job)) is not None:
+        last = TableEntry.of(json.loads(kept))
+        if table_state(table, recorded, last) == "log is ahead":
+            return replace(recorded, offsets=last.offsets)
+    return recorded
+
+
+def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> str:
+    if logged.uuid and logged.uuid != str(table.uuid()):
+        return "dropped and made again"
+    if offsets.covers(recorded.offsets, logged.offsets):
+        return "current"
+    if logged.snapshot_id is None or is_ancestor(table, logged.snapshot_id):
+        return "log is ahead"
+    # The logged snapshot has expired, unless an ancestor is older: a snapshot with older offsets, with a lower sequence
+    # number (by time in format version 1, which has none), or the first of all.
+    *_, oldest = [None, *ancestors(table)]
+    if recorded.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None or oldest is None:
+        return "rolled back"
+    # The snapshot with the next number has the logged one as its parent, unless that one was rolled back.
+    is_younger = int(oldest.sequenceNumber()) > (logged.sequence_number or 0) + 1
+    if not logged.sequence_number:
+        is_younger = int(oldest.timestampMillis()) >= (logged.snapshot_ms or 0)
+    has_expired = oldest.parentId() == logged.snapshot_id or (oldest.parentId() is not None and is_younger)
+    return "log is ahead" if has_expired else "rolled back"
 
 
 def is_ancestor(table: Any, snapshot_id: int | None, back_to: int | None = None) -> bool:
@@ -190,7 +225,7 @@ def trim(
 def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
     values = {
         **asdict(entry),
-        "tables": [{**asdict(table), "offsets": offsets.to_json(table.offsets)} for table in entry.tables],
+        "tables": [table.values() for table in entry.tables],
         "committed_at": datetime.now(UTC).isoformat(),
         "started_at": offsets.to_json(entry.started_at),
         "offsets": offsets.to_json(entry.offsets),
@@ -215,7 +250,7 @@ def _summary(entries: DataFrame) -> LoggedJob:
         run = row["run_id"]
         read[run] = offsets.furthest(read.get(run, {}), offsets.from_json(row["offsets"]))
         for table in row["tables"]:
-            entry = TableEntry(**{**table.asDict(), "offsets": offsets.from_json(table["offsets"])})
+            entry = TableEntry.of(table.asDict())
             tables[entry.name] = last[entry.name, run] = entry
     # A run reads on without the tables that it left behind, whatever another one writes into them meanwhile.
     for (name, run), entry in last.items():

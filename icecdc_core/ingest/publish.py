@@ -1,5 +1,6 @@
 """Commits of tables: a write is staged as a snapshot on no branch, then published by compare-and-swap."""
 
+import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.ingest.commit_log import ATTEMPT, TableEntry, current_snapshot_id, is_ancestor, snapshot_entry
+from icecdc_core.ingest.commit_log import (
+    ATTEMPT,
+    JOB,
+    LAST,
+    OFFSETS,
+    TableEntry,
+    current_snapshot_id,
+    is_ancestor,
+    snapshot_entry,
+)
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, iceberg_class, is_raised_as
 from icecdc_core.table.catalogs import load_table
@@ -88,6 +98,9 @@ def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
             operations = table.operations()
             base = operations.current()
             changed = iceberg_class(spark, "TableMetadata").buildFrom(base).setBranchSnapshot(staged_id, "main")
+            if recorded := staged.properties.get(OFFSETS):
+                last = json.dumps({**staged.entry.values(), "offsets": recorded})
+                changed.setProperties({LAST + staged.properties[JOB]: last})
             operations.commit(base, changed.build())
             return
     raise MovedError(f"The metadata could not be committed in {_ATTEMPTS} attempts", subject="table", value=name)

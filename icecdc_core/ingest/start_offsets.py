@@ -20,7 +20,7 @@ from icecdc_core.errors import (
     TopicReplacedError,
 )
 from icecdc_core.ingest import offsets
-from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, ancestors, find_recorded, is_ancestor
+from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, find_recorded
 from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, parse_offsets, quoted_table
 from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.offsets import Offsets
@@ -184,26 +184,6 @@ def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]
     if broken is not None and config.starting_offsets != "earliest":  # what it records may be earlier
         raise broken
     return []
-
-
-def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> str:
-    if logged.uuid and logged.uuid != str(table.uuid()):
-        return "dropped and made again"
-    if offsets.covers(recorded.offsets, logged.offsets):
-        return "current"
-    if logged.snapshot_id is None or is_ancestor(table, logged.snapshot_id):
-        return "log is ahead"
-    # The logged snapshot has expired, unless an ancestor is older: a snapshot with older offsets, with a lower sequence
-    # number (by time in format version 1, which has none), or the first of all.
-    *_, oldest = [None, *ancestors(table)]
-    if recorded.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None or oldest is None:
-        return "rolled back"
-    # The snapshot with the next number has the logged one as its parent, unless that one was rolled back.
-    is_younger = int(oldest.sequenceNumber()) > (logged.sequence_number or 0) + 1
-    if not logged.sequence_number:
-        is_younger = int(oldest.timestampMillis()) >= (logged.snapshot_ms or 0)
-    has_expired = oldest.parentId() == logged.snapshot_id or (oldest.parentId() is not None and is_younger)
-    return "log is ahead" if has_expired else "rolled back"
 
 
 class RefillError(IcecdcError):

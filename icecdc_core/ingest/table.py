@@ -30,7 +30,7 @@ from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
 from icecdc_core.ingest.readers import StructReader, struct_reader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
-from icecdc_core.ingest.start_offsets import RefillError, table_state
+from icecdc_core.ingest.start_offsets import RefillError
 from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm import iceberg_class, java_helper
@@ -117,7 +117,7 @@ class Writer:
         logged = self.last_entries.get(name)
         if logged is None:
             return recorded
-        state = table_state(table, recorded, logged)
+        state = commit_log.table_state(table, recorded, logged)
         if state in ("current", "log is ahead"):
             return replace(recorded, offsets=offsets.furthest(recorded.offsets, logged.offsets))
         if self.config.on_table_reset == "continue":

@@ -18,7 +18,8 @@ class Snapshot:
 class Table:
     """A table whose current snapshot is the last one given; the others may be its ancestors or not."""
 
-    def __init__(self, *snapshots, uuid="u"):
+    def __init__(self, *snapshots, uuid="u", properties=()):
+        self.properties = lambda: dict(properties)
         self.snapshots = {each.number: each for each in snapshots}
         self.current = snapshots[-1] if snapshots else None
         self.currentSnapshot, self.snapshot, self.uuid = lambda: self.current, self.snapshots.get, lambda: uuid

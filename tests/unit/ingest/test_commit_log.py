@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from icecdc_core.ingest import commit_log
 from icecdc_core.ingest.commit_log import (
     BEHIND,
+    LAST,
     SCHEMA,
     LoggedJob,
     TableEntry,
@@ -99,6 +100,23 @@ class DescribeTableOffsets:
     def it_finds_the_newest_of_the_job_among_the_ancestors(self, snapshots, is_found):
         found = TableEntry("n", "u", 1, 1, offsets=at(5), snapshot_ms=1000) if is_found else TableEntry("n", "u")
         assert find_recorded("n", Table(*snapshots), "j") == found
+
+    @pytest.mark.parametrize(
+        ("snapshots", "uuid", "is_found"),
+        [
+            # A compaction whose parent has expired, and one of another table.
+            ([Snapshot(3, 2)], "u", True),
+            ([Snapshot(3, 2)], "copy", False),
+            # Rolled back, and rolled back to what has expired since.
+            ([Snapshot(2, 1, 5), Snapshot(1, None)], "u", False),
+            ([Snapshot(3, 1)], "u", False),
+        ],
+    )
+    def it_finds_what_the_table_keeps_of_the_newest_if_that_has_expired(self, snapshots, uuid, is_found):
+        last = TableEntry("n", "u", 2, 2, offsets=at(5), snapshot_ms=2000)
+        kept = {f"{LAST}j": json.dumps(last.values())}
+        found = TableEntry("n", uuid, offsets=at(5) if is_found else {})
+        assert find_recorded("n", Table(*snapshots, uuid=uuid, properties=kept), "j") == found
 
     def it_finds_ancestors(self):
         table = Table(Snapshot(1, None), Snapshot(2, 1), Snapshot(3, 1), Snapshot(4, 3))
