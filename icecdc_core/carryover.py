@@ -47,6 +47,7 @@ from icecdc_core.columns import (
     RESERVED,
     ROWS,
     UPSERTED,
+    WAS_THERE,
     is_insert,
     quoted,
     require_change_columns,
@@ -169,4 +170,6 @@ def remove_narrow_carryovers(narrow: DataFrame, identifier_columns: Sequence[str
         duplicate = f"({_TWO_ON_ONE_SIDE} OR {_TWO_IN_ROW})"
     kind = f"if({_HAS_INSERT}, {UPSERTED}, {DELETED}) AS {KIND}"
     changed = groups.where(f"NOT {_IS_CARRYOVER} OR {duplicate}")
-    return changed.selectExpr(*ids, *step, kind, f"{duplicate} AS {IS_DUPLICATE}", ROWS)
+    return changed.selectExpr(
+        *ids, *step, kind, f"{duplicate} AS {IS_DUPLICATE}", f"{_HAS_DELETE} AS {WAS_THERE}", ROWS
+    )

@@ -35,6 +35,9 @@ KIND, DELETED, UPSERTED = f"{OWN_PREFIX}kind", 1, 2
 
 IS_DUPLICATE = f"{OWN_PREFIX}duplicate"
 
+WAS_THERE = f"{OWN_PREFIX}was_there"
+"""Whether the table had a row of the identifier, and so the index its document, before the range; null: unknown."""
+
 PLACE = f"{OWN_PREFIX}place"
 """Where a document is: the value of `routing`; with `index_column` the suffix of its index, `/`, then that value.
 

@@ -32,6 +32,7 @@ from icecdc_core.columns import (
     ROW_POSITION,
     ROWS,
     UPSERTED,
+    WAS_THERE,
     identifier_name,
     is_insert,
     quoted,
@@ -64,6 +65,11 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
         IdentifierColumnsError: The identifier columns are missing, given twice or nested.
         ConfigError: ``on_duplicate`` is neither ``fail`` nor ``last``.
     """
+    return net_rows(changes, identifier_columns, on_duplicate).select(*map(quoted, changes.columns))
+
+
+def net_rows(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate: str = "fail") -> DataFrame:
+    """Return the rows of ``merge_updates``, and whether the first change of each identifier is a DELETE."""
     if on_duplicate not in ("fail", "last"):
         raise ConfigError(
             f"Unknown policy {on_duplicate!r}", subject="on_duplicate", value=on_duplicate, remedy="use fail or last"
@@ -88,7 +94,9 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     keep = F.col(later).isNull()
     if not by_values:
         keep = keep_unless_duplicate(F.col(later) == is_insert(), keep, names)
-    return rows.withColumn(later, F.lag(is_insert()).over(window)).where(keep).select(*map(quoted, changes.columns))
+    every = window.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    found = {later: F.lag(is_insert()).over(window), WAS_THERE: ~F.last(is_insert()).over(every)}
+    return rows.withColumns(found).where(keep).select(*map(quoted, changes.columns), WAS_THERE)
 
 
 def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str]) -> Column:
@@ -116,9 +124,10 @@ def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], on
     """Keep one row for each identifier of ``remove_narrow_carryovers``: the last step decides."""
     ids = [quoted(name) for name in identifier_columns]
     if only_step is not None:
-        return steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, ROWS)
+        return steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, WAS_THERE, ROWS)
     return steps.groupBy(*ids).agg(
         F.expr(f"max({CHANGE_ORDINAL} * {_KINDS} + {KIND}) AS {_DECISION}"),
         F.expr(f"max({IS_DUPLICATE}) AS {IS_DUPLICATE}"),
+        F.expr(f"min({CHANGE_ORDINAL} * 2 + cast(NOT {WAS_THERE} AS int)) % 2 = 0 AS {WAS_THERE}"),
         F.expr(f"sum({ROWS}) AS {ROWS}"),
     )

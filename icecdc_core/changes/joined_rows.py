@@ -29,10 +29,7 @@ from pyspark.sql import DataFrame, Observation, functions as F
 from icecdc_core.changes.narrow_rows import keyed_hash, new_key, with_row_hash
 from icecdc_core.changes.row_changes import change_columns
 from icecdc_core.changes.steps import Step
-from icecdc_core.columns import INSERT, IS_INSERT, OWN_PREFIX, RESERVED, quoted
-
-WAS_THERE = f"{OWN_PREFIX}was_there"
-"""Whether the older side has a row of the identifier."""
+from icecdc_core.columns import INSERT, IS_INSERT, OWN_PREFIX, RESERVED, WAS_THERE, quoted
 
 _HASH, _MARK, _CHANGED = f"{OWN_PREFIX}older_hash", f"{OWN_PREFIX}fingerprint", f"{OWN_PREFIX}changed"
 _COUNTS = [f"count(1) AS {quoted('rows')}", f"count_if({WAS_THERE}) AS met"]

@@ -19,7 +19,8 @@ strategy           when                                                  what it
 =================  ====================================================  =============================================
 
 All of them leave one row for each identifier, and all but ``last-rows`` fail if two rows have one. Carryovers are
-dropped by their values or already in the scan.
+dropped by their values or already in the scan. Each row says whether the table had one of its identifier before
+(``WAS_THERE``), so that what OpenSearch answers to its operation shows whether index and table agree.
 
 An UPDATE to equal values ("no-op update") changes no document. ``joined``, ``narrow-rows`` and ``last-rows``
 compare values and skip it. The others do not, so its document is written again, which is harmless.
@@ -36,7 +37,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, functions as F
 
 from icecdc_core.carryover import remove_narrow_carryovers
-from icecdc_core.changes.joined_rows import WAS_THERE, join_sides, rows_met
+from icecdc_core.changes.joined_rows import join_sides, rows_met
 from icecdc_core.changes.narrow_rows import FAST, narrow_rows
 from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame
@@ -49,9 +50,11 @@ from icecdc_core.columns import (
     DELETE,
     IS_DUPLICATE,
     IS_INSERT,
+    KIND,
     OLD_PLACES,
     PLACE,
     ROWS,
+    WAS_THERE,
     quoted,
 )
 from icecdc_core.errors import DUPLICATE_MESSAGE
@@ -68,6 +71,7 @@ from icecdc_core.updates import (
     keep_unless_duplicate,
     merge_narrow_updates,
     merge_updates,
+    net_rows,
 )
 
 
@@ -134,6 +138,7 @@ LOOK_UP_FROM_ROWS = 300_000
 class ChangedIdentifiers:
     identifiers: DataFrame
     upserts: int
+    inserts: int
     deletes: int
     duplicates: int
     nulls: int
@@ -159,6 +164,7 @@ def find_changed_identifiers(
         StorageLevel.MEMORY_AND_DISK,
         total_of=ROWS,
         upserts=IS_UPSERTED,
+        inserts=f"{IS_UPSERTED} AND NOT {WAS_THERE}",
         deletes=IS_DELETED,
         duplicates=IS_DUPLICATE,
         nulls=any_null(identifier_columns),
@@ -171,6 +177,7 @@ def find_changed_identifiers(
     return ChangedIdentifiers(
         identifiers,
         counts.upserts,
+        counts.inserts,
         counts.deletes,
         counts.duplicates,
         counts.nulls,
@@ -181,21 +188,24 @@ def find_changed_identifiers(
 
 
 def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], found: ChangedIdentifiers) -> DataFrame:
-    """Return one change row for each changed identifier, as ``merge_updates`` would.
+    """Return one change row for each changed identifier, as ``net_rows`` would.
 
     Identifiers of two rows end the query with an error that says "duplicate identifier" and shows one, unless a part of
     it is null. A DELETE has only its identifier columns, as nothing else of it is needed.
     """
     rows = changes.where(IS_INSERT)
-    if not found.all_newer:
+    if found.all_newer and found.inserts in (0, found.upserts):
+        rows = rows.selectExpr("*", f"{found.inserts == 0} AS {WAS_THERE}")
+    else:
         # Those of the upserted identifiers in the step that decides.
         names = [*map(quoted, identifier_columns), CHANGE_ORDINAL]
         aliases = [f"_icecdc_wanted_{position}" for position in range(len(names))]
-        wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP).toDF(*aliases)
+        wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP, WAS_THERE)
+        wanted = wanted.toDF(*aliases, WAS_THERE)
         wanted = F.broadcast(wanted) if found.upserts <= BROADCAST_ROWS else wanted
         equal = "<=>" if found.nulls else "="  # Spark hashes plain equality faster
         matches = " AND ".join(f"{name} {equal} {alias}" for name, alias in zip(names, aliases, strict=True))
-        rows = rows.join(wanted, F.expr(matches), "left_semi")
+        rows = rows.join(wanted, F.expr(matches)).drop(*aliases)
     rows = _with_deletes(rows, found.identifiers.where(IS_DELETED), identifier_columns)
     if not found.duplicates:
         return rows
@@ -210,7 +220,7 @@ def _with_deletes(
 ) -> DataFrame:
     """Add a DELETE row for each of the changed identifiers, whose other columns are null."""
     change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{step} AS {CHANGE_ORDINAL}")
-    deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change)
+    deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change, WAS_THERE)
     return rows.unionByName(deletes, allowMissingColumns=True)
 
 
@@ -269,10 +279,11 @@ def compute_inserts(planned: PlannedRange, count: Callable[[DataFrame], int] | N
     rows = planned.changes()
     if planned.identifier_columns:
         require_unique(rows, planned.identifier_columns, planned.table.name, allow_duplicates=False)
-    return NetChanges(rows, INSERT_ONLY, upserts=count(rows) if count else 0)
+    upserts = count(rows) if count else 0
+    return NetChanges(rows.selectExpr("*", f"false AS {WAS_THERE}"), INSERT_ONLY, upserts)
 
 
-def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges:
+def compute_last_rows(planned: PlannedRange, remaining: DataFrame, on_duplicate: str) -> NetChanges:
     """Look up the rows that remain in the end snapshot: of several rows of one identifier, changes do not show it."""
     ids = planned.identifier_columns
     found = find_changed_identifiers(planned.changes(), ids, row_hash=planned.row_hash)
@@ -282,16 +293,29 @@ def compute_last_rows(planned: PlannedRange, remaining: DataFrame) -> NetChanges
         names = [quoted(name) for name in ids]
         changed = [f"_icecdc_changed_{position}" for position in range(len(ids))]
         same = [F.col(name) == F.col(alias) for name, alias in zip(names, changed, strict=True)]
-        current = merge_updates(remaining, ids, on_duplicate="last")
-        rows = current.join(found.identifiers.select(*names).toDF(*changed), same, "left_semi")
-        deleted = found.identifiers.join(rows.select(*names).toDF(*changed), same, "left_anti")
-        rows = _with_deletes(rows, deleted, ids)
+        # A row that was not there shows nothing: another one of its identifier may have been.
+        of_changed = f"nullif({WAS_THERE} AND NOT {IS_DUPLICATE}, false) AS {WAS_THERE}"
+        wanted = found.identifiers.selectExpr(*names, of_changed)
+        rows = remaining.join(wanted.toDF(*changed, KIND), same).drop(*changed)
+        rows = merge_updates(rows, ids, on_duplicate).withColumnRenamed(KIND, WAS_THERE)
+        deleted = wanted.join(rows.select(*names).toDF(*changed), same, "left_anti")
+        deleted = deleted.selectExpr("*", f"0 AS {CHANGE_ORDINAL}")
+        rows = _with_deletes(rows, deleted, ids, CHANGE_ORDINAL)
         if planned.selection.has_places:
             # Any of the rows that remain may have been the last one before.
             rows = look_up_old_places(rows, [planned.changes().where(_IS_DELETE), remaining], found.identifiers, ids)
         return NetChanges.from_rows(rows, planned, LAST_ROWS, found.carryovers)
     finally:
         unpersist(found.identifiers)
+
+
+def agree(rows: DataFrame, identifier_columns: Sequence[str], remaining: DataFrame) -> bool:
+    """Whether the table has one row of each identifier that a range inserted, and none of those it deleted again."""
+    ids = list(identifier_columns)
+    new = rows.where(f"NOT {WAS_THERE}").groupBy(*map(quoted, ids)).agg(F.expr(f"max({IS_INSERT}) AS {KIND}"))
+    found = remaining.toDF(*ids).join(new, ids, "left_semi")
+    counted = found.groupBy(*map(quoted, ids)).agg(F.count(F.lit(1)).alias(ROWS))
+    return new.join(counted, ids, "left").where(f"coalesce({ROWS}, 0) <> cast({KIND} AS int)").isEmpty()
 
 
 def _by_values(planned: PlannedRange) -> NetChanges:
@@ -344,12 +368,12 @@ def find_joined_changes(
         inserted = upserts.where(f"NOT {WAS_THERE}").select(*names)
         if met is None or counts.nulls or (counts.inserted > 1 and inserted.distinct().count() < counts.inserted):
             return None
-        rows = upserts.drop(WAS_THERE)
+        rows = upserts
         if deletes := older_rows - met:
             older, newer = (changes.where(side).select(*names) for side in (_IS_DELETE, IS_INSERT))
             newer = F.broadcast(newer) if newer_rows <= 2 * older_rows else newer
             deleted = older.join(newer, list(identifier_columns), "left_anti")
-            deleted = deleted.groupBy(*names).agg(F.count(F.lit(1)).alias(ROWS))
+            deleted = deleted.groupBy(*names).agg(F.count(F.lit(1)).alias(ROWS), F.lit(True).alias(WAS_THERE))
             deleted, missing = cached_and_counted(deleted, level, total_of=ROWS, identifiers="true", nulls=null)
             cached.append(deleted)
             if (missing.identifiers, missing.total, missing.nulls) != (deletes, deletes, 0):
@@ -402,4 +426,4 @@ def _merged(changes: DataFrame, ids: Sequence[str]) -> DataFrame:
     shuffled = changes.transform(shuffle_by_identifiers, ids)
     if PLACE in changes.columns:
         shuffled = shuffled.transform(with_old_places, ids)
-    return shuffled.transform(merge_updates, ids)
+    return shuffled.transform(net_rows, ids)

@@ -23,7 +23,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, Window, functions as F
 
-from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, IS_INSERT, OLD_PLACES, PLACE, quoted
+from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, IS_INSERT, OLD_PLACES, PLACE, WAS_THERE, quoted
 
 _DELETED_AT = f"collect_set(CASE WHEN NOT ({IS_INSERT}) THEN {PLACE} END)"
 
@@ -47,7 +47,14 @@ def look_up_old_places(
 def at_each_place(rows: DataFrame) -> DataFrame:
     """Return a DELETE row for each old place of a row that is not its own, then the row if it is an INSERT."""
     elsewhere = f"coalesce(if({IS_INSERT}, array_except({OLD_PLACES}, array({PLACE})), {OLD_PLACES}), array())"
-    deletes = f"transform({elsewhere}, place -> struct('{DELETE}' AS {CHANGE_TYPE}, place AS {PLACE}))"
-    insert = f"if({IS_INSERT}, array(struct('{INSERT}' AS {CHANGE_TYPE}, {PLACE})), array())"
-    others = [quoted(name) for name in rows.columns if name not in (CHANGE_TYPE, PLACE, OLD_PLACES)]
+    deleted, inserted = "", ""
+    if WAS_THERE in rows.columns:
+        # Of several old places nobody knows which the document had. At a new place there may be one: that of the old
+        # place, if both are in one shard and its delete comes later.
+        deleted = f", CASE WHEN size({OLD_PLACES}) = 1 OR NOT {WAS_THERE} THEN {WAS_THERE} END AS {WAS_THERE}"
+        stays = f"coalesce(size({OLD_PLACES}), 0) = 0 OR {OLD_PLACES} = array({PLACE})"
+        inserted = f", CASE WHEN {stays} THEN {WAS_THERE} END AS {WAS_THERE}"
+    deletes = f"transform({elsewhere}, place -> struct('{DELETE}' AS {CHANGE_TYPE}, place AS {PLACE}{deleted}))"
+    insert = f"if({IS_INSERT}, array(struct('{INSERT}' AS {CHANGE_TYPE}, {PLACE}{inserted})), array())"
+    others = [quoted(name) for name in rows.columns if name not in (CHANGE_TYPE, PLACE, OLD_PLACES, WAS_THERE)]
     return rows.selectExpr(*others, f"inline(concat({deletes}, {insert}))")

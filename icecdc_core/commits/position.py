@@ -83,6 +83,7 @@ class Batch:
     index_uuid: str = ""
     index_digest: str = ""
     failure: str = ""
+    met_duplicates: bool = False
     cuts: list[int | None] = field(default_factory=list)
     nested: dict[str, NestedPosition] = field(default_factory=dict)
     nested_cuts: list[dict[str, int | None]] = field(default_factory=list)
@@ -119,6 +120,12 @@ class Position:
     indexes: dict[str, str] = field(default_factory=dict)
     """With `index_column`: the uuids of the indexes that have documents, by their names."""
     index_uuid: str = ""
+    is_partial: bool = False
+    """Whether it began with an empty index at a snapshot that has rows, see `start_from`."""
+    is_unique: bool = True
+    """Whether no two rows of the table had one identifier; not known with `on_duplicate_identifier=last`."""
+    drifted: int = 0
+    """Documents that syncs did not find since an export, a repair or a validation proved all of them."""
 
     @property
     def every_index(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from icecdc_core.columns import (
     JSON_OPTIONS,
     PLACE,
     ROW_POSITION,
+    WAS_THERE,
     identifier_name,
     is_document_column,
     is_insert,
@@ -92,14 +93,18 @@ def delete_version(epoch: int) -> int:
 def to_actions(
     changes: DataFrame, identifier_columns: Sequence[str], epoch: int, physical_index: str = ""
 ) -> DataFrame:
-    """Turn change rows into bulk operations; ``physical_index`` if the index of each has a suffix."""
+    """Turn change rows into bulk operations, and keep of each whether its document must be there.
+
+    ``physical_index`` is given if the index of each has a suffix.
+    """
     # The id is used several times; a projection of its own computes it once.
     document_key = unused_name("_document_id", changes.columns)
     identified = changes.withColumn(document_key, document_id(changes.schema, identifier_columns))
     text = _target(F.col(document_key), changes.columns, physical_index)
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
     delete = _head("delete", text, F.lit(str(delete_version(epoch))))
-    return identified.select(F.when(is_insert(), upsert).otherwise(delete).alias("action"))
+    was_there = [name for name in changes.columns if name == WAS_THERE]
+    return identified.select(F.when(is_insert(), upsert).otherwise(delete).alias("action"), *was_there)
 
 
 def stored_actions(dead_letters: DataFrame, physical_index: str = "") -> DataFrame:

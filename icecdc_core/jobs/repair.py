@@ -110,5 +110,5 @@ def repair_differences(run: Run, position: Position, source: Source, differences
         run.client.indices.refresh(index=with_suffixes(run.config, physical))
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
         report = replace(report, deletes=deletes)
-        lock.commit(replace(lock.position, indexes=lock.position.every_index), log_entry(report))
+        lock.commit(replace(lock.position, indexes=lock.position.every_index, drifted=0), log_entry(report))
         return report.upserts + report.deletes

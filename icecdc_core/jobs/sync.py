@@ -13,6 +13,7 @@ from icecdc_core.commits.preconditions import check_preconditions, parameter_cha
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
+    DuplicateIdentifierError,
     HistoryGapError,
     IndexConflictError,
     IndexNotFoundError,
@@ -140,6 +141,10 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
     while report is None or not is_at_head(lock.position, source):
         try:
             part = _sync_batch(run, source, lock)
+        except DuplicateIdentifierError as error:
+            if lock.position.batch:  # the next run looks up the rows that remain, and does not repeat the batch
+                lock.record(failure=str(error)[:2000], met_duplicates=True)
+            raise
         except SchemaChangeError:
             if config.on_schema_change != "reexport":
                 raise
@@ -193,6 +198,8 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
             bar.complete(written.counts.operations)
     source.release()
     report = replace(_batch_report(run, position, plan, changes, **report_fields(written)), epoch=epoch)
+    if position.is_partial:  # it lacks the documents of rows that are older than it
+        report = replace(report, drifted=0, drifted_ids=[])
     with run.stage("commit"):
         commit_batch(run, lock, source, report)
         if failed == epoch and not report.rejected:

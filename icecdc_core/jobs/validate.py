@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -87,6 +87,10 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             stage_seconds=run.stage_seconds,
             run_id=run.run_id,
         )
+        if report.ok and not report.is_behind and position.drifted and not config.dry_run:
+            with suppress(TableLockedError), run.lock(position, source) as (lock, _):
+                if lock.position.content_version == position.content_version:
+                    lock.write(replace(lock.position, drifted=0))
         return run.finish(report)
 
 

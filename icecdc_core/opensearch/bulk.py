@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, TransportError
+from pyspark import TaskContext
 
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import (
@@ -92,6 +93,9 @@ class BulkResult:
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
     failure: IcecdcError | None = None
     newest: tuple[int, str] = 0, ""  # the newest version that a conflict named, and its document
+    duplicates: int = 0  # operations that met a document though the table had no row before
+    duplicate_ids: tuple[str, ...] = ()
+    drifted_ids: tuple[str, ...] = ()
 
     def __add__(self, other: BulkResult) -> BulkResult:
         return BulkResult(
@@ -99,6 +103,9 @@ class BulkResult:
             [*self.dead_letters, *other.dead_letters],
             self.failure or other.failure,
             max(self.newest, other.newest),
+            self.duplicates + other.duplicates,
+            (*self.duplicate_ids, *other.duplicate_ids)[:SAMPLES],
+            (*self.drifted_ids, *other.drifted_ids)[:SAMPLES],
         )
 
     @property
@@ -141,7 +148,12 @@ _CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
 
 
 def count_outcomes(
-    answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int, highest_version: int
+    answer: Any,
+    actions: pa.Array,
+    alias: str,
+    max_rejected_documents: int,
+    highest_version: int,
+    was_there: Sequence[bool | None] | None = None,
 ) -> tuple[BulkResult, pa.Array, Any]:
     """Count what one request achieved; return the operations to send again, too, and why OpenSearch refused them."""
     upserts = deletes = already_applied = 0
@@ -150,7 +162,8 @@ def count_outcomes(
     failure: IcecdcError | None = None
     again: list[int] = []
     reason: Any = None
-    for number, (operation, outcome) in enumerate(item_outcomes(answer, actions)):
+    outcomes = item_outcomes(answer, actions)
+    for number, (operation, outcome) in enumerate(outcomes):
         status, error = outcome["status"], outcome.get("error") or {}
         if status in (200, 201) and outcome.get("result") == "noop":
             rejected.append(_dead_letter(actions[number].as_py(), status, _DROPPED))
@@ -163,7 +176,7 @@ def count_outcomes(
             # Only the text of the reason names the version of the document.
             found = _CURRENT_VERSION.match(error.get("reason") or "")
             if (version := int(found[1]) if found else 0) > newest[0]:
-                newest = version, parse_action(actions[number].as_py())[1]["_id"]
+                newest = version, _id_of(actions[number])
             if version <= highest_version:
                 already_applied += 1
             else:
@@ -188,9 +201,30 @@ def count_outcomes(
                 remedy="remove the cause (a write block, a full disk or shard, missing permissions, a missing ingest "
                 "pipeline, a copy of the index with the same alias), then run again",
             )
-    counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied, rejected=len(rejected))
-    result = BulkResult(counts, rejected[: max_rejected_documents + FAILED_DEAD_LETTERS], failure, newest)
+    duplicates, drifted = _unlike_the_table(outcomes, was_there or ())
+    counts = Counts(upserts, deletes, already_applied, len(rejected), len(drifted))
+    ids = [tuple(_id_of(actions[n]) for n in each[:SAMPLES]) for each in (duplicates, drifted)]
+    kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]
+    result = BulkResult(counts, kept, failure, newest, len(duplicates), *ids)
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
+
+
+def _unlike_the_table(
+    outcomes: Sequence[tuple[str, dict[str, Any]]], was_there: Sequence[bool | None]
+) -> tuple[list[int], list[int]]:
+    """Return the operations that met a document though the table had no row, and those that met none though it had one.
+
+    OpenSearch answers 200 if there was a document, else 201 to an index operation and 404 to a delete.
+    """
+    duplicates, drifted = [], []
+    for number, (had_row, (_, outcome)) in enumerate(zip(was_there, outcomes, strict=False)):
+        met = outcome["status"] == 200
+        met_none = outcome["status"] == 201 or (outcome["status"] == 404 and "error" not in outcome)
+        if had_row is False and met:
+            duplicates.append(number)
+        elif had_row and met_none:
+            drifted.append(number)
+    return duplicates, drifted
 
 
 def item_outcomes(answer: Any, actions: pa.Array) -> list[tuple[str, dict[str, Any]]]:
@@ -219,6 +253,10 @@ def _alias_missing(alias: str) -> IndexNotFoundError:
         value=alias,
         remedy="run the export again; it builds a new index behind the alias",
     )
+
+
+def _id_of(action: pa.Scalar) -> str:
+    return str(parse_action(action.as_py())[1]["_id"])
 
 
 def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, Any]:
@@ -280,10 +318,10 @@ class BulkWriter:
             closing(self.connection.client(self.bulk_connections)) as client,
             ThreadPoolExecutor(self.bulk_connections) as pool,
         ):
-            requests = (part for batch in batches for part in bulk_requests(batch.column(0), self.bulk_bytes))
-            for actions in requests:
+            requests = (part for batch in batches for part in self._requests(batch))
+            for actions, was_there in requests:
                 total += BulkResult(Counts(bytes=request_body(actions).nbytes))
-                pending.append(pool.submit(copy_context().run, self._send, client, actions))
+                pending.append(pool.submit(copy_context().run, self._send, client, actions, was_there))
                 # One request more than there are connections waits, so that no connection idles.
                 if len(pending) > self.bulk_connections:
                     total += pending.popleft().result()
@@ -293,7 +331,19 @@ class BulkWriter:
                 total += future.result()
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(total)]})
 
-    def _send(self, client: OpenSearch, actions: pa.Array) -> BulkResult:
+    def _requests(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, list[bool | None] | None]]:
+        """The operations of each request, and whether their documents must be there, if the batch says it."""
+        start = 0
+        # A task that is run again meets documents that its first attempt wrote.
+        task = TaskContext.get()
+        is_checked = batch.num_columns > 1 and not (task and task.attemptNumber())
+        for actions in bulk_requests(batch.column(0), self.bulk_bytes):
+            yield actions, batch.column(1)[start : start + len(actions)].to_pylist() if is_checked else None
+            start += len(actions)
+
+    def _send(
+        self, client: OpenSearch, actions: pa.Array, was_there: Sequence[bool | None] | None = None
+    ) -> BulkResult:
         """Send one request until each of its operations is applied, already applied or rejected."""
         result = BulkResult()
         backoff = Backoff(self.retry_timeout_seconds, first_pause=0.1)
@@ -307,8 +357,9 @@ class BulkWriter:
                     body=bytes(request_body(actions)),
                 )
                 part, actions, cause = count_outcomes(
-                    answer, actions, self.alias, self.max_rejected_documents, self.highest_version
+                    answer, actions, self.alias, self.max_rejected_documents, self.highest_version, was_there
                 )
+                was_there = None  # what is sent again may have been applied
                 result += part
                 if not len(actions):
                     return result
@@ -318,11 +369,12 @@ class BulkWriter:
                         reason = {"type": "too_large", "reason": "larger than a request may be"}
                         return result + BulkResult(Counts(rejected=1), [_dead_letter(actions[0].as_py(), 413, reason)])
                     half = len(actions) // 2
-                    result += self._send(client, actions[:half])
-                    return result if result.failure else result + self._send(client, actions[half:])
+                    first, second = (was_there[:half], was_there[half:]) if was_there else (None, None)
+                    result += self._send(client, actions[:half], first)
+                    return result if result.failure else result + self._send(client, actions[half:], second)
                 if not is_transient(error):
                     return result + BulkResult(failure=self._failure(error))
-                cause = error
+                cause, was_there = error, None
             if not backoff.wait("bulk operations failed; they are retried", operations=len(actions)):
                 return result + BulkResult(failure=self._failure(cause))
             result += BulkResult(Counts(retries=1))

@@ -11,6 +11,7 @@ class Counts:
     deletes: int = 0
     already_applied: int = 0
     rejected: int = 0
+    drifted: int = 0
     carryovers_removed: int = 0
     snapshots: int = 0
     requests: int = 0

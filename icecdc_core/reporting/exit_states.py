@@ -33,8 +33,9 @@ EXIT_STATES: dict[str, ExitState] = {
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
     "differs": ExitState(
         8,
-        "a validation found a difference",
-        "sync if the index is behind; else replay dead letters or repair, and find out who else writes the index",
+        "a validation found a difference, or syncs found documents missing",
+        "sync if the index is behind; else replay dead letters, validate with repair, and find out who else writes the "
+        "index",
     ),
     "partial": ExitState(
         9, "an ingest could not write some of its tables", "remove the cause; the next run reads their records again"

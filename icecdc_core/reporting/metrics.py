@@ -29,6 +29,7 @@ METRICS = {
     "icecdc_target_lag_kept_seconds": ("target_lag_kept", "How long the polling run has kept its target lag."),
     "icecdc_target_lag_missed_seconds": ("target_lag_missed", "How long the polling run has missed its target lag."),
     "icecdc_documents": ("", "Documents by result: upserts, deletes, already_applied, rejected."),
+    "icecdc_drifted_documents": ("drifted", "Updates and deletes that did not find their document."),
     "icecdc_carryovers": ("carryovers_removed", "Unchanged rows of rewritten files that were found and not sent."),
     "icecdc_snapshots": ("snapshots", "Snapshots in the range that was read."),
     "icecdc_bulk_requests": ("requests", "Bulk requests sent."),

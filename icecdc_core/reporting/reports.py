@@ -98,6 +98,8 @@ class RunReport(Report):
         carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
         already_applied: Operations that the index had already, from an earlier attempt.
         rejected: Documents that OpenSearch refused for what they contain.
+        drifted: Updates and deletes that did not find their document, so the index had not been in sync.
+        drifted_ids: Some of their document ids.
         seconds: Seconds the run took.
         snapshots: Snapshots in the range.
         steps: What was compared: snapshots, files and bytes of each step; for a replay, the fate of the dead letters.
@@ -136,6 +138,8 @@ class RunReport(Report):
     carryovers_removed: int = 0
     already_applied: int = 0
     rejected: int = 0
+    drifted: int = 0
+    drifted_ids: list[str] = field(default_factory=list)
     seconds: float = 0.0
     snapshots: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -164,6 +168,7 @@ class RunReport(Report):
             steps=[*self.steps, *later.steps],
             notes=[*self.notes, *later.notes],
             rejected_samples=[*self.rejected_samples, *later.rejected_samples],
+            drifted_ids=[*self.drifted_ids, *later.drifted_ids],
             rows_rewritten=(self.rows_rewritten or 0) + (later.rows_rewritten or 0),
             **{name: getattr(self, name) + getattr(later, name) for name in COUNTERS},
         )
@@ -184,6 +189,10 @@ class RunReport(Report):
             word, job, lag = BEHIND, self.kind, before
         elif self.rejected:
             word, job, what = BEHIND, "replay", f"{what}, {self.rejected:,} refused by OpenSearch (dead letters)"
+        elif self.drifted:
+            what = (
+                f"{what}; {self.drifted:,} documents had been missing, others may be: {', '.join(self.drifted_ids[:5])}"
+            )
         rewritten = self.rows_rewritten or 0
         changed = self.upserts + self.deletes + self.already_applied + self.rejected
         rows = f"{rewritten:,} rewritten by the table's commits, {changed:,} really changed"

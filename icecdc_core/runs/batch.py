@@ -16,12 +16,13 @@ from pyspark.sql import DataFrame, functions as F
 from icecdc_core.changes.net_changes import (
     NetChanges,
     PlannedRange,
+    agree,
     compute_inserts,
     compute_last_rows,
     compute_net_changes,
 )
 from icecdc_core.changes.scan_planning import is_insert_only
-from icecdc_core.columns import PLACE
+from icecdc_core.columns import PLACE, WAS_THERE
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.commits.store import IndexLock
@@ -29,7 +30,14 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
-from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError, SchemaChangeError
+from icecdc_core.errors import (
+    ConfigError,
+    DuplicateIdentifierError,
+    FencedError,
+    IcecdcError,
+    RejectedDocumentsError,
+    SchemaChangeError,
+)
 from icecdc_core.logs import event, set_fields
 from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, BulkWriter, require_accepted, write_actions
 from icecdc_core.opensearch.counts import COUNTERS
@@ -77,12 +85,14 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
             changes = NetChanges()
         elif source.nest:
             changes = compute_nested_changes(source, config, plan, planned)
-        elif config.on_duplicate_identifier == "last" and source.identifier_columns:
-            changes = compute_last_rows(planned, source.current_rows(plan.end, "fail"))
+        elif plan.looks_up and source.identifier_columns:
+            changes = _last_rows(source, config, plan, planned)
         elif is_insert_only(plan.scans):
             changes = compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
         else:
             changes = compute_net_changes(planned)
+        if not (changes.rows is None or plan.looks_up or plan.is_first_try or source.nest):
+            changes = _proven_by_the_table(changes, source, config, plan, planned)
         if changes.rows is not None:
             try:
                 if changes.nulls:
@@ -99,12 +109,42 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
     return changes
 
 
+def _proven_by_the_table(
+    changes: NetChanges, source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange
+) -> NetChanges:
+    """Look for duplicates in the table: of a batch that is repeated, OpenSearch cannot say what was there before."""
+    assert changes.rows is not None
+    if source.identifier_columns and not agree(changes.rows, source.key_columns, source.identifier_rows(plan.end)):
+        changes.close()
+        return _last_rows(source, config, plan, planned)
+    return changes
+
+
+def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
+    policy = config.on_duplicate_identifier
+    if policy == "fail":
+        source.require_unique_identifiers(policy, plan.end)
+    return compute_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
+
+
+def _require_no_duplicates(result: BulkResult, table: str) -> None:
+    if result.duplicates:
+        raise DuplicateIdentifierError(
+            f"The index had documents of {result.duplicates:,} rows that were added to '{table}': two rows have one "
+            f"identifier, or another program wrote the documents, for example {', '.join(result.duplicate_ids[:5])}",
+            subject="on_duplicate_identifier",
+            value="fail",
+            remedy="delete the rows that repeat an identifier, if there are any, then sync again, which looks up the "
+            "rows that remain; or set on_duplicate_identifier=last",
+        )
+
+
 def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: int) -> DataFrame | None:
     """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
     if changes.rows is None:
         return None
     few = source.embeddings is not None and has_few_texts(source, plan, changes)
-    rows = with_vectors(source, changes.rows, few)
+    rows = with_vectors(source, changes.rows if plan.is_first_try else changes.rows.drop(WAS_THERE), few)
     actions = to_actions(rows, source.key_columns, epoch, source.physical_index)
     partitions = max(plan.file_bytes / _BYTES_PER_PARTITION, (changes.upserts + changes.deletes) / _ROWS_PER_PARTITION)
     return actions.coalesce(max(1, ceil(partitions)))
@@ -207,6 +247,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
         result = write_actions(actions, writer)
         store_dead_letters(spark, config, batch, run.run_id, result.dead_letters)
         require_accepted(result, config.max_rejected_documents, rejected_before)
+        _require_no_duplicates(result, config.table)
     except RejectedDocumentsError as error:
         try:
             lock.record(failure=str(error)[:2000])
@@ -225,14 +266,22 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
     """Move the position to the end of the begun batch, log it, and drop what killed runs left of earlier indexes."""
     batch = lock.batch
-    uuid = batch.index_uuid or lock.position.index_uuid
-    position = replace(lock.position, physical_index=batch.physical_index, index_uuid=uuid, indexes=batch.indexes)
+    before = replace(lock.position, is_partial=False, drifted=0) if batch.kind == "export" else lock.position
+    position = replace(
+        before,
+        physical_index=batch.physical_index,
+        index_uuid=batch.index_uuid or before.index_uuid,
+        indexes=batch.indexes,
+        is_unique=batch.on_duplicate_identifier != "last",
+        drifted=before.drifted + report.drifted,
+    )
     lock.commit(position_at(position, source, batch.to_snapshot_id, batch.nested), log_entry(report))
     drop_leftovers(run.client, run.config, batch.physical_index)
 
 
 def report_fields(result: BulkResult) -> dict[str, Any]:
-    return {**asdict(result.counts), "rejected_samples": result.rejected_samples}
+    found = {"rejected_samples": result.rejected_samples, "drifted_ids": list(result.drifted_ids)}
+    return {**asdict(result.counts), **found}
 
 
 def has_other_schema(position: Position, source: Source) -> bool:

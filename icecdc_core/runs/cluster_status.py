@@ -37,6 +37,7 @@ class IndexStatus:
         pending: The batch that was begun and not committed: kind, epoch, range, failure; null if there is none.
         running: The run that has locked the index; null if there is none.
         dead_letters: Rejected documents that wait for a replay; null if that is unknown.
+        drifted: Documents that syncs did not find since the index was last exported, repaired or found equal.
         problem: Why something of this is unknown.
         state: How the status is to be judged, one of `EXIT_STATES`.
     """
@@ -51,6 +52,7 @@ class IndexStatus:
     pending: dict[str, Any] | None = None
     running: dict[str, Any] | None = None
     dead_letters: int | None = None
+    drifted: int = 0
     problem: str = ""
     state: str = "ok"
 
@@ -126,7 +128,9 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
         table=str(source.get("table")),
         last_run={name: last.get(name) for name in _OF_RUN if last},
         problem=" ".join(problems),
-        state=min(problems.values(), key=WORST_FIRST.index, default="ok"),
+        state=min(
+            [*problems.values(), *(["differs"] if found.get("drifted") else [])], key=WORST_FIRST.index, default="ok"
+        ),
         **found,
     )
 
@@ -159,6 +163,7 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
         "nested_snapshots": position.nested_snapshots,
         "pending": {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None,
         "running": running,
+        "drifted": position.drifted,
     }
 
 
@@ -176,6 +181,7 @@ def _line(status: IndexStatus) -> str:
         f"a begun {pending['kind']} is not finished{failure}" if pending else "",
         f"run {status.running['run_id']} is running" if status.running else "",
         f"{status.dead_letters} dead letters" if status.dead_letters else "",
+        f"{status.drifted} documents had been missing: run icecdc validate" if status.drifted else "",
         status.problem,
     )
     return "; ".join(filter(None, parts))

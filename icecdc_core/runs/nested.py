@@ -22,6 +22,7 @@ from icecdc_core.columns import (
     IS_INSERT,
     OWN_PREFIX,
     PLACE,
+    WAS_THERE,
     is_reserved,
     quoted,
 )
@@ -57,6 +58,7 @@ Vector = Mapping[str, int | None]
 """A snapshot of each nested table."""
 
 NESTED = "nested"
+_FIRST_IS_DELETE = f"{OWN_PREFIX}first_is_delete"
 
 # Rows of links that stay in the driver; Iceberg compares fewer values with the bounds of a file.
 _FEW, _FEW_VALUES = 20_000, 200
@@ -246,7 +248,8 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         own = None
         if (root := source.table.name) in images:
             # The identifiers of changed rows of the root, and their places.
-            own, names = tree.root.place.matching(images[root]), [*source.identifier_columns, CHANGE_TYPE]
+            names = [*source.identifier_columns, CHANGE_TYPE, CHANGE_ORDINAL]
+            own = tree.root.place.matching(images[root])
             if source.selection.has_places:
                 own, names = _with_places(source, tree, own, names), [*names, PLACE]
             own = states.computed(own.select(*map(quoted, names)))
@@ -294,11 +297,20 @@ def _documents_of(
         .transform(shuffle_by_identifiers, ids)
         .transform(merge_updates, ids, config.on_duplicate_identifier)
     )
-    merged = merged.select(*map(quoted, documents.columns))
+    # Without a change of its own, a root had a row before exactly if it has one now.
+    was_there = IS_INSERT
+    if own is not None:
+        first = F.expr(f"min({CHANGE_ORDINAL} * 2 + cast({IS_INSERT} AS int)) % 2 = 0 AS {_FIRST_IS_DELETE}")
+        own_ids = [*map(quoted, source.identifier_columns)]
+        merged = merged.join(own.groupBy(*own_ids).agg(first).toDF(*ids, _FIRST_IS_DELETE), ids, "left")
+        was_there = f"coalesce({_FIRST_IS_DELETE}, {IS_INSERT})"
+    if config.on_duplicate_identifier == "last":  # of several rows, changes do not show whether one was there
+        was_there = f"nullif({was_there}, false)"
+    merged = merged.selectExpr(*map(quoted, documents.columns), f"{was_there} AS {WAS_THERE}")
     if not source.selection.has_places:
         return merged
     placed = [_with_places(source, tree, rows, source.identifier_columns)]
-    placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})").drop(CHANGE_TYPE)]
+    placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})").drop(CHANGE_TYPE, CHANGE_ORDINAL)]
     return look_up_old_places(merged, [each.toDF(*ids, PLACE) for each in placed], roots, ids)
 
 

@@ -24,6 +24,10 @@ class BatchPlan:
     end: int | None
     cuts: tuple[int | None, ...] = ()
     replayed: Batch | None = None
+    is_first_try: bool = False
+    """Whether no earlier try may have written some of its documents, so that each write is a check."""
+    looks_up: bool = False
+    """Whether other rows of a changed identifier may remain in the table, although they did not change."""
     suffixes: Sequence[str] = ()
     scans: Sequence[StepScan] = ()
     snapshots: int = 0
@@ -46,7 +50,9 @@ def start_position(position: Position, source: Source, config: SyncConfig) -> Po
         try:
             vector = {name: _start_snapshot(each, config) for name, each in source.nested.items()}
             nested = nested_positions(source, vector)
-            start = replace(position, snapshot_id=_start_snapshot(source, config), nested=nested, batch=None)
+            snapshot_id = _start_snapshot(source, config)
+            start = replace(position, snapshot_id=snapshot_id, nested=nested, batch=None)
+            start = replace(start, is_partial=any(each is not None for each in (snapshot_id, *vector.values())))
             unchanged = replace(start, selection=source.stored_selection, schema="")
             if (refusal := check_preconditions(unchanged, source)) is not None:
                 raise refusal
@@ -82,10 +88,12 @@ def has_other_spec(position: Position, source: Source) -> bool:
 def next_range(position: Position, source: Source, config: SyncConfig) -> BatchPlan:
     """Return what the next batch covers: the begun one if it can be repeated, else all that is new."""
     begun, now = position.batch, nested_positions(source, heads(source))
+    looks_up = config.on_duplicate_identifier == "last" or not position.is_unique
     if begun is None:
-        return BatchPlan(source.head, nested=now)
+        return BatchPlan(source.head, nested=now, is_first_try=True, looks_up=looks_up)
     if (
-        begun.schema == source.schema_json
+        not begun.met_duplicates
+        and begun.schema == source.schema_json
         and all(table in begun.nested and begun.nested[table].schema == at.schema for table, at in now.items())
         # The position has the current spec, because a sync follows a changed one first.
         and begun.selection.get(DIGEST) == position.selection.get(DIGEST)
@@ -93,14 +101,17 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> BatchP
         and (not begun.failure or (begun.to_snapshot_id == source.head and begun.nested_snapshots == heads(source)))
     ):
         cuts, nested_cuts = tuple(begun.cuts), tuple(begun.nested_cuts)
-        return BatchPlan(begun.to_snapshot_id, cuts, begun, nested=begun.nested, nested_cuts=nested_cuts)
-    # A begun batch is not repeated if the schema, the spec or the policy changed, or if its rows were rejected and the
-    # table has changed since. With its versions, documents that it wrote would not get the fields of a new mapping.
-    # The new batch reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
+        again = BatchPlan(begun.to_snapshot_id, cuts, begun, nested=begun.nested, nested_cuts=nested_cuts)
+        return replace(again, looks_up=looks_up)
+    # A begun batch is not repeated if the schema, the spec or the policy changed, if it met duplicates, or if its rows
+    # were rejected and the table has changed since. With its versions, documents that it wrote would not get the fields
+    # of a new mapping. The new batch reads the same snapshots as a step of their own, so it writes again whatever the
+    # earlier one wrote.
     return BatchPlan(
         source.head,
         (*begun.cuts, begun.to_snapshot_id),
         nested=now,
+        looks_up=looks_up or begun.met_duplicates,
         nested_cuts=(*begun.nested_cuts, begun.nested_snapshots),
     )
 

@@ -255,10 +255,13 @@ class Source:
         for table in self.tables:
             table.release()
 
+    def identifier_rows(self, snapshot_id: int | None) -> DataFrame:
+        identifiers = Selection(tuple(self.identifier_columns), self.row_filter, alias=self.alias)
+        return identifiers.select(self.table.read(self.files(snapshot_id)))
+
     def require_unique_identifiers(self, on_duplicate: str, snapshot_id: int | None) -> None:
         if self.identifier_columns:
-            identifiers = Selection(tuple(self.identifier_columns), self.row_filter, alias=self.alias)
-            rows = identifiers.select(self.table.read(self.files(snapshot_id)))
+            rows = self.identifier_rows(snapshot_id)
             require_unique(rows, self.identifier_columns, self.table.name, allow_duplicates=on_duplicate == "last")
 
     def placed_rows(self, snapshot_id: int | None) -> DataFrame | None:

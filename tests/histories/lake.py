@@ -168,6 +168,24 @@ class Lake:
         self._next_id = max(ids) + 1
         return EqualityWriter(self.spark, self.table).upsert(["id"], *rows)
 
+    # What happens to identifiers
+
+    def repeat_identifiers(self, n: int) -> None:
+        rows = self.sql(f"SELECT * FROM {{t}} WHERE id % 5 = {n % 5}").withColumn("name", F.lit(f"again {n}"))
+        if rows.localCheckpoint().count():
+            rows.coalesce(1).writeTo(self.table).append()
+
+    def mend_identifiers(self, n: int) -> None:
+        """Of several rows of an identifier, keep the first or the last by name; some may be equal."""
+        kept = ("min", "max")[n % 2]
+        of_id = "SELECT id, count(*) AS times, {kept}(name) AS name FROM {t} GROUP BY id".replace("{kept}", kept)
+        repeated = self.sql(f"SELECT * FROM ({of_id}) WHERE times > 1").collect()
+        for row in repeated:
+            self.dml(f"DELETE FROM {{t}} WHERE id = {row['id']} AND name <> '{row['name']}'")
+
+    def is_unique(self) -> bool:
+        return bool(self.sql("SELECT count(*) = count(DISTINCT id) FROM {t}").first()[0])
+
     # What happens to histories
 
     def compact(self, n: int) -> None:

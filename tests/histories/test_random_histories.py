@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as 
 
 from icecdc_core import export_table, validate_table
 from icecdc_core.changes import net_changes
+from icecdc_core.errors import DuplicateIdentifierError
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_placed, assert_true_changes, break_off, follow
 
@@ -23,8 +24,11 @@ EXCUSES = {
     "SchemaChangeError": {"CREATE OR REPLACE"},
 }
 SYNC, BROKEN_SYNC, MOVE = "sync", "sync that breaks off", "UPDATE of the partition column"
+MEND = "DELETE of repeated rows"
+IDENTIFIERS = {"INSERT of known identifiers": Lake.repeat_identifiers, MEND: Lake.mend_identifiers}
+REPEATED = [{"on_duplicate_identifier": "fail"}]
 # Rows come and go more often than histories are rewritten.
-CHANGES = {**OPERATIONS, **HISTORIES}
+CHANGES = {**OPERATIONS, **HISTORIES, **IDENTIFIERS}
 STEPS = [st.sampled_from(sorted(each)) for each in (OPERATIONS, OPERATIONS, HISTORIES, [SYNC])]
 ROUTED, SUFFIXED = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
 PATIENT = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
@@ -35,11 +39,12 @@ LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JO
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize(
     "places",
-    [pytest.param([{}], marks=pytest.mark.long), [ROUTED, SUFFIXED, {**ROUTED, **SUFFIXED}]],
-    ids=["plain", "places change"],
+    [pytest.param([{}], marks=pytest.mark.long), [ROUTED, SUFFIXED, {**ROUTED, **SUFFIXED}], REPEATED],
+    ids=["plain", "places change", "identifiers repeat"],
 )
 def it_follows_every_history(spark, warehouse, opensearch, make_config, name, places):
-    steps = st.one_of(STEPS if places == [{}] else [*STEPS, st.sampled_from([MOVE, BROKEN_SYNC])])
+    more = [] if places == [{}] else [BROKEN_SYNC, *(IDENTIFIERS if places == REPEATED else [MOVE])]
+    steps = st.one_of([*STEPS, *([st.sampled_from(more)] if more else [])])
     lived = []
 
     @seed(SEED)
@@ -60,7 +65,7 @@ def it_follows_every_history(spark, warehouse, opensearch, make_config, name, pl
         lake = Lake(spark, warehouse, table, kind)
         try:
             with mock.patch.multiple(net_changes, **limits):
-                _live(spark, opensearch, config, lake, history)
+                _live(spark, opensearch, config, lake, [*history, (MEND, 0)] if places == REPEATED else history)
         finally:
             lake.drop()
             opensearch.indices.delete(index=f"{table}--*,positions-{table}", ignore_unavailable=True)
@@ -82,8 +87,16 @@ def _live(spark, opensearch, config, lake, history):
             CHANGES[step](lake, n)
             stretch.add(step)
             continue
-        outcome, _ = follow(spark, config)
+        try:
+            outcome, report = follow(spark, config)
+        except DuplicateIdentifierError:
+            assert IDENTIFIERS.keys() & stretch, stretch
+            if not lake.is_unique():
+                continue
+            outcome, report = follow(spark, config)
         assert outcome == SYNCED or EXCUSES[outcome] & stretch, (outcome, stretch)
+        assert lake.is_unique(), "rows with one identifier were not seen"
+        assert not report.drifted, "no other program wrote to the index"
         assert_equal(opensearch, config.index, lake)
         if config.routing or config.index_column:
             assert_placed(opensearch, config, lake)

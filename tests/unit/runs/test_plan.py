@@ -65,14 +65,15 @@ class DescribeStart:
 @pytest.mark.parametrize(
     ("batch", "policy", "expected"),
     [
-        (None, "fail", BatchPlan(9)),
+        (None, "fail", BatchPlan(9, is_first_try=True)),
         (SYNC, "fail", BatchPlan(8, replayed=SYNC)),
-        (SYNC, "last", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
+        (SYNC, "last", BatchPlan(9, cuts=(8,), looks_up=True, nested_cuts=({},))),
+        (replace(SYNC, met_duplicates=True), "fail", BatchPlan(9, cuts=(8,), looks_up=True, nested_cuts=({},))),
         (replace(SYNC, schema="{ }"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
         (replace(SYNC, selection={"spec": "older"}), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
         (replace(SYNC, failure="rejected"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
     ],
-    ids=["nothing begun", "begun", "another policy", "another schema", "another spec", "failed"],
+    ids=["nothing begun", "begun", "another policy", "duplicates", "another schema", "another spec", "failed"],
 )
 def it_repeats_a_begun_batch_exactly_or_covers_it_by_a_step(batch, policy, expected):
     assert next_range(replace(THERE, batch=batch), SOURCE, config(on_duplicate_identifier=policy)) == expected
