@@ -37,6 +37,7 @@ from icecdc_core.runs.batch import (
     position_at,
     prepared_index,
     report_fields,
+    require_written_once,
     to_documents,
     with_indexes,
     write_batch,
@@ -196,6 +197,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         with run.stage("write"), prepared_index(run, lock, source, plan, changes) as bar:
             written = write_batch(run, lock, documents)
             bar.complete(written.counts.operations)
+            require_written_once(written, changes, source, run.config, plan)
     source.release()
     report = replace(_batch_report(run, position, plan, changes, **report_fields(written)), epoch=epoch)
     if position.is_partial:  # it lacks the documents of rows that are older than it

@@ -94,6 +94,7 @@ class BulkResult:
     failure: IcecdcError | None = None
     newest: tuple[int, str] = 0, ""  # the newest version that a conflict named, and its document
     duplicates: int = 0  # operations that met a document though the table had no row before
+    unchecked: int = 0  # operations whose document should not have been there, where no answer says whether it was
     duplicate_ids: tuple[str, ...] = ()
     drifted_ids: tuple[str, ...] = ()
 
@@ -104,6 +105,7 @@ class BulkResult:
             self.failure or other.failure,
             max(self.newest, other.newest),
             self.duplicates + other.duplicates,
+            self.unchecked + other.unchecked,
             (*self.duplicate_ids, *other.duplicate_ids)[:SAMPLES],
             (*self.drifted_ids, *other.drifted_ids)[:SAMPLES],
         )
@@ -201,30 +203,33 @@ def count_outcomes(
                 remedy="remove the cause (a write block, a full disk or shard, missing permissions, a missing ingest "
                 "pipeline, a copy of the index with the same alias), then run again",
             )
-    duplicates, drifted = _unlike_the_table(outcomes, was_there or ())
+    duplicates, drifted, unchecked = _unlike_the_table(outcomes, was_there or ())
     counts = Counts(upserts, deletes, already_applied, len(rejected), len(drifted))
     ids = [tuple(_id_of(actions[n]) for n in each[:SAMPLES]) for each in (duplicates, drifted)]
     kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]
-    result = BulkResult(counts, kept, failure, newest, len(duplicates), *ids)
+    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, *ids)
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
 def _unlike_the_table(
     outcomes: Sequence[tuple[str, dict[str, Any]]], was_there: Sequence[bool | None]
-) -> tuple[list[int], list[int]]:
+) -> tuple[list[int], list[int], int]:
     """Return the operations that met a document though the table had no row, and those that met none though it had one.
 
-    OpenSearch answers 200 if there was a document, else 201 to an index operation and 404 to a delete.
+    OpenSearch answers 200 if there was a document, else 201 to an index operation and 404 to a delete. A conflict and
+    an operation that is sent again show nothing: also returned is how many of these should not have met a document.
     """
-    duplicates, drifted = [], []
+    duplicates, drifted, unchecked = [], [], 0
     for number, (had_row, (_, outcome)) in enumerate(zip(was_there, outcomes, strict=False)):
         met = outcome["status"] == 200
         met_none = outcome["status"] == 201 or (outcome["status"] == 404 and "error" not in outcome)
         if had_row is False and met:
             duplicates.append(number)
+        elif had_row is False and outcome["status"] in _SHOW_NOTHING:
+            unchecked += 1
         elif had_row and met_none:
             drifted.append(number)
-    return duplicates, drifted
+    return duplicates, drifted, unchecked
 
 
 def item_outcomes(answer: Any, actions: pa.Array) -> list[tuple[str, dict[str, Any]]]:
@@ -263,6 +268,9 @@ def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, A
     return {"action": action, "status": status, "reason": shorten(error_reason(error))}
 
 
+_SHOW_NOTHING = {409, *RETRIED_STATUSES}
+_IDS = 5_000  # of a search; OpenSearch returns at most 10,000 documents
+
 ANY_VERSION = 2**63 - 1  # as `highest_version`: a conflict with whatever version counts as already applied
 
 # Only what `count_outcomes` reads of an answer.
@@ -295,9 +303,11 @@ class BulkWriter:
     retry_timeout_seconds: float
     max_rejected_documents: int
     highest_version: int = ANY_VERSION
+    searched: str = ""
+    """Where to search for earlier documents of added rows, if an answer shows only one of several shards or indexes."""
 
     @classmethod
-    def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkWriter:
+    def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION, searched: str = "") -> BulkWriter:
         return cls(
             Connection.of(config),
             alias,
@@ -306,6 +316,7 @@ class BulkWriter:
             config.retry_timeout_seconds,
             config.max_rejected_documents,
             highest_version,
+            searched,
         )
 
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -334,11 +345,9 @@ class BulkWriter:
     def _requests(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, list[bool | None] | None]]:
         """The operations of each request, and whether their documents must be there, if the batch says it."""
         start = 0
-        # A task that is run again meets documents that its first attempt wrote.
-        task = TaskContext.get()
-        is_checked = batch.num_columns > 1 and not (task and task.attemptNumber())
         for actions in bulk_requests(batch.column(0), self.bulk_bytes):
-            yield actions, batch.column(1)[start : start + len(actions)].to_pylist() if is_checked else None
+            expected = batch.column(1)[start : start + len(actions)].to_pylist() if batch.num_columns > 1 else None
+            yield actions, expected
             start += len(actions)
 
     def _send(
@@ -346,10 +355,17 @@ class BulkWriter:
     ) -> BulkResult:
         """Send one request until each of its operations is applied, already applied or rejected."""
         result = BulkResult()
+        task = TaskContext.get()
+        if was_there and task and task.attemptNumber():  # it meets what its first attempt wrote
+            result, was_there = BulkResult(unchecked=was_there.count(False)), None
+        is_searched = not self.searched
         backoff = Backoff(self.retry_timeout_seconds, first_pause=0.1)
         while True:
             result += BulkResult(Counts(requests=1))
             try:
+                if was_there and not is_searched:
+                    result += self._search_earlier(client, actions, was_there)
+                    is_searched, was_there = True, [had_row or None for had_row in was_there]
                 answer = client.transport.perform_request(
                     "POST",
                     bulk_path(self.alias),
@@ -359,7 +375,7 @@ class BulkWriter:
                 part, actions, cause = count_outcomes(
                     answer, actions, self.alias, self.max_rejected_documents, self.highest_version, was_there
                 )
-                was_there = None  # what is sent again may have been applied
+                was_there = None
                 result += part
                 if not len(actions):
                     return result
@@ -374,10 +390,27 @@ class BulkWriter:
                     return result if result.failure else result + self._send(client, actions[half:], second)
                 if not is_transient(error):
                     return result + BulkResult(failure=self._failure(error))
-                cause, was_there = error, None
+                if was_there and is_searched:  # the request may have been executed
+                    result, was_there = result + BulkResult(unchecked=was_there.count(False)), None
+                cause = error
             if not backoff.wait("bulk operations failed; they are retried", operations=len(actions)):
                 return result + BulkResult(failure=self._failure(cause))
             result += BulkResult(Counts(retries=1))
+
+    def _search_earlier(self, client: OpenSearch, actions: pa.Array, was_there: Sequence[bool | None]) -> BulkResult:
+        """Search every shard and index for documents, of earlier batches, of rows that were not there before."""
+        ids = [_id_of(action) for action, had_row in zip(actions, was_there, strict=True) if had_row is False]
+        found: list[str] = []
+        for start in range(0, len(ids), _IDS):
+            query = {"ids": {"values": ids[start : start + _IDS]}}
+            answer = client.search(
+                index=self.searched,
+                body={"query": query, "size": 2 * _IDS, "version": True, "_source": False},
+                params={"allow_partial_search_results": "false"},
+            )
+            hits = answer["hits"]["hits"]
+            found += [hit["_id"] for hit in hits if hit["_version"] < self.highest_version - 1]
+        return BulkResult(duplicates=len(found), duplicate_ids=tuple(found[:SAMPLES]))
 
     def _failure(self, cause: Any) -> IcecdcError:
         if isinstance(cause, NotFoundError):

@@ -127,16 +127,25 @@ def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan, planned: Pla
     return compute_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
 
 
-def _require_no_duplicates(result: BulkResult, table: str) -> None:
-    if result.duplicates:
-        raise DuplicateIdentifierError(
-            f"The index had documents of {result.duplicates:,} rows that were added to '{table}': two rows have one "
-            f"identifier, or another program wrote the documents, for example {', '.join(result.duplicate_ids[:5])}",
-            subject="on_duplicate_identifier",
-            value="fail",
-            remedy="delete the rows that repeat an identifier, if there are any, then sync again, which looks up the "
-            "rows that remain; or set on_duplicate_identifier=last",
-        )
+def require_written_once(
+    result: BulkResult, changes: NetChanges, source: Source, config: SyncConfig, plan: BatchPlan
+) -> None:
+    """Ask the table where no answer of OpenSearch showed whether an added row met a document."""
+    if not result.unchecked or changes.rows is None or source.nest or not source.identifier_columns:
+        return
+    if not agree(changes.rows, source.key_columns, source.identifier_rows(plan.end)):
+        raise _duplicates_met(config, "rows that were added")
+
+
+def _duplicates_met(config: SyncConfig, which: str) -> DuplicateIdentifierError:
+    return DuplicateIdentifierError(
+        f"'{config.index}' had documents of {which}: two rows of '{config.table}' have one identifier, or another "
+        "program wrote the documents",
+        subject="on_duplicate_identifier",
+        value="fail",
+        remedy="delete the rows that repeat an identifier, if there are any, then sync again, which looks up the rows "
+        "that remain; or set on_duplicate_identifier=last",
+    )
 
 
 def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: int) -> DataFrame | None:
@@ -242,12 +251,16 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
     spark, config = actions.sparkSession, run.config
     # A repair goes above whatever versions it meets.
     highest = ANY_VERSION if batch.kind == "repair" else upsert_version(batch.epoch)
-    writer = BulkWriter.of(config, write_alias(batch.physical_index), highest)
+    # An answer shows whether a document was in one shard of one index; places have several.
+    searched = with_suffixes(config, batch.physical_index) if config.routing or config.index_column else ""
+    writer = BulkWriter.of(config, write_alias(batch.physical_index), highest, searched)
     try:
         result = write_actions(actions, writer)
         store_dead_letters(spark, config, batch, run.run_id, result.dead_letters)
         require_accepted(result, config.max_rejected_documents, rejected_before)
-        _require_no_duplicates(result, config.table)
+        if result.duplicates:
+            some = ", ".join(result.duplicate_ids[:5])
+            raise _duplicates_met(config, f"{result.duplicates:,} rows that were added, for example {some}")
     except RejectedDocumentsError as error:
         try:
             lock.record(failure=str(error)[:2000])

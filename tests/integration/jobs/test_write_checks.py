@@ -9,6 +9,7 @@ from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.jobs import sync
 from icecdc_core.runs.batch import write_batch
 from tests.broken_runs import Killed
+from tests.loopback_proxy import Act, at_first, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id INT, v STRING, region STRING) USING iceberg TBLPROPERTIES ('format-version'='%d', %s)"
 MODES = {
@@ -36,7 +37,7 @@ class DescribeADuplicateFromOutsideTheRange:
     def it_is_refused_until_the_table_is_mended(self, spark, sql, new_index, indexed, mode, places):
         config = new_index(table(mode), FIRST, **places)
         sql(AGAIN)
-        with pytest.raises(DuplicateIdentifierError, match="example 2 "):
+        with pytest.raises(DuplicateIdentifierError, match="example 2:"):
             synced(spark, config)
         with pytest.raises(DuplicateIdentifierError):
             synced(spark, config)
@@ -44,6 +45,25 @@ class DescribeADuplicateFromOutsideTheRange:
         synced(spark, config)
         assert {key: row["v"] for key, row in indexed().items()} == {"1": "a", "2": "c", "3": "d"}
         assert validate_table(spark, config).ok
+
+    @pytest.mark.parametrize("places", PLACES[1:], ids=["routed", "suffixed"])
+    def it_is_found_in_another_shard_or_index(self, spark, sql, new_index, opensearch, places):
+        config = new_index(
+            table("merge-on-read"), FIRST, "INSERT INTO {t} VALUES (5, 'e', 'x'), (6, 'f', 'y')", **places
+        )
+        sql("INSERT INTO {t} VALUES (2, 'c', 'x')")
+        with pytest.raises(DuplicateIdentifierError, match="example 2:"):
+            synced(spark, config)
+        sql(MEND)
+        synced(spark, config)
+        assert validate_table(spark, config).ok
+
+    def it_is_looked_up_where_an_answer_was_lost(self, spark, sql, new_index):
+        config = new_index(table("copy-on-write"), FIRST)
+        sql(AGAIN)
+        lost = at_first("_bulk", lambda: Act.RESET_AFTER)
+        with loopback_proxy(config.opensearch_url, trouble=lost) as proxy, pytest.raises(DuplicateIdentifierError):
+            synced(spark, config, opensearch_url=proxy.url)
 
     @pytest.mark.parametrize("mode", MODES)
     def it_is_seen_when_the_table_was_mended_in_the_same_range(self, spark, sql, new_index, indexed, mode):
