@@ -50,7 +50,7 @@ def canonical_value(field: StructField, keep_floats: bool = False) -> Column | N
     without any, that form says nothing more.
     """
     has_floats = any(map(is_floating, types_within(field.dataType)))
-    if is_floating(field.dataType) or _is_comparable(field.dataType) or (keep_floats and not has_floats):
+    if is_floating(field.dataType) or is_comparable(field.dataType) or (keep_floats and not has_floats):
         return None
     return _canonical(F.col(quoted(field.name)), field.dataType, keep_floats)
 
@@ -77,7 +77,7 @@ def is_floating(data_type: DataType) -> bool:
     return isinstance(data_type, FloatType | DoubleType)
 
 
-def _is_comparable(data_type: DataType) -> bool:
+def is_comparable(data_type: DataType) -> bool:
     """Whether grouping by a column of this type neither merges different values nor changes one."""
     return not any(
         isinstance(each, FloatType | DoubleType | MapType | VariantType)
@@ -88,7 +88,7 @@ def _is_comparable(data_type: DataType) -> bool:
 
 def _canonical(value: Column, data_type: DataType, keep_floats: bool) -> Column:
     """A form of a value that is the same for the same values; null stays null."""
-    if _is_comparable(data_type) or (keep_floats and is_floating(data_type)):
+    if is_comparable(data_type) or (keep_floats and is_floating(data_type)):
         return value
     if isinstance(data_type, StructType):
         fields = [

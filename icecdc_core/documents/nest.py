@@ -23,18 +23,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import reduce
+from operator import attrgetter
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted, types_within
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.entries import Link, Nested, nested_tables
 from icecdc_core.config.values import check_table_name
+from icecdc_core.equality import is_comparable
 from icecdc_core.errors import SEVERAL_MESSAGE, ConfigError, IdentifierColumnsError
 from icecdc_core.session.jvm import failure_message
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, example_rows, open_projection
@@ -197,8 +199,12 @@ class _Opening:
         projection = self.expressions(path, place, entry.select or ["*"])
         if entry.order_by:
             ordered = [f"{_DESCENDING.sub('', text)} AS {KEY}{n}" for n, text in enumerate(entry.order_by)]
-            if _contains(self.expressions(path, place, ordered).schema, _UNORDERED):
+            found = self.expressions(path, place, ordered)
+            if _contains(found.schema, _UNORDERED):
                 raise _refused(path, "is ordered by a map or variant", "order by values that Spark can compare")
+            if any(_contains(each.dataType, (StructType,)) for each in found.schema):
+                # Spark compares structs field by field, in the order of the table's schema.
+                self.note(place.table, UsedColumns(computed_from=found.used_columns))
         inner = self.inner(f"{path}.", projection, entry.nest, place)
         return Node(place, projection, name, through, entry.shape == "object", entry.order_by, inner)
 
@@ -210,14 +216,12 @@ class _Opening:
                 used = condition_columns(self.spark, self.schemas[link.table], link.row_filter, link.name)
                 self.note(link.table, used)
         pairs = self.equalities(path, link, above)
-        keys, keys_above = (tuple(texts) for texts in zip(*pairs, strict=True))
+        keys, keys_above = (tuple(text for text, _ in sides) for sides in zip(*pairs, strict=True))
         place = Place(link.table, link.name, link.row_filter, above, keys, keys_above)
-        for each, texts in ((place, place.keys), (above, place.keys_above)):
-            found = self.expressions(path, each, [f"{text} AS {KEY}{n}" for n, text in enumerate(texts)])
-            columns = zip(texts, key_names(texts), strict=True)
-            # A second cast may change what the first one made of a value.
-            plain = ((text, key) for text, key in columns if key in found.repeated and text.count("CAST(") < 2)
-            self.plain.update({(each.table, text): found.repeated[key] for text, key in plain})
+        for each, sides in zip((place, above), zip(*pairs, strict=True), strict=True):
+            found = self.expressions(path, each, [f"{text} AS {KEY}{n}" for n, (text, _) in enumerate(sides)])
+            plain = {text: found.repeated[f"{KEY}{n}"] for n, (text, is_plain) in enumerate(sides) if is_plain}
+            self.plain.update({(each.table, text): column for text, column in plain.items()})
         return place
 
     def expressions(self, path: str, place: Place, texts: Sequence[str]) -> Projection:
@@ -227,8 +231,8 @@ class _Opening:
         self.note(place.table, UsedColumns(found.used_columns, found.computed_from))
         return found
 
-    def equalities(self, path: str, link: Link, above: Place) -> list[tuple[str, str]]:
-        """Return the sides of each equality of a link, with the casts that Spark compares them with."""
+    def equalities(self, path: str, link: Link, above: Place) -> list[list[tuple[str, bool]]]:
+        """Return both sides of each equality as Spark compares them, and whether one is a column, cast at most once."""
         inner, outer = (
             example_rows(self.spark, self.schemas[table])[0].alias(alias)
             for table, alias in ((link.table, link.name), (above.table, above.alias))
@@ -237,27 +241,36 @@ class _Opening:
         remedy = f"write {link.name}.<column> = {above.alias}.<column>; other conditions belong into row_filter"
         try:
             plan: Any = outer.join(inner, F.expr(link.on))._jdf.queryExecution().analyzed()
+            parsed = self.spark._jsparkSession.sessionState().sqlParser().parseExpression(link.on)
         except PySparkException as error:
             raise _refused(path, f"{wanted}: {failure_message(str(error))}", remedy) from error
         inside, outside = plan.right().outputSet(), plan.left().outputSet()
         pairs = []
-        open_ends = [plan.condition().get()]
+        open_ends = [(plan.condition().get(), parsed)]
         while open_ends:
-            each = open_ends.pop()
-            kind = each.getClass().getSimpleName()
-            if kind not in ("And", "EqualTo"):
+            analyzed, parsed = open_ends.pop()
+            kind = str(analyzed.nodeName())
+            if kind not in ("And", "EqualTo") or kind != parsed.nodeName():
                 raise _refused(path, wanted, remedy)
-            sides = [each.left(), each.right()]
+            sides = [(analyzed.left(), parsed.left()), (analyzed.right(), parsed.right())]
             if kind == "And":
                 open_ends += reversed(sides)
                 continue
-            if sides[0].references().subsetOf(outside):
+            if sides[0][0].references().subsetOf(outside):
                 sides.reverse()
-            for side, attributes in zip(sides, (inside, outside), strict=True):
+            for (side, _), attributes in zip(sides, (inside, outside), strict=True):
                 if side.references().isEmpty() or not side.references().subsetOf(attributes):
                     raise _refused(path, wanted, remedy)
-            pairs.append((str(sides[0].sql()), str(sides[1].sql())))
+            pairs.append([_key(*side) for side in sides])
         return pairs
+
+
+def _key(analyzed: Any, parsed: Any) -> tuple[str, bool]:
+    origin, cast = parsed.origin(), analyzed.nodeName() == "Cast"
+    text = origin.sqlText().get()[origin.startIndex().get() : origin.stopIndex().get() + 1]
+    # A second cast may change what the first one made of a value.
+    is_plain = (analyzed.child() if cast else analyzed).nodeName() == "AttributeReference"
+    return f"CAST({text} AS {analyzed.dataType().sql()})" if cast else text, is_plain
 
 
 @contextmanager
@@ -397,13 +410,13 @@ def _object() -> Column:
 
 
 def _array(node: Node) -> Column:
-    """The entries of a group in the order of `order_by`, then of their values, whatever the order of the columns is."""
+    """The entries of a group in the order of `order_by`, then of their values by the names of the fields."""
     kind = _schema(node)
-    by_name = sorted(kind.fields, key=lambda each: each.name)
-    values = [(F.col(_ENTRY).getField(each.name), each.dataType) for each in by_name]
+    by_name = sorted(kind.fields, key=attrgetter("name"))
+    values = [(_by_name(F.col(_ENTRY).getField(each.name), each.dataType), each.dataType) for each in by_name]
     ties = [value for value, of_type in values if not _contains(of_type, _UNORDERED)]
     # 0.0 and -0.0 are equal and have different texts.
-    as_text = [value for value, of_type in values if _contains(of_type, (*_UNORDERED, FloatType, DoubleType))]
+    as_text = [value for value, of_type in values if not is_comparable(of_type)]
     if as_text:
         ties.append(F.to_json(F.struct(*(each.alias(f"t{n}") for n, each in enumerate(as_text))), JSON_OPTIONS))
     orders = key_names(node.order_by, _ORDER)
@@ -425,6 +438,20 @@ def _array(node: Node) -> Column:
 
         entries = F.array_sort(entries, compare)
     return F.transform(entries, lambda each: each.getField(_ENTRY))
+
+
+def _by_name(value: Column, kind: DataType) -> Column:
+    """A value whose structs have their fields in the order of their names: a table may move fields."""
+    if not _contains(kind, (StructType,)):
+        return value
+    if isinstance(kind, ArrayType):
+        return F.transform(value, lambda each: _by_name(each, kind.elementType))
+    if isinstance(kind, MapType):
+        return F.transform_values(value, lambda _, each: _by_name(each, kind.valueType))
+    assert isinstance(kind, StructType)
+    inner = sorted(kind.fields, key=attrgetter("name"))
+    fields = [_by_name(value.getField(each.name), each.dataType).alias(each.name) for each in inner]
+    return F.when(value.isNotNull(), F.struct(*fields))
 
 
 _UNORDERED = (MapType, VariantType)

@@ -123,13 +123,24 @@ class DescribeAssembledDocuments:
                 for name, value in {"map": "map('n', name) AS m", "double": "CAST(actor_id AS DOUBLE) AS d"}.items()
             },
         }
+        # Whatever order a table has the fields of a struct in.
+        for pair in ("struct(-actor_id AS y, actor_id AS x)", "struct(actor_id AS x, -actor_id AS y)"):
+            for value in (pair, f"array({pair})", f"map('k', {pair})"):
+                arrays[f"{len(arrays)}"] = ({"select": [f"{value} AS a", "name"], "order_by": []}, ["Ana", "Ana", "Bo"])
+        equal = {"select": ["if(actor_id = 10, 'a', 'A') COLLATE UTF8_LCASE AS name"], "order_by": []}
+        arrays["collated"] = (equal, ["A", "a", "a"])
+        links = {
+            "cast": "CAST(l.language_id AS STRING) = f.language_id",
+            "collated_link": "l.name COLLATE UTF8_LCASE = if(f.title = 'Alien', 'ENGLISH', '')",
+            "part": "EXTRACT(DAY FROM make_date(2026, 1, int(l.language_id))) = f.film_id",
+        }
         nest = {name: {**ACTORS, **given} for name, (given, _) in arrays.items()}
-        nest["language"] = {**LANGUAGES, "on": "CAST(l.language_id AS STRING) = f.language_id"}
+        nest |= {name: {**LANGUAGES, "on": link} for name, link in links.items()}
         rows = frames({CAST: [(1, 11), (1, 10), (1, 10)]})
         (film,) = documents(assemble({**SPEC, "nest": nest}, rows).where("film_id = 1"))
         found = {name: [each["name"] for each in film[name]] for name in arrays}
         assert found == {name: expected for name, (_, expected) in arrays.items()}
-        assert film["language"]["name"] == "English"
+        assert {name: film[name]["name"] for name in links} == dict.fromkeys(links, "English")
 
     def it_ignores_several_rows_for_an_object_that_no_document_has(self, frames):
         cast = {"table": CAST, "alias": "c", "on": "c.film_id = f.film_id", "as": "array"}
