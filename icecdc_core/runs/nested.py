@@ -41,7 +41,7 @@ from icecdc_core.documents.nest import (
     used_changes,
 )
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.jvm import java_class, unpersist
+from icecdc_core.session.jvm import active_session, java_class, unpersist
 from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -65,7 +65,6 @@ _FEW, _FEW_VALUES = 20_000, 200
 # Spark would read one partition first, then four, and so on; of each come up to that many rows to the driver.
 _AT_ONCE = {"spark.sql.limit.initialNumPartitions": "32"}
 
-_NO_UTF8 = "\ufffd"
 # By the Iceberg type of a column, the types whose values it compares with the bounds of a file as Spark does. UUIDs,
 # which are strings in Spark, have another order (apache/iceberg 14216).
 _WHOLE = (IntegerType(), LongType())
@@ -102,10 +101,10 @@ class TableStates(States):
     def counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
         """Return the rows of a frame, of equal ones few, and their number: in the driver, many in a cache."""
         spark = frame.sparkSession
-        with settings_unless_set(spark, _AT_ONCE):
-            few = frame.limit(_FEW + 1)._jdf.collectAsList()
-        # The driver has no texts that are not UTF-8.
-        if few.size() > _FEW or _NO_UTF8 in few.toString():
+        with settings_unless_set(spark, _AT_ONCE), active_session(spark):
+            # As Spark keeps them: Java's objects have no text that is not UTF-8, and other dates before 1582.
+            few = frame.limit(_FEW + 1)._jdf.queryExecution().executedPlan().executeCollect()
+        if len(few) > _FEW:
             frame = frame.distinct().persist()
             self.cached.append(frame)
             count = frame.count()
@@ -114,9 +113,12 @@ class TableStates(States):
             made = spark._jsparkSession.internalCreateDataFrame(plan.queryExecution().toRdd(), plan.schema(), False)
             frame = DataFrame(made, spark)
             return frame.hint("broadcast") if count <= BROADCAST_ROWS else frame, count
-        few = java_class(spark, "java.util.ArrayList")(java_class(spark, "java.util.LinkedHashSet")(few))
-        made = spark._jsparkSession.createDataFrame(few, frame._jdf.schema())
-        return DataFrame(made, spark), few.size()
+        rows = java_class(spark, "scala.Predef").genericWrapArray(few).toSeq().distinct()
+        empty = spark._jsparkSession.createDataFrame(java_class(spark, "java.util.ArrayList")(), frame._jdf.schema())
+        plan = empty.queryExecution().analyzed()
+        plan = plan.copy(plan.output(), rows, plan.isStreaming(), plan.stream())
+        made = java_class(spark, "org.apache.spark.sql.classic.Dataset").ofRows(spark._jsparkSession, plan)
+        return DataFrame(made, spark), rows.size()
 
     def close(self) -> None:
         for frame in self.cached:
@@ -146,7 +148,10 @@ class TableStates(States):
             found = {name: sorted({row[name] for row in rows}) for name in columns}
             found = {name: each if len(each) <= _FEW_VALUES else (each[0], each[-1]) for name, each in found.items()}
         return {
-            columns[name]: each for name, each in found.items() if not any(_NO_UTF8 in str(value) for value in each)
+            # Iceberg replaces what is not UTF-8 in the bounds of a file, which leaves their order to ASCII texts alone.
+            columns[name]: each
+            for name, each in found.items()
+            if all(str(value).isascii() for value in each)
         }
 
 
