@@ -150,7 +150,7 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
         missing = f"The index cannot be read. {error}"
     with job_session(spark) as own:
         require_catalog(own, config)
-        source = open_indexable_source(own, config, needs_history=False)
+        source = open_indexable_source(own, config, needs_history=False, position=position)
     named = config.from_snapshot, config.to_snapshot
     chosen = choose_snapshots(source.metadata, source.head, position.snapshot_id, *named)
     return View(spark, config, source, chosen, position, missing)

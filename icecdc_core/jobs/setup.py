@@ -127,7 +127,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     with _collecting(of_index), closing(connect(config)) as client:
         stored = PositionStore(client, config).read()  # first: the table then knows its snapshot
     with _collecting(errors):
-        source = open_indexable_source(spark, config)
+        source = open_indexable_source(spark, config, position=stored)
         found |= _about(source, config)
         with spark_errors(config, *source.tables):
             found["source_rows"] = source.current_rows(source.head, "fail").count()

@@ -1,20 +1,23 @@
 """A run of a job on an index: the instrumented run with the table, the OpenSearch client and the positions."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from opensearchpy import OpenSearch
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
+from icecdc_core.columns import quoted
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_identity, check_preconditions
 from icecdc_core.commits.store import IndexLock, PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
-from icecdc_core.documents.spec import stored_spec
-from icecdc_core.errors import ConfigError, IndexConflictError, IndexNotFoundError
+from icecdc_core.documents.nest import States, TreeProjection, open_tree
+from icecdc_core.documents.spec import SPEC_KEYS, spec_changes, stored_spec
+from icecdc_core.errors import ConfigError, IcecdcError, IndexConflictError, IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors, without_retries
 from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import (
@@ -28,8 +31,12 @@ from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.nested import open_nested
 from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.select import ALIAS, example_rows
 from icecdc_core.table.source import Source, open_source
 from icecdc_core.table.vectors import open_embeddings
+
+_NO_WORDS: dict[str, Any] = {"select": [], "columns": [], "row_filter": "", "nest": {}}
+"""What of a selection has more than one spelling, as it is if nothing was chosen."""
 
 
 class Run(JobRun["SyncConfig"]):
@@ -62,7 +69,7 @@ class Run(JobRun["SyncConfig"]):
     def _look_with(self, position: Position | None) -> tuple[Position, Source]:
         if self.opened_source is not None:
             self.opened_source.release()
-        source = self.opened_source = open_indexable_source(self.spark, self.config, self._needs_history)
+        source = self.opened_source = open_indexable_source(self.spark, self.config, self._needs_history, position)
         self._resources.callback(source.release)
         if position is None:
             position = Position(self.config.index, self.config.table, source.metadata.table_uuid)
@@ -178,15 +185,48 @@ def refuse_dry_run(config: SyncConfig, what: str, instead: str) -> None:
         raise ConfigError(what, subject="dry_run", value=True, remedy=f"leave dry_run out, or run {instead}")
 
 
-def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
+def open_indexable_source(
+    spark: SparkSession, config: SyncConfig, needs_history: bool = True, position: Position | None = None
+) -> Source:
     """Open the table as `open_source` does, and check that documents can contain its columns."""
     check_settings(config.settings)
     source = open_nested(open_source(spark, config, needs_history=needs_history), config, needs_history)
     source = open_embeddings(source, config)
     index_mapping(source.schema, config.full_mapping, config.pipeline_fields)
-    return replace(
+    source = replace(
         source, spec=stored_spec(config.full_mapping, config.settings), number_of_shards=config.number_of_shards
     )
+    return source if position is None else _in_known_words(source, config, position)
+
+
+def _in_known_words(source: Source, config: SyncConfig, position: Position) -> Source:
+    """Return a source whose selection has the words of the position, where its own words mean the same."""
+    known = position.batch.selection if position.batch and position.begun_export else position.selection
+    given = source.stored_selection
+    if not spec_changes(known, given, (), source.schema, source.number_of_shards):
+        source = replace(source, spec={name: known[name] for name in SPEC_KEYS if name in known})
+    known, given = ({name: each[name] for name in each.keys() - SPEC_KEYS} for each in (known, given))
+    if known != given and {**known, **_NO_WORDS} == {**given, **_NO_WORDS}:
+        with suppress(IcecdcError, PySparkException, KeyError):  # the known words may not fit today's tables
+            one, other = (_documents_query(source, config, each) for each in (known, given))
+            if one.schema == other.schema and one.sameSemantics(other):
+                return replace(source, known_selection=known)
+    return source
+
+
+def _documents_query(source: Source, config: SyncConfig, selection: Mapping[str, Any]) -> DataFrame:
+    """The documents of a selection, from tables without rows."""
+    words = {name: selection.get(name, none) for name, none in _NO_WORDS.items()}
+    words["alias"], select = source.alias, [*words.pop("select")]
+    if select and select[0].startswith(ALIAS):
+        words["alias"] = select.pop(0).removeprefix(ALIAS)
+    config = config.replace(select=select, embed={}, **words)
+    schemas = {table.name: table.schema() for table in source.tables}
+    unreadable = {table.name: table.unreadable for table in source.tables}
+    tree = open_tree(source.table.spark, config, schemas, source.identifier_columns, unreadable)
+    states = States({name: example_rows(source.table.spark, each)[0] for name, each in schemas.items()}, whole=True)
+    projection = TreeProjection.of(tree, states)
+    return projection.apply(states.rows(tree.root.place).select(*map(quoted, projection.columns)))
 
 
 def connect(config: SyncConfig) -> OpenSearch:

@@ -150,6 +150,8 @@ class Source:
     index_column: str = ""
     physical_index: str = ""
     """With `index_column`: the index whose name its suffixes are added to."""
+    known_selection: Mapping[str, Any] = field(default_factory=dict)
+    """The words of an index for the same selection, if they are others."""
 
     @property
     def key_columns(self) -> list[str]:
@@ -202,7 +204,7 @@ class Source:
             stored["embed"] = {
                 name: entry.model_dump(exclude={"function"}) for name, entry in self.embeddings.fields.items()
             }
-        return {**stored, **self.spec}
+        return {**(self.known_selection or stored), **self.spec}
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
         """Return whether changes of the schema change a computed field, or the condition, for rows that stay."""
