@@ -196,7 +196,7 @@ class Batches:
             self.behind[name] = refill
             # A topic that this run does not read may have been read into the table before: without offsets, it is
             # read from its beginning.
-            start = {**{topic: {} for topic in self.complete}, **refill.offsets}
+            start = self.writer.routed(name, {**{topic: {} for topic in self.complete}, **refill.offsets})
             return TableEntry(name, state=BEHIND, offsets=start, error=str(refill)), 0
         except Exception as error:
             failure = typed_failure(error, name)
@@ -206,6 +206,7 @@ class Batches:
             # The log may be the only place that still has the table's own offsets: lower ones would read records twice.
             own = {topic: parts for topic, parts in last.offsets.items() if topic in batch.started_at}
             start = {**self.recovering.get(name, {}), **offsets.furthest(batch.started_at, own)}
+            start = self.writer.routed(name, start)
             return replace(last.unchanged(), state=BEHIND, offsets=start, error=str(failure)[:2000]), 0
 
     def complete_through(self) -> datetime | None:
@@ -220,9 +221,10 @@ class Batches:
             # A batch without a record for the table leaves its snapshot as it is, so the entry still names it:
             # a rollback of the table is recognized by the snapshot that the log names.
             entry = entries.get(name) or last.unchanged()
-            reached = offsets.furthest(left, last.offsets, batch.offsets)
+            reached = self.writer.routed(name, offsets.furthest(left, last.offsets, batch.offsets))
             # A topic that this run does not read may be read again, so that what the table lacks of it is kept.
             complete = {topic: parts for topic, parts in self.complete.items() if topic in {**left, **batch.offsets}}
+            complete = self.writer.routed(name, complete)
             lacking = [topic for topic, parts in complete.items() if not offsets.covers(reached, {topic: parts})]
             state, error = (BEHIND, f"lacks records of {', '.join(lacking)}") if lacking else (WRITTEN, "")
             entries[name] = replace(entry, state=state, offsets=reached, error=error)

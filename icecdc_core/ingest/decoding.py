@@ -1,6 +1,7 @@
 """Decodes records of every format into one form: a JSON payload with its operation, or the problem of the record."""
 
-from functools import partial
+import re
+from functools import cache, partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -38,6 +39,7 @@ from icecdc_core.ingest.formats.schemas import (
     registered_schema,
     require_avro,
 )
+from icecdc_core.ingest.offsets import Routed
 from icecdc_core.ingest.rows import schema_problem
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.catalogs import describe_failure
@@ -198,6 +200,7 @@ _VALUE = "_icecdc_route"
 # Table names that records may use: they must not reach other namespaces, and every catalog must accept them. In Java,
 # "$" also matches before a final line break.
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,127}\z"
+_NOT_IN_NAMES = "[^A-Za-z0-9_-]"
 
 
 def route_records(
@@ -219,7 +222,7 @@ def route_records(
         table = F.explode_outer(F.when(is_decoded, F.array_distinct(F.array_compact(F.array(*found)))))
         problem = F.concat(F.lit(f"no table: no expression matches {what}: "), F.coalesce(shown, F.lit("nothing")))
     else:
-        name = F.regexp_replace("topic", "[^A-Za-z0-9_-]", "_") if config.route_by == "topic" else value
+        name = F.regexp_replace("topic", _NOT_IN_NAMES, "_") if config.route_by == "topic" else value
         # In a catalog that ignores case, a second spelling of a name would find its batch written.
         table = F.concat(F.lit(f"{config.quoted_namespace}.`"), F.lower(name) if any_case else name, F.lit("`"))
         is_own = F.lower(table).isin([F.lower(F.lit(own)) for own in config.own_tables])
@@ -229,6 +232,22 @@ def route_records(
         problem = F.coalesce(has, F.lit(f"no table: {what} is missing"))
     problem = F.coalesce("problem", F.when(F.col(TABLE).isNull(), problem))
     return decoded.withColumn(TABLE, table).withColumn("problem", problem).drop(_VALUE)
+
+
+def routed_topics(spark: SparkSession, config: IngestConfig) -> Routed:
+    """Return how offsets are limited to the topics that are routed to a table: all, if a field decides."""
+
+    @cache
+    def is_routed(topic: str, table: str) -> bool:
+        if config.route_by == "topic":  # perhaps more than one, if names differ only in case
+            return f"{config.quoted_namespace}.`{re.sub(_NOT_IN_NAMES, '_', topic)}`".lower() == table.lower()
+        if config.route_by != "regex" or config.route_field:
+            return True
+        expressions = [each for name, each in config.routes.items() if quoted_table(name) == table]
+        pattern = java_class(spark, "java.util.regex.Pattern")
+        return any(pattern.matches(expression, topic) for expression in expressions)
+
+    return lambda table, offsets: {topic: parts for topic, parts in offsets.items() if is_routed(topic, table)}
 
 
 def check_expressions(spark: SparkSession, config: IngestConfig) -> None:

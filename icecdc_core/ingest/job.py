@@ -19,7 +19,7 @@ from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.dead_letters import DeadLetters
-from icecdc_core.ingest.decoding import check_expressions
+from icecdc_core.ingest.decoding import check_expressions, routed_topics
 from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
@@ -56,6 +56,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.valid_through: datetime | None = None
         self.lost: list[dict[str, Any]] = []
         self.stop = StopRequest()
+        self._routed = routed_topics(spark, config)
         self._known_schemas: dict[int, RegisteredSchema] = {}
         self._progress_due = clock()
         self._limit = config.max_seconds if config.trigger == "continuous" and config.max_seconds else math.inf
@@ -84,8 +85,8 @@ class IngestRun(JobRun[IngestConfig]):
             planned_at = datetime.now(UTC)
             with self.stage("plan"):
                 logged = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
-                recorded = [] if logged.exists else recorded_offsets(self.spark, self.config)
-                stream_start = find_start(topics, self.config, logged, recorded)
+                recorded = {} if logged.exists else recorded_offsets(self.spark, self.config)
+                stream_start = find_start(topics, self.config, logged, recorded, self._routed)
                 self._log_start(stream_start, logged)
                 logged = replace(logged, tables={**logged.tables, **stream_start.given_up})
             batches = self._new_batches(topics, stream_start, logged)
@@ -182,11 +183,12 @@ class IngestRun(JobRun[IngestConfig]):
                 names = load_table(self.spark, quoted_table(config.table)).schema().identifierFieldNames()
                 config = config.replace(identifier_columns=sorted(map(str, names)))
         any_case = config.route_by in ("field", "topic") and ignores_case(self.spark, config)
+        earliest = topics.earliest(stream_start.topics)
         return Batches(
             config,
             self.run_id,
             topics,
-            Writer(config, DeadLetters(config, self.run_id), logged.tables, topics.earliest(stream_start.topics)),
+            Writer(config, DeadLetters(config, self.run_id), logged.tables, earliest, routed=self._routed),
             SharedParse(config, known_tables(self.spark, config, logged), any_case),
             number=logged.batch + 1,
             complete=logged.offsets,

@@ -1,12 +1,23 @@
 """Arithmetic of Kafka offsets: topic to partition to the next offset to read. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyspark.sql import Column, functions as F
 
 Offsets = dict[str, dict[int, int]]
-"""Topic to partition to the next offset. All records below it are done."""
+"""Topic to partition to the next offset. All records below it are done.
+
+Those of a table are of the topics that are routed to it: it has all of their records below them and none above, so that
+what they lack of such a topic is read from its beginning.
+"""
+
+Routed = Callable[[str, Offsets], Offsets]
+"""Gets a table and offsets, and returns those of the topics that are routed to it."""
+
+
+def of_all_topics(_: str, offsets: Offsets) -> Offsets:
+    return offsets
 
 
 def from_json(text: str | None) -> Offsets:
@@ -60,14 +71,10 @@ def count(start: Offsets, end: Offsets) -> int:
 
 def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
     """Return a condition for the records of a batch that a table lacks; None if it has none of them."""
-    done = from_entries(
-        (topic, partition, offset)
-        for topic, partition, offset in each(recorded)
-        if get(start, topic, partition) < min(offset, get(end, topic, partition))
-    )
+    done = from_entries((t, p, at) for t, p, at in each(recorded) if get(start, t, p) < min(at, get(end, t, p)))
     if not done:
         return None
-    # Spark looks them up in one constant: a condition for each partition would be deeper than Java's stack.
+    # Looked up in a constant: a condition for each partition would be deeper than Java's stack.
     by_number = {topic: [parts.get(number, 0) for number in range(max(parts) + 1)] for topic, parts in done.items()}
     constant = F.from_json(F.lit(json.dumps(by_number)), "map<string,array<bigint>>")
     reached = F.get(F.try_element_at(constant, F.col("topic")), F.col("partition"))

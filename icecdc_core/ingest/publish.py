@@ -12,16 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.ingest.commit_log import (
-    ATTEMPT,
-    JOB,
-    LAST,
-    OFFSETS,
-    TableEntry,
-    current_snapshot_id,
-    is_ancestor,
-    snapshot_entry,
-)
+from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest.commit_log import ATTEMPT, TableEntry, current_snapshot_id, is_ancestor, snapshot_entry
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, iceberg_class, is_raised_as
 from icecdc_core.table.catalogs import load_table
@@ -98,9 +90,9 @@ def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
             operations = table.operations()
             base = operations.current()
             changed = iceberg_class(spark, "TableMetadata").buildFrom(base).setBranchSnapshot(staged_id, "main")
-            if recorded := staged.properties.get(OFFSETS):
-                last = json.dumps({**staged.entry.values(), "offsets": recorded})
-                changed.setProperties({LAST + staged.properties[JOB]: last})
+            if staged.entry.offsets:
+                last = json.dumps(staged.entry.values())
+                changed.setProperties({commit_log.LAST + staged.properties[commit_log.JOB]: last})
             operations.commit(base, changed.build())
             return
     raise MovedError(f"The metadata could not be committed in {_ATTEMPTS} attempts", subject="table", value=name)
@@ -136,4 +128,6 @@ def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSna
         raise MovedError("The staged snapshot has expired", subject="table", value=name)
     counts = {"rows": "added-records", "files": "added-data-files", "bytes": "added-files-size"}
     counted = {count: int(staged.summary().get(key) or 0) for count, key in counts.items()}
-    return StagedSnapshot(snapshot_entry(name, table, staged, **counted), staged.parentId(), properties, table)
+    recorded = offsets.from_json(properties.get(commit_log.OFFSETS))
+    entry = snapshot_entry(name, table, staged, **counted, offsets=recorded)
+    return StagedSnapshot(entry, staged.parentId(), properties, table)

@@ -23,7 +23,7 @@ from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, find_recorded
 from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, parse_offsets, quoted_table
 from icecdc_core.ingest.kafka import Topics
-from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.offsets import Offsets, Routed
 from icecdc_core.table.catalogs import catalog_error, load_table
 
 
@@ -38,24 +38,28 @@ class StreamStart:
     given_up: dict[str, TableEntry] = field(default_factory=dict)
 
 
-def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded: list[Offsets]) -> StreamStart:
+def find_start(
+    topics: Topics, config: IngestConfig, logged: LoggedJob, recorded: dict[str, Offsets], routed: Routed
+) -> StreamStart:
     """Find out where a stream starts; `recorded`: the offsets of the tables, if the commit log was removed."""
     names = topics.names()
     topic_ids = with_new_topics(logged.topic_ids, topics.ids(names))
     earliest, latest = topics.earliest(names), topics.latest(names)
     cut_off: dict[str, Exception] = {}
-    given_up, skipped = _give_up(logged, names) if config.on_lost_offsets == "continue" else ({}, [])
+    given_up, skipped = _give_up(logged, names, routed) if config.on_lost_offsets == "continue" else ({}, [])
     if logged.exists:
         wanted = _with_new_partitions(logged.offsets, earliest)
         for table, left_behind in logged.behind.items():
-            again = _with_new_partitions(left_behind, earliest)
+            again = _with_new_partitions(left_behind, routed(table, earliest))
             gone = offsets.removed(again, earliest)
             if gone and config.on_lost_offsets == "fail":
                 cut_off[table] = _lost_error(f"table {table} was left behind at", gone)
             else:
                 wanted = offsets.at_most(wanted, again)
     elif recorded:
-        wanted = reduce(offsets.at_most, (_with_new_partitions(each, earliest) for each in recorded))
+        own = [_with_new_partitions(each, routed(table, earliest)) for table, each in recorded.items()]
+        # A topic of which no table is there is read from its beginning.
+        wanted = _with_new_partitions(reduce(offsets.at_most, own, offsets.furthest(*own)), earliest)
     else:
         wanted = _first_start(topics, names, config, earliest, latest)
     for topic, partition, offset in offsets.each(wanted):
@@ -76,18 +80,20 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
     return StreamStart(names, start, offsets.covers(start, latest), lost, topic_ids, cut_off, given_up)
 
 
-def _give_up(logged: LoggedJob, names: list[str]) -> tuple[dict[str, TableEntry], list[tuple[str, int, int, int]]]:
+def _give_up(
+    logged: LoggedJob, names: list[str], routed: Routed
+) -> tuple[dict[str, TableEntry], list[tuple[str, int, int, int]]]:
     """Move tables past the records that they lack of topics that are not read; returns the entries and the records."""
     left_out = {topic: parts for topic, parts in logged.offsets.items() if topic not in names}
     since, moved = left_out, {}
     for table, left_behind in logged.behind.items():
-        end = {topic: parts for topic, parts in left_out.items() if topic in left_behind}
+        end = {topic: parts for topic, parts in routed(table, left_out).items() if topic in left_behind}
         if offsets.covers(left_behind, end):
             continue
         start = offsets.from_entries((t, p, offsets.get(left_behind, t, p)) for t, p, _ in offsets.each(end))
         since, reached = offsets.at_most(since, start), offsets.furthest(left_behind, end)
         entry = replace(logged.tables[table], offsets=reached)
-        is_complete = offsets.covers({**left_out, **reached}, logged.offsets)
+        is_complete = offsets.covers({**left_out, **reached}, routed(table, logged.offsets))
         moved[table] = replace(entry, state=WRITTEN, error="") if is_complete else entry
     return moved, offsets.removed(since, left_out)
 
@@ -170,20 +176,20 @@ def ignores_case(spark: SparkSession, config: IngestConfig) -> bool:
     return False
 
 
-def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:
-    recorded, broken = [], None
+def recorded_offsets(spark: SparkSession, config: IngestConfig) -> dict[str, Offsets]:
+    recorded, broken = dict[str, Offsets](), None
     for name in known_tables(spark, config, LoggedJob()):
         try:
-            recorded.append(find_recorded(name, load_table(spark, name), config.job).offsets)
+            recorded[name] = find_recorded(name, load_table(spark, name), config.job).offsets
         except IcecdcError as error:
-            recorded.append({})
+            recorded[name] = {}
             broken = broken if isinstance(error, TableNotFoundError) else error
     # If any table records offsets, the job ran. Then a table without offsets may lack all records.
-    if any(recorded):
+    if any(recorded.values()):
         return recorded
     if broken is not None and config.starting_offsets != "earliest":  # what it records may be earlier
         raise broken
-    return []
+    return {}
 
 
 class RefillError(IcecdcError):

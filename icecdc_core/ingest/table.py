@@ -26,7 +26,7 @@ from icecdc_core.ingest.destinations import (
 )
 from icecdc_core.ingest.formats.decode_results import parse_object, wrapped_record
 from icecdc_core.ingest.inference import find_spellings
-from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.offsets import Offsets, Routed, of_all_topics
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
 from icecdc_core.ingest.readers import StructReader, struct_reader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
@@ -64,12 +64,15 @@ class Writer:
     last_entries: dict[str, TableEntry]
     earliest: Offsets
     attempts: int = 10  # before the table is left behind
+    routed: Routed = of_all_topics
 
     def write(self, spark: SparkSession, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks; returns its entry and the number of dead letters."""
         # If others commit in between, an append is staged again on top. A merge depends on the rows of the table, and
         # what a copy of this job wrote must not be written twice, so these are written again: no library repeats that.
         dead_letters, known, is_new = 0, None, False
+        start, end = self.routed(name, batch.started_at), self.routed(name, batch.offsets)
+        batch = replace(batch, started_at=start, offsets=end)
         staged: StagedSnapshot | None = None
         conflict: MovedError | None = None
         for _ in range(self.attempts):
@@ -100,9 +103,8 @@ class Writer:
             except MovedError as moved:
                 conflict = moved
                 continue
-            entry = replace(staged.entry, offsets=offsets.furthest(recorded.offsets, batch.offsets))
-            self.last_entries[name] = entry
-            return entry, dead_letters
+            self.last_entries[name] = staged.entry
+            return staged.entry, dead_letters
         raise ConcurrentIngestError(
             f"Other writers committed to the table first, {self.attempts} times",
             subject="table",

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, functions as F, types as T
 
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
+from icecdc_core.ingest.decoding import TABLE, decode_records, route_records, routed_topics
 from icecdc_core.ingest.destinations import plan_evolution
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import ColumnNames, infer_schema, look_at
@@ -83,6 +83,21 @@ def it_routes_no_record_to_a_table_of_icecdc_or_to_a_name_with_a_line_break(spar
         found = route_records(decode_records(source, config), config).orderBy("offset").collect()
         assert [row[TABLE] for row in found if row[TABLE]] == [*others, "`lake`.`a`.`letters2`"]
         assert found[0].problem.startswith("no table: ")
+
+
+def it_limits_offsets_to_the_topics_that_are_routed_to_a_table(spark):
+    given = {name: {0: 1} for name in ("a.b", "A_b", "ab", "b")}
+    for chosen, table, expected in (
+        ({"route_by": "topic", "quoted_namespace": "`lake`.`n`"}, "`lake`.`n`.`a_b`", ["a.b", "A_b"]),
+        (
+            {"route_by": "regex", "routes": {"lake.n.x": "a\\p{Alpha}", "lake.n.`x`": "b"}},
+            "`lake`.`n`.`x`",
+            ["ab", "b"],
+        ),
+        ({"route_by": "regex", "routes": {"lake.n.x": "a"}, "route_field": "kind"}, "`lake`.`n`.`x`", [*given]),
+        ({"route_by": "table"}, "`lake`.`n`.`x`", [*given]),
+    ):
+        assert [*routed_topics(spark, settings(**chosen))(table, given)] == expected
 
 
 def it_routes_spellings_of_a_name_to_one_table_if_the_catalog_ignores_case(spark):

@@ -1,5 +1,6 @@
 """Kafka to many tables: routed, created, evolved, left behind, recovered, reset and refilled."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -79,12 +80,20 @@ class DescribeRouting:
             table_properties={"write.parquet.compression-codec": "snappy"},
             metadata_columns="topic,partition,offset,timestamp,key,headers",
             sort_columns="name",
+            commit_log_table="",
         )
         topic.send(*people(0, 3), partition=1, key="k", headers=[("h", b"v")], timestamp=86_400_000)
         other.send(*people(5, 6))
         assert ingest(spark, config).topics == [topic.name, other.name]
         table = f"{config.namespace}.{topic.name}"
         assert (ids(spark, table), ids(spark, f"{table}_more")) == ([0, 1, 2], [5])
+        # Each knows the offsets of its own topic, so that without the log nothing is read again.
+        logged = spark.table(config.quoted_commit_log).selectExpr("explode(tables) AS t").select("t.name", "t.offsets")
+        found = {row.name.split("`")[-2]: sorted(json.loads(row.offsets)) for row in logged.collect()}
+        assert found == {topic.name: [topic.name], f"{topic.name}_more": [other.name]}
+        spark.sql(f"DROP TABLE {config.quoted_commit_log}")
+        other.send(*people(6, 8))
+        assert (ingest(spark, config).records, ids(spark, f"{table}_more")) == (2, [5, 6, 7])
         row = spark.table(table).where("id = 2").first()
         described = {each.col_name: each.data_type for each in spark.sql(f"DESCRIBE EXTENDED {table}").collect()}
         assert (row._kafka_topic, row._kafka_partition, row._kafka_offset) == (topic.name, 1, 2)

@@ -52,6 +52,16 @@ class DescribeTablesThatRecover:
         entry, _ = made._write_table("t", TableRecords(None), BATCH)
         assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 6}, "removed": {0: 7}})
 
+    def it_lacks_nothing_of_topics_that_are_not_routed_to_it(self):
+        made = batches({"a": {0: 6}, "other": {0: 9}}, {"a": {0: 4}, "other": {0: 2}})
+        made.writer.routed = lambda table, given: {topic: parts for topic, parts in given.items() if topic == "a"}
+        batch = replace(BATCH, offsets={**BATCH.offsets, "other": {0: 9}}, started_at={"a": {0: 4}, "other": {0: 5}})
+        entry, _ = made._write_table("t", TableRecords(None), batch)
+        assert (entry.state, entry.offsets) == (BEHIND, {"a": {0: 4}})
+        made.behind.clear()
+        [actual] = made.recover_tables([], batch)
+        assert (actual.state, actual.offsets) == (WRITTEN, {"a": {0: 6}})
+
     @pytest.mark.parametrize("kept", [{}, {0: 7}])
     def it_does_not_forget_it_either_if_the_table_is_filled_again(self, kept):
         refill = RefillError("again", subject="table")
@@ -72,7 +82,7 @@ def it_goes_on_with_other_tables_whatever_one_raises():
             raise RecursionError("too deep")
         return TableEntry(name, rows=1), 0
 
-    made.writer = SimpleNamespace(write=write, last_entries=made.writer.last_entries)
+    made.writer.write = write
     entries, _ = made._write_each(dict.fromkeys("tu", TableRecords(SimpleNamespace(sparkSession=None))), BATCH)
     assert [(entry.name, entry.state, entry.rows, entry.offsets) for entry in entries] == [
         ("t", BEHIND, 0, {"a": {0: 4}}),

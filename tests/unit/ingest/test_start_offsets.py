@@ -24,7 +24,7 @@ EARLIEST, LATEST = {"t": {0: 2, 1: 0}}, {"t": {0: 9, 1: 4}}
 AT_A_MOMENT = {"t": {0: 7, 1: 3}}
 
 
-def start(logged_job=None, recorded=(), topic_id="id", **overrides):
+def start(logged_job=None, recorded=(), topic_id="id", routed=offsets.of_all_topics, **overrides):
     """The start by a topic of two partitions, of which the first has lost two records."""
     topics = SimpleNamespace(
         names=lambda: ["t"],
@@ -34,7 +34,7 @@ def start(logged_job=None, recorded=(), topic_id="id", **overrides):
         at=lambda names, moment: {datetime(2026, 1, 1, tzinfo=UTC): AT_A_MOMENT}[moment],
     )
     config = SimpleNamespace(**{"starting_offsets": "earliest", "on_lost_offsets": "fail", **overrides})
-    return find_start(topics, config, logged_job or LoggedJob(), list(recorded))
+    return find_start(topics, config, logged_job or LoggedJob(), dict(zip("abc", recorded, strict=False)), routed)
 
 
 def log(offsets, **behind):
@@ -74,6 +74,21 @@ def it_starts_at_the_lowest_offsets_of_the_tables_if_the_log_was_removed():
     assert actual.start == {"t": {0: 2, 1: 0}}
     assert start(recorded=[{"t": {0: 8, 1: 1}}, {"t": {0: 5, 1: 3}}]).start == {"t": {0: 5, 1: 1}}
     assert [start(log(offsets)).is_at_end for offsets in (LATEST, {"t": {0: 9, 1: 3}})] == [True, False]
+
+
+def it_reads_no_topic_again_for_a_table_to_which_it_is_not_routed():
+    def routed(table, given):  # t to table a, and nothing to table b
+        return given if table == "a" else {}
+
+    reached = {"t": {0: 8, 1: 4}}
+    assert start(log(reached, b='{"other":{"0":6}}'), routed=routed).start == reached
+    # A topic that was added since, and one of which no table is there, are read from their beginning.
+    for known, recorded in ((log(reached, a='{"other":{"0":6}}'), ()), (None, [{}, reached]), (None, [])):
+        assert start(known, recorded, routed=routed).start == EARLIEST
+    assert start(recorded=[reached, {}], routed=routed).start == reached
+    left_behind = log({**reached, "old": {0: 9}}, b='{"other":{"0":6}}')
+    actual = start(left_behind, routed=routed, on_lost_offsets="continue")
+    assert (actual.start, actual.lost) == (reached, [])
 
 
 def it_refuses_or_reports_lost_records_but_only_for_the_tables_that_need_them():
@@ -169,7 +184,7 @@ def it_returns_the_offsets_that_the_tables_record(monkeypatch, tables, expected)
 
     monkeypatch.setattr(start_offsets, "load_table", load)
     config = make(route_by="regex", routes=ROUTES)
-    assert start_offsets.recorded_offsets(None, config) == expected
+    assert list(start_offsets.recorded_offsets(None, config).values()) == expected
     if not expected and isinstance(tables[0], CatalogError):  # it may have been written earlier than at the end
         with pytest.raises(CatalogError):
             start_offsets.recorded_offsets(None, config.replace(starting_offsets="latest"))

@@ -7,7 +7,8 @@ import pytest
 
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest import table as writer
-from icecdc_core.ingest.commit_log import LogEntry, TableEntry
+from icecdc_core.ingest.commit_log import OFFSETS, LogEntry, TableEntry
+from icecdc_core.ingest.offsets import from_json
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot
 from icecdc_core.ingest.table import TableRecords, Writer
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at
@@ -50,7 +51,8 @@ class Lake:
         return staged, 1
 
     def staged(self, properties):
-        entry = TableEntry("t", "u", 100 + len(self.steps), 7, rows=2, files=1, bytes=50, snapshot_ms=7000)
+        counts, recorded = {"rows": 2, "files": 1, "bytes": 50}, from_json(properties[OFFSETS])
+        entry = TableEntry("t", "u", 100 + len(self.steps), 7, **counts, offsets=recorded, snapshot_ms=7000)
         return StagedSnapshot(entry, self.table.current and self.table.current.number, properties, self.table)
 
     def restage(self, spark, name, staged):
