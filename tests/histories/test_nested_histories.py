@@ -52,7 +52,7 @@ def it_follows_every_history(spark, make_config, name, indexed, number):
 def live(spark, shop, config, indexed, step, chance):
     table = chance.choice(THOSE)
     if step == SYNC:
-        sync_changes(spark, config)
+        assert not sync_changes(spark, config).drifted
         assert indexed() == shop.documents()
     elif step == BROKEN:
         break_off(spark, config, chance.randint(0, 11))

@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 
-from icecdc_core import status, sync_changes, validate_table
+from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.jobs import sync
 from icecdc_core.runs.batch import write_batch
@@ -20,7 +20,7 @@ COMPACT = "CALL lake.system.rewrite_data_files(table => '{t}', options => map('r
 FIRST = "INSERT INTO {t} VALUES (1, 'a', 'x'), (2, 'b', 'y')"
 AGAIN = "INSERT INTO {t} VALUES (2, 'c', 'y'), (3, 'd', 'x')"
 MEND = "DELETE FROM {t} WHERE v = 'b'"
-PLACES = [{}, {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}]
+ROUTED, SUFFIXED = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
 
 
 def table(mode: str, version: int = 2) -> str:
@@ -32,8 +32,7 @@ def synced(spark, config, **overrides):
 
 
 class DescribeADuplicateFromOutsideTheRange:
-    @pytest.mark.parametrize("places", PLACES, ids=["plain", "routed", "suffixed"])
-    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize(("mode", "places"), [("copy-on-write", {}), ("merge-on-read", {**ROUTED, **SUFFIXED})])
     def it_is_refused_until_the_table_is_mended(self, spark, sql, new_index, indexed, mode, places):
         config = new_index(table(mode), FIRST, **places)
         sql(AGAIN)
@@ -46,7 +45,7 @@ class DescribeADuplicateFromOutsideTheRange:
         assert {key: row["v"] for key, row in indexed().items()} == {"1": "a", "2": "c", "3": "d"}
         assert validate_table(spark, config).ok
 
-    @pytest.mark.parametrize("places", PLACES[1:], ids=["routed", "suffixed"])
+    @pytest.mark.parametrize("places", [ROUTED, SUFFIXED], ids=["routed", "suffixed"])
     def it_is_found_in_another_shard_or_index(self, spark, sql, new_index, opensearch, places):
         config = new_index(
             table("merge-on-read"), FIRST, "INSERT INTO {t} VALUES (5, 'e', 'x'), (6, 'f', 'y')", **places
@@ -65,18 +64,16 @@ class DescribeADuplicateFromOutsideTheRange:
         with loopback_proxy(config.opensearch_url, trouble=lost) as proxy, pytest.raises(DuplicateIdentifierError):
             synced(spark, config, opensearch_url=proxy.url)
 
-    @pytest.mark.parametrize("mode", MODES)
-    def it_is_seen_when_the_table_was_mended_in_the_same_range(self, spark, sql, new_index, indexed, mode):
-        config = new_index(table(mode), FIRST)
+    def it_is_seen_when_the_table_was_mended_in_the_same_range(self, spark, sql, new_index, indexed):
+        config = new_index(table("merge-on-read"), FIRST)
         sql(AGAIN, COMPACT, MEND)
-        with pytest.raises(DuplicateIdentifierError) if mode == "merge-on-read" else mock.MagicMock():
+        with pytest.raises(DuplicateIdentifierError):
             synced(spark, config)
         synced(spark, config)
         assert {key: row["v"] for key, row in indexed().items()} == {"1": "a", "2": "c", "3": "d"}
 
-    @pytest.mark.parametrize("mode", MODES)
-    def it_is_looked_up_when_the_last_row_counted_before(self, spark, sql, new_index, indexed, mode):
-        config = new_index(table(mode), FIRST, AGAIN, on_duplicate_identifier="last")
+    def it_is_looked_up_when_the_last_row_counted_before(self, spark, sql, new_index, indexed):
+        config = new_index(table("copy-on-write"), FIRST, AGAIN, on_duplicate_identifier="last")
         sql("INSERT INTO {t} VALUES (4, 'e', 'x')")
         with pytest.raises(DuplicateIdentifierError):
             synced(spark, config, on_duplicate_identifier="fail")
@@ -103,8 +100,10 @@ class DescribeADuplicateFromOutsideTheRange:
 
 
 class DescribeDrift:
-    @pytest.mark.parametrize("places", PLACES, ids=["plain", "routed", "suffixed"])
-    @pytest.mark.parametrize(("mode", "version"), [("copy-on-write", 2), ("merge-on-read", 2), ("copy-on-write", 3)])
+    @pytest.mark.parametrize(
+        ("mode", "version", "places"),
+        [("copy-on-write", 2, {}), ("merge-on-read", 2, ROUTED), ("copy-on-write", 3, SUFFIXED)],
+    )
     def it_is_reported_by_the_run_that_meets_it(self, spark, sql, new_index, opensearch, mode, version, places):
         rows = "INSERT INTO {t} SELECT id, concat('v', id), if(id % 2 = 0, 'x', 'y') FROM range(10)"
         config = new_index(table(mode, version), rows, **places)
@@ -118,6 +117,16 @@ class DescribeDrift:
         assert validate_table(spark, config.model_copy(update={"repair": True})).ok
         (found,) = (each for each in status(spark, config).indexes if each.index == config.index)
         assert (found.state, found.drifted) == ("ok", 0)
+
+    def it_is_seen_of_documents_of_several_tables(self, spark, make_shop, make_config, opensearch):
+        shop = make_shop(tables=("film", "language"))
+        config = make_config(**shop.spec)
+        export_table(spark, config)
+        gone = {"query": {"ids": {"values": ["1", "3", "4"]}}}
+        opensearch.delete_by_query(index=config.index, body=gone, params={"refresh": "true"})
+        shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1", "DELETE FROM {film} WHERE film_id = 3")
+        shop.sql("INSERT INTO {film} VALUES (5, 'Eva', 1, 1, '')")
+        assert sorted(synced(spark, config).drifted_ids) == ["1", "3"]
 
     def it_is_none_where_the_index_began_without_the_documents(self, spark, sql, make_config):
         sql(table("copy-on-write"), FIRST)
