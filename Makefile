@@ -33,6 +33,7 @@ STORMS ?= 50
 CLUSTER_RUNS ?= 10
 TRACES ?= 100
 SCHEDULES ?= 100000
+EXAMPLES ?= 300
 MINUTES ?= 60
 
 # What `make test SUITE=...` runs; `make more` describes each.
@@ -45,6 +46,7 @@ suite-long = $(PYTEST) -m long
 suite-tools = $(PYTEST) tests/integration -m tools
 suite-coverage = $(PYTEST) $(PROCESSES) --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
 suite-histories = $(SAMPLES) ICECDC_HISTORIES=$(HISTORIES) $(PYTEST) tests/histories -s --timeout 0
+suite-fuzz = $(SAMPLES) ICECDC_FUZZ=$(EXAMPLES) $(PYTEST) $$(grep -rl ICECDC_FUZZ tests --include="test_*.py") -s --timeout 0
 suite-faults = $(SAMPLES) ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) \
 	$(PYTEST) tests/faults -s --timeout 0
 suite-soak = $(SAMPLES) ICECDC_SOAK_MINUTES=$(MINUTES) $(PYTEST) tests/faults/test_soak.py -s --timeout 0
@@ -110,6 +112,7 @@ more: ## Show the other targets, and the suites of tests
 #@ lowest: unit tests and jobs with the lowest versions that pyproject.toml allows
 #@ spark40: support matrix, integration and unit tests on Spark 4.0 with Iceberg 1.11
 #@ histories: 500 random table histories and the whole support matrix (HISTORIES=, SEED=)
+#@ fuzz: 300 examples of each generator: tables of other writers, documents, specs, records, answers (EXAMPLES=, SEED=)
 #@ faults: 100 kills, a cut at every request, storms of faults (FAULTS=, STORMS=, CLUSTER_RUNS=, SEED=)
 #@ soak: change tables and sync for an hour (MINUTES=, SEED=)
 #@ model: the commit protocol in every order of steps
@@ -117,6 +120,11 @@ more: ## Show the other targets, and the suites of tests
 #@ simulate: the jobs in 100,000 simulated schedules (SCHEDULES=, SEED=)
 #@ schedulers: the examples in the real Airflow and Dagster, which uv downloads
 #@ monitoring: dashboard and alerts with promtool, from the PATH or the folder ICECDC_PROMETHEUS
+
+.PHONY: fuzz
+fuzz: #@ run the generators and the random histories, for hours
+	@$(MAKE) --no-print-directory test SUITE=fuzz
+	@$(MAKE) --no-print-directory test SUITE=histories
 
 .PHONY: setup
 setup: $(VENV)/.installed #@ make .venv with every package of requirements.lock (done once)

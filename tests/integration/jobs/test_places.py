@@ -273,7 +273,7 @@ class DescribeTheIndexes:
         # A bound, and a column that is not in the document.
         with pytest.raises(errors.ConfigError, match="more than 4 indexes"):
             export_table(spark, make_config(**BY_PLACE, max_indexes=4))
-        with pytest.raises(errors.ConfigError, match="'[a-e]' of 'place' makes the name of an index too long"):
+        with pytest.raises(errors.ConfigError, match=r"'[a-e]' of 'place' makes the name of an index too long"):
             export_table(spark, make_config(**BY_PLACE, index=f"{name}-".ljust(226, "x")))
         with pytest.raises(errors.ColumnNotFoundError, match="no column 'place'"):
             export_table(spark, make_config(**BY_PLACE, columns=["id", "name"]))
