@@ -5,7 +5,19 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    NullType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.quoting import quoted as quoted
@@ -58,6 +70,7 @@ JSON_OPTIONS = {
 }
 """How Spark writes values as JSON, in documents and wherever values are compared as JSON."""
 
+_TIMES = (DateType, TimestampType, TimestampNTZType)
 _NESTED = (ArrayType, MapType, StructType, VariantType)
 UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (FloatType, DoubleType, NullType, *_NESTED)
 """Types whose equal values may have different texts, so that they make no document id."""
@@ -102,6 +115,12 @@ def is_document_column(name: str) -> bool:
 def is_reserved(name: str) -> bool:
     """Whether no column of a table may have the name, in any case: it would be taken for one of a change."""
     return not is_document_column(name.lower())
+
+
+def with_times_as_texts(rows: DataFrame) -> DataFrame:
+    """Return rows that Python can show: it has no dates before year 1 and after 9999, and times in its own zone."""
+    times = (field.name for field in rows.schema if isinstance(field.dataType, _TIMES))
+    return rows.withColumns({name: F.col(quoted(name)).cast("string") for name in times})
 
 
 def unused_name(name: str, columns: Sequence[str]) -> str:

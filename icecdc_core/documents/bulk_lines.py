@@ -65,7 +65,7 @@ def scalar_text(column: Column, data_type: T.DataType) -> Column:
     The session of jobs has the time zone UTC, and ANSI mode, in which decimals are written in plain notation.
     """
     if isinstance(data_type, T.BinaryType):
-        return F.base64(column)
+        return F.replace(F.base64(column), F.lit("\r\n"))  # Spark breaks lines after 76 characters
     if isinstance(data_type, T.TimestampType):
         return F.date_format(column, JSON_OPTIONS["timestampFormat"])
     if isinstance(data_type, T.TimestampNTZType):

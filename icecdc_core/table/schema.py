@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name
+from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name, with_times_as_texts
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, UnsupportedTypeError
 from icecdc_core.session.jvm import fetch_text, iceberg_class, java_helper
 from icecdc_core.session.spark import tuned_for_many_groups
@@ -122,7 +122,7 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
         .agg(F.count(F.lit(1)).alias(count))
     )
     with tuned_for_many_groups(rows.sparkSession):
-        suspects = groups.where(wrong).limit(5).collect()
+        suspects = groups.where(wrong).limit(5).transform(with_times_as_texts).collect()
     shown = [{identifier_name(name): row[name] for name in identifier_columns} for row in suspects]
     for values in shown:
         if None in values.values():
@@ -132,7 +132,8 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
 
 
 def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], table: str) -> None:
-    for row in identifiers.where(any_null(identifier_columns)).limit(1).collect():
+    nulls = identifiers.where(any_null(identifier_columns)).select(*map(quoted, identifier_columns)).limit(1)
+    for row in nulls.transform(with_times_as_texts).collect():
         values = {identifier_name(name): row[name] for name in identifier_columns}
         raise null_error(table, values, f"for example {values}")
 

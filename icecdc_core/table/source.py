@@ -20,6 +20,7 @@ from icecdc_core.columns import (
     identifier_name,
     private_identifier,
     quoted,
+    with_times_as_texts,
 )
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
@@ -279,7 +280,7 @@ class Source:
         if CHANGE_TYPE in rows.columns:  # the old place of a document may have a comma
             rows = rows.where(IS_INSERT)
         unfit = rows.where(f"{PLACE} IS NULL OR contains({PLACE}, ',')")
-        for row in unfit.select(*map(quoted, keys)).limit(1).collect():
+        for row in unfit.select(*map(quoted, keys)).limit(1).transform(with_times_as_texts).collect():
             found = {identifier_name(name): row[name] for name in keys}
             names = " and ".join(filter(None, (self.routing, self.index_column)))
             raise ConfigError(

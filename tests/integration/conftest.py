@@ -1,15 +1,24 @@
 """What tests of several packages ask of a table."""
 
 import json
+import shutil
 
 import pytest
 
 from tests.nested_shop import Shop
+from tests.stub_model import Model
 
 
 @pytest.fixture
 def snapshots(sql):
     return lambda: [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+
+
+@pytest.fixture
+def model(name):
+    model = Model(name)
+    yield model
+    shutil.rmtree(model.folder)
 
 
 @pytest.fixture

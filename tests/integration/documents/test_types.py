@@ -1,10 +1,8 @@
-"""Every type against a real server: the mapping takes the documents, `_source` is the row, queries find it."""
+"""Names, types and mappings that a real table or server refuses, and those that they do not."""
 
-import json
 from typing import ClassVar
 
 import pytest
-from opensearchpy.exceptions import RequestError
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.changes import read_changes
@@ -13,146 +11,9 @@ from icecdc_core.jobs.setup import check_setup
 from icecdc_core.opensearch.indexes import check_mapping
 from tests.unit.documents.test_mapping import SCHEMA
 
-# Each finds one row of the table with every type.
-QUERIES = [
-    {"term": {"plain boolean": True}},
-    {"term": {"plain int": 2147483647}},
-    {"range": {"plain decimal(38, 37)": {"gte": 9.5}}},
-    {"match": {"struct uuid.v": "F79C3E09"}},
-    {"term": {"list uuid.keyword": "f79c3e09-677c-4bbd-a479-3f349cb785e7"}},
-    {"range": {"plain date": {"gt": "9999-12-31"}}},
-    {"range": {"list timestamp": {"lt": "0002-01-01"}}},
-    {"range": {"struct timestamptz.v": {"gte": "1969-12-31T23:59:59Z", "lt": "1970-01-01T00:00:00Z"}}},
-    {"term": {"map long.k": "9223372036854775807"}},
-    {"term": {"map long": "9223372036854775807"}},
-]
-
-
-# Of every type of Iceberg that Spark can read: two values in SQL, and what they are in a document.
-TYPES = {
-    "boolean": ("true", "false", True, False),
-    "int": ("-2147483648", "2147483647", -2147483648, 2147483647),
-    "long": ("-9223372036854775808", "9223372036854775807", -9223372036854775808, 9223372036854775807),
-    "float": ("-0.0F", "1.4E-45F", -0.0, 1.4e-45),
-    "double": ("-0.0D", "1.7976931348623157E308D", -0.0, 1.7976931348623157e308),
-    "decimal(38, 37)": ("-1e-37BD", "cast('9.9999999999999999999999999999999999999' as decimal(38, 37))",
-                        f"-0.{'0' * 36}1", f"9.{'9' * 37}"),
-    "date": ("date'0001-01-01'", "date'+10000-01-01'", "0001-01-01", "+10000-01-01"),
-    "timestamp": ("timestamp_ntz'0001-01-01 00:00:00.000001'", "timestamp_ntz'9999-12-31 23:59:59.999999'",
-                  "0001-01-01T00:00:00.000001", "9999-12-31T23:59:59.999999"),
-    "timestamptz": ("timestamp_micros(-1)", "timestamp_micros(9223372036854775807)",
-                    "1969-12-31T23:59:59.999999Z", "+294247-01-10T04:00:54.775807Z"),
-    "string": ("''", "'{\"a\": \"\\\\u0001\"}\\u0001\\n\\u2028'", "", '{"a": "\\u0001"}\x01\n\u2028'),
-    "uuid": ("'f79c3e09-677c-4bbd-a479-3f349cb785e7'", "'00000000-0000-0000-0000-000000000000'",
-             "f79c3e09-677c-4bbd-a479-3f349cb785e7", "00000000-0000-0000-0000-000000000000"),
-    "fixed[4]": ("X'00FF00FF'", "X'00000000'", "AP8A/w==", "AAAAAA=="),
-    "binary": ("X''", "unhex(repeat('00', 60))", "", "A" * 80),
-    "variant": ("parse_json('{\"b\": 1.50, \"a\": [1, null, {}]}')", "parse_json('7')",
-                {"a": [1, None, {}], "b": 1.5}, 7),
-    "unknown": ("null", "null", None, None),
-}  # fmt: skip
-ONLY_V3 = ("variant", "unknown")
-SHAPES = {
-    "plain": ("{}", lambda value: value),
-    "struct": ("named_struct('v', {})", lambda value: {"v": value}),
-    "list": ("array({}, null)", lambda value: [value, None]),
-    "map": ("map('k', {})", lambda value: {"k": value}),
-}
-
-
-def columns_of(version):
-    """A column of every type in every shape, as Iceberg's schema JSON writes it."""
-    types = [kind for kind in TYPES if version >= 3 or kind not in ONLY_V3]
-    ids = iter(range(10, 1000))
-    for kind in types:
-        # Parquet holds no struct, list or map of nothing but nulls.
-        for shape in SHAPES if kind != "unknown" else ("plain",):
-            key = next(ids)
-            inner = {
-                "plain": kind,
-                "struct": {"type": "struct", "fields": [field(next(ids), "v", kind)]},
-                "list": {"type": "list", "element-id": next(ids), "element-required": False, "element": kind},
-                "map": {"type": "map", "key-id": next(ids), "key": "string", "value-id": next(ids),
-                        "value-required": False, "value": kind},
-            }[shape]  # fmt: skip
-            yield kind, shape, field(key, f"{shape} {kind}", inner)
-
 
 def field(key, name, kind="long"):
     return {"id": key, "name": name, "required": False, "type": kind}
-
-
-def text(documents):
-    """Documents as text, which tells -0.0 from 0.0 and 1 from 1.0."""
-    return {key: json.dumps(document, sort_keys=True) for key, document in documents.items()}
-
-
-@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.long), 3])
-def it_takes_every_type_the_whole_way(spark, sql, create_table, new_index, opensearch, name, indexed, version):
-    columns = list(columns_of(version))
-    create_table([field(1, "id"), *(declared for _, _, declared in columns)], version)
-    shaped = {number: [SHAPES[shape][0].format(TYPES[kind][number]) for kind, shape, _ in columns] for number in (0, 1)}
-    nulls = ", ".join(["null"] * len(columns))
-    sql(
-        f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM (SELECT 1L, {', '.join(shaped[0])} "
-        f"UNION ALL SELECT 2L, {', '.join(shaped[1])} UNION ALL SELECT 3L, {nulls} "
-        f"UNION ALL SELECT 4L, {', '.join(shaped[1])})"
-    )
-    config = new_index()
-    # Iceberg's own scans of lists and maps of variants fail with its vectorized reader.
-    spark.conf.set("spark.sql.iceberg.vectorization.enabled", "false")
-    try:
-        sql("UPDATE {t} SET `struct timestamptz` = named_struct('v', timestamp_micros(-2)) WHERE id = 1")
-        sql("DELETE FROM {t} WHERE id = 4")
-    finally:
-        spark.conf.unset("spark.sql.iceberg.vectorization.enabled")
-    report = sync_changes(spark, config)
-
-    def document(identifier, number):
-        values = {
-            declared["name"]: None if number is None else SHAPES[shape][1](TYPES[kind][2 + number])
-            for kind, shape, declared in columns
-        }
-        return {"id": identifier, **values}
-
-    expected = {"1": document(1, 0), "2": document(2, 1), "3": document(3, None)}
-    expected["1"]["struct timestamptz"] = {"v": "1969-12-31T23:59:59.999998Z"}
-    validation = validate_table(spark, config)
-    assert text(indexed()) == text(expected)
-    found = [opensearch.count(index=name, body={"query": query})["count"] for query in QUERIES]
-    assert [query for query, count in zip(QUERIES, found, strict=True) if count != 1] == []
-    with pytest.raises(RequestError, match="strict_dynamic_mapping_exception"):
-        opensearch.index(index=name, id="8", body={"struct int": {"stray": 1}})  # no field is mapped by guessing
-    assert (report.upserts, report.deletes, validation.ok, validation.source_rows) == (1, 1, True, 3)
-
-
-class DescribeIdentifiersOfEveryType:
-    def it_builds_one_id_from_all_of_them(self, spark, sql, create_table, new_index, indexed):
-        kinds = [kind for kind in TYPES if kind not in ("float", "double", *ONLY_V3)]
-        create_table([*(field(number, kind, kind) for number, kind in enumerate(kinds, 1)), field(50, "v")])
-        for number in (0, 1):
-            sql(f"INSERT INTO {{t}} SELECT {', '.join(TYPES[kind][number] for kind in kinds)}, {number}L")
-        config = new_index(identifier_columns=kinds)
-        sql("UPDATE {t} SET v = 7 WHERE v = 0", "DELETE FROM {t} WHERE v = 1")
-        report = sync_changes(spark, config)
-        expected = (
-            "true|-2147483648|-9223372036854775808|-0.0000000000000000000000000000000000001|0001-01-01|"
-            "0001-01-01T00:00:00.000001|1969-12-31T23:59:59.999999Z||f79c3e09-677c-4bbd-a479-3f349cb785e7|AP8A/w==|"
-        )
-        found = {key: document["v"] for key, document in indexed().items()}
-        assert (found, report.deletes) == ({expected: 7}, 1)
-
-    def it_accepts_strings_that_cannot_be_ids(self, spark, sql, new_index, indexed):
-        config = new_index(
-            "CREATE TABLE {t} (id STRING, v STRING) USING iceberg",
-            "INSERT INTO {t} SELECT id, 'a' FROM VALUES (''), (' '), (repeat('é', 20000)), ('a|b'), ('{\"a\":1}'), "
-            "('a\\nb'), ('\\u0001'), (cast(X'61FF62' AS STRING)), (cast(X'61FE62' AS STRING)), ('_id'), ('NULL') t(id)",
-        )
-        sql("UPDATE {t} SET v = 'b'")
-        sync_changes(spark, config)
-        found = sorted((document["id"], document["v"]) for document in indexed().values())
-        texts = ["", " ", "é" * 20000, "a|b", '{"a":1}', "a\nb", "\x01", "a\ufffdb", "a\ufffdb", "_id", "NULL"]
-        assert (found, validate_table(spark, config).ok) == (sorted((each, "b") for each in texts), True)
 
 
 class DescribeNamesInARealTable:
@@ -256,22 +117,6 @@ class DescribeTypesThatSparkCannotRead:
         report = sync_changes(spark, config)
         found = exported, indexed(), report.deletes
         assert found == ({"1": {"id": 1, "v": "a"}, "2": {"id": 2, "v": "b"}}, {"2": {"id": 2, "v": "b"}}, 1)
-
-
-def it_rejects_single_documents_and_reports_them(spark, sql, make_config, indexed):
-    sql("CREATE TABLE {t} (id INT, s STRING, l ARRAY<STRING>, m MAP<STRING, STRING>, d DOUBLE) USING iceberg")
-    sql(
-        "INSERT INTO {t} VALUES "
-        "(1, repeat('x', 40000), array(repeat('é', 40000)), map('k', repeat('y', 32000)), 1), "
-        "(2, '', array(), map('k', repeat('y', 40000)), 2), (3, '', array(), map(), double('NaN')), "
-        "(4, '', array(), map(), double('-Infinity')), (5, '', null, map('', ''), -0.0D)"
-    )
-    config = make_config(max_rejected_documents=3)
-    report = export_table(spark, config)
-    message = {sample["id"]: sample["reason"] for sample in report.rejected_samples}
-    assert (report.rejected, sorted(indexed()), sorted(message)) == (3, ["1", "5"], ["2", "3", "4"])
-    assert ["immense term" in message["2"], "NaN" in message["3"], "-Infinity" in message["4"]] == [True] * 3
-    assert sorted(validate_table(spark, config).missing_ids) == ["2", "3", "4"]
 
 
 REFUSED_MAPPINGS = [

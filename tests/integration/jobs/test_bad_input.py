@@ -117,6 +117,12 @@ def it_refuses_identifiers_in_the_data(spark, sql, make_config, refused):
         sql(f"INSERT OVERWRITE {{t}} VALUES {rows}")
         with refused(error, *parts):
             export_table(spark, make_config())
+    # Python has no such year.
+    sql("ALTER TABLE {t} ADD COLUMN day DATE")
+    sql("INSERT OVERWRITE {t} SELECT id, 'a', date '+10000-01-01' FROM range(2)")
+    with refused(DuplicateIdentifierError, "2 rows share {'day': '+10000-01-01'}"):
+        export_table(spark, make_config(identifier_columns=["day"]))
+    sql("ALTER TABLE {t} DROP COLUMN day")
     # One of two is hidden because its document is refused.
     sql("INSERT OVERWRITE {t} VALUES (1, 'a'), (1, '2026-01-01'), (2, '2026-01-02')")
     config = make_config(mapping={"name": {"type": "date"}}, max_rejected_documents=1)

@@ -1,6 +1,5 @@
 """Vectors of texts: each text is embedded once, and a failing model stops a run before it writes anything."""
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,16 +11,9 @@ from icecdc_core.errors import ConfigError, EmbeddingError, IndexConflictError, 
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.documents import look_up_document
 from icecdc_core.explore.view import Part, open_view
-from tests.stub_model import DIMENSION, Model, vector
+from tests.stub_model import DIMENSION, vector
 
 LUCENE = {"method": {"name": "hnsw", "engine": "lucene", "space_type": "l2"}}
-
-
-@pytest.fixture
-def model(name):
-    model = Model(name)
-    yield model
-    shutil.rmtree(model.folder)
 
 
 @pytest.fixture

@@ -122,38 +122,8 @@ class DescribeRefusals:
         assert (raised.value.subject, bool(raised.value.remedy)) == ("mapping", True)
 
 
-KEPT = {"type": "object", "enabled": False}
-TIME = {"type": "date", "format": "strict_date_optional_time_nanos"}
-
-
 def struct(**fields):
     return T.StructType([T.StructField(name, data_type) for name, data_type in fields.items()])
-
-
-@pytest.mark.parametrize(
-    ("data_type", "expected"),
-    [
-        *((each, {"type": "integer"}) for each in (T.ByteType(), T.ShortType(), T.IntegerType())),
-        (T.BooleanType(), {"type": "boolean"}),
-        (T.LongType(), {"type": "long"}),
-        (T.FloatType(), {"type": "float"}),
-        *((each, {"type": "double"}) for each in (T.DoubleType(), T.DecimalType(38, 10))),
-        (T.StringType(), TEXT),
-        (T.DateType(), {"type": "date", "format": "strict_date"}),
-        *((each, TIME) for each in (T.TimestampType(), T.TimestampNTZType())),
-        (T.BinaryType(), {"type": "binary"}),
-        *((each, KEPT) for each in (T.VariantType(), T.ArrayType(T.VariantType()), T.NullType())),
-        (T.ArrayType(T.ArrayType(T.LongType())), {"type": "long"}),
-        (T.MapType(T.DateType(), struct(a=T.LongType())), {"type": "flat_object"}),
-        (struct(), {"type": "object", "dynamic": "strict", "properties": {}}),
-        (T.ArrayType(struct(a=T.LongType(), b=struct(c=T.DateType()))),
-            {"type": "object", "dynamic": "strict", "properties": {"a": {"type": "long"},
-            "b": {"type": "object", "dynamic": "strict",
-            "properties": {"c": {"type": "date", "format": "strict_date"}}}}}),
-    ],
-)  # fmt: skip
-def it_maps_every_type_explicitly(data_type, expected):
-    assert index_mapping(struct(v=data_type)) == {"dynamic": "strict", "properties": {"v": expected}}
 
 
 class DescribeCheckSupported:
