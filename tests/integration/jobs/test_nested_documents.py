@@ -158,11 +158,6 @@ class DescribeDocumentsOfSeveralTables:
             if policy:
                 sync_changes(spark, of_pair.replace(**{policy: "reexport"}))
                 assert indexed() == pair.documents(), error
-        fewer = of_pair.replace(nest={name: entry for name, entry in of_pair.nest.items() if name != "original"})
-        with pytest.raises(SchemaChangeError, match="nest"):
-            sync_changes(spark, fewer)
-        sync_changes(spark, fewer.replace(on_schema_change="reexport"))
-        assert "original" not in indexed()["1"]
 
     def it_takes_up_a_new_column_and_another_name_of_a_nested_table(self, spark, pair, of_pair, indexed, opensearch):
         everything = {**of_pair.nest["language"], "select": ["*"]}
@@ -189,11 +184,6 @@ class DescribeDocumentsOfSeveralTables:
         pair.sql("UPDATE {language} SET name = 'Welsh' WHERE number = 1")
         sync_changes(spark, config)
         assert validate_table(spark, config).ok
-        starred = config.replace(nest={"language": {**renamed, "select": ["to_json(struct(l.*)) AS all"]}})
-        export_table(spark, starred.replace(replace_index=True))
-        pair.sql("ALTER TABLE {language} ALTER COLUMN name FIRST")
-        with pytest.raises(SchemaChangeError, match="moved"):
-            sync_changes(spark, starred)
         pair.sql("ALTER TABLE {language} ADD COLUMN _change_type STRING")
         nest = {"language": {**renamed, "row_filter": "l._change_type IS NULL"}}
         with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.errors import ConfigError, IcecdcError, SchemaChangeError, SparkJobError
+from icecdc_core.errors import ConfigError, IcecdcError, SparkJobError
 from icecdc_core.jobs import sync
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.reporting.reports import report_json
@@ -101,30 +101,6 @@ class DescribeADocumentOfExpressions:
         expected = {"name": "other", "kind": "new"} if "select" in chosen else {"id": 1, "name": "other"}
         assert indexed()["1"] == expected
         assert validate_table(spark, config).ok
-
-
-class DescribeAChangeOfTheTable:
-    def it_matters_for_a_star_within_a_function(self, spark, sql, new_index, indexed):
-        config = new_index(*made(), select=["to_json(struct(*), map('ignoreNullFields', 'false')) AS raw"])
-        sql("ALTER TABLE {t} ADD COLUMN added INT", "INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2, 0, 9)")
-        with pytest.raises(SchemaChangeError, match="'added'"):
-            sync_changes(spark, config)
-        sync_changes(spark, config.replace(on_schema_change="reexport"))
-        added = {key: json.loads(document["raw"])["added"] for key, document in indexed().items()}
-        assert added == {**dict.fromkeys(map(str, range(20))), "50": 9}
-
-    def it_matters_for_columns_that_are_used_only(self, spark, sql, new_index, indexed):
-        config = new_index(*made(), select=["upper(name) AS name"])
-        sql("ALTER TABLE {t} DROP COLUMN other", "INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2)")
-        assert sync_changes(spark, config).upserts == 1
-        sql("ALTER TABLE {t} RENAME COLUMN name TO title", "ALTER TABLE {t} ADD COLUMN name STRING")
-        with pytest.raises(SchemaChangeError, match="'name'"):
-            sync_changes(spark, config)
-        other = config.replace(select=["lower(title) AS name"])
-        with pytest.raises(SchemaChangeError, match="another select"):
-            sync_changes(spark, other)
-        sync_changes(spark, other.replace(on_schema_change="reexport"))
-        assert indexed()["3"] == {"name": "n3"}
 
 
 class DescribeAMaskedValue:

@@ -7,9 +7,7 @@ import pytest
 
 from icecdc_core import sync_changes
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, SchemaChangeError
-from icecdc_core.opensearch.indexes import icecdc_meta
 from icecdc_core.runs import batch
 
 TITLE = {"type": "text", "analyzer": "standard"}
@@ -32,41 +30,6 @@ def physical_index(opensearch, config):
 def of_index(opensearch, config):
     (entry,) = opensearch.indices.get(index=config.index).values()
     return entry["settings"]["index"], entry["mappings"]["properties"]
-
-
-def it_sets_and_resets_settings_and_analyzers_and_maps_new_columns(spark, sql, opensearch, config):
-    before = physical_index(opensearch, config)
-    other = config.replace(settings={"refresh_interval": "7s", "max_result_window": 20000})
-    report = sync_changes(spark, other)
-    settings, _ = of_index(opensearch, config)
-    assert (settings["refresh_interval"], settings["max_result_window"]) == ("7s", "20000")
-    assert (report.upserts, physical_index(opensearch, config)) == (0, before)
-    assert report.notes == [
-        'the parameters of the index changed: settings.max_result_window was not set, is "20000"; '
-        'settings.refresh_interval was not set, is "7s"'
-    ]
-    # It is known from then on.
-    position = PositionStore(opensearch, config).read()
-    assert sync_changes(spark, other).strategy == "none"
-    assert PositionStore(opensearch, config).read() == position
-    assert icecdc_meta(opensearch.indices.get(index=before)[before])["spec"] == position.selection[DIGEST]
-
-    sync_changes(spark, config.replace(settings={"gc_deletes": "2h", "number_of_replicas": 1}))
-    settings, _ = of_index(opensearch, config)
-    assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("2h", "1")
-    assert "max_result_window" not in settings
-
-    sync_changes(spark, config.replace(mapping={"title": {**TITLE, "search_analyzer": "whitespace"}}))
-    settings, fields = of_index(opensearch, config)
-    # What icecdc sets by itself is back.
-    assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("1h", str(config.number_of_replicas))
-    assert fields["title"]["search_analyzer"] == "whitespace"
-
-    sql("ALTER TABLE {t} ADD COLUMN code STRING", "INSERT INTO {t} VALUES (50, 'new', 'A B')")
-    sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}}))
-    assert "search_analyzer" not in of_index(opensearch, config)[1]["title"]
-    found = opensearch.search(index=config.index, body={"query": {"term": {"code": "A B"}}})["hits"]["hits"]
-    assert ([hit["_id"] for hit in found], physical_index(opensearch, config)) == (["50"], before)
 
 
 def it_builds_a_new_index_behind_the_alias_when_the_policy_says_so(spark, sql, opensearch, config):
