@@ -198,8 +198,7 @@ class Rows:
             self.takes_commas = given["routing"] == "string" and rnd.random() < 0.2
             given["row_filter"] = f"octet_length({place}) BETWEEN 1 AND 999"
             given["row_filter"] += "" if self.takes_commas else f" AND NOT contains({place}, ',')"
-        # Keys of documents of several tables have tests of their own.
-        if rnd.random() < 0.5 and not {*TIMES, *BYTES} & {self.link, *identifiers}:
+        if rnd.random() < 0.5:
             entry = {"table": f"lake.ns.{name}_inner", "alias": "i", "on": f"i.link = r.`{self.link}`", "as": "array"}
             given |= {"alias": "r", "nest": {"inner": {**entry, "select": ["i.m"], "order_by": "i.m DESC"}}}
         if rnd.random() < 0.3:
