@@ -32,7 +32,7 @@ from icecdc_core.commits.position import (
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import FencedError, IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.logs import event, set_fields
-from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.client import Backoff, Connection, reading, typed_errors
 from icecdc_core.opensearch.indexes import indexes_behind, write_alias
 
 MAX_EPOCH = 2**52
@@ -71,7 +71,8 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
             remedy="set positions_index to the name of one index",
         )
     ((name, entry),) = found.items()
-    require_mapping(name, entry["mappings"])
+    with reading(entry):
+        require_mapping(name, entry["mappings"])
     if alias not in entry["aliases"]:  # somebody restored the index without it
         client.indices.update_aliases(body={"actions": [{"add": {"index": name, "alias": alias}}]})
 
@@ -115,9 +116,9 @@ class PositionStore:
             if not self.client.indices.exists(index=self._positions_index):
                 return []
             self.client.indices.refresh(index=self._positions_index)
-            return [
-                hit["_source"] for hit in self.client.search(index=self._positions_index, body=body)["hits"]["hits"]
-            ]
+            found = self.client.search(index=self._positions_index, body=body)
+            with reading(found):
+                return [dict(hit["_source"]) for hit in found["hits"]["hits"]]
 
     def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
         """Acquire the lock of the index; a holder that ended or whose own lease expired loses it."""
@@ -127,14 +128,16 @@ class PositionStore:
         try:
             with self._typed_errors("acquiring the lock"):
                 ensure_positions_index(self.client, self._positions_index)
+                backoff = Backoff(max(self.config.retry_timeout_seconds, 1.0), first_pause=0.1)
                 while True:
                     document = self.require_unlocked()
                     position, version = Position(self._index, table, table_uuid), None
                     if document is not None:
                         (position, _), version = parse_position(document["_source"]), _version_of(document)
-                    # None: another run wrote it in the meantime.
                     if (written := self.write(position, this_run, version)) is not None:
                         return IndexLock(self, position, this_run, written)
+                    if not backoff.wait("another run wrote the position in the meantime"):
+                        raise self._locked("other runs write its position all the time")
         except BaseException:
             active_runs.discard(run_id)
             raise
@@ -150,18 +153,21 @@ class PositionStore:
             # A holder on another machine is alive if its renewals change the version. So the clocks of the two
             # machines need not agree.
             if gone is False or seen not in (None, version):
-                raise TableLockedError(
-                    f"Another run has the lock of the index '{self._index}': run {holder.run_id}, process "
-                    f"{holder.pid} on {holder.host.split('/')[0]}, since {holder.since}",
-                    subject="index",
-                    value=self._index,
-                    remedy="wait until it ends; schedule at most one run at a time for each index",
-                )
+                where = f"process {holder.pid} on {holder.host.split('/')[0]}, since {holder.since}"
+                raise self._locked(f"run {holder.run_id}, {where}")
             seen, seen_since = version, seen_since or time.monotonic()
             if time.monotonic() - seen_since >= holder.lease_seconds:
                 break
             time.sleep(min(1.0, holder.lease_seconds / 4))
         return document
+
+    def _locked(self, by: str) -> TableLockedError:
+        return TableLockedError(
+            f"Another run has the lock of the index '{self._index}': {by}",
+            subject="index",
+            value=self._index,
+            remedy="wait until it ends; schedule at most one run at a time for each index",
+        )
 
     def write(
         self, position: Position, holder: LeaseHolder, version: tuple[int, int] | None, releases: bool = False
@@ -183,8 +189,11 @@ class PositionStore:
         found, stored = _version_of(document), document["_source"].get("owner")
         if not isinstance(stored, dict) or stored.get("run_id") != holder.run_id or version == found:
             return None
+        written, _ = parse_position(document["_source"])
         if releases:  # which changes nothing else, so it leaves what that write stored
-            position, _ = parse_position(document["_source"])
+            position = written
+        elif written == position:  # it was that very write, and its repetition may lose its answer, too
+            return found
         return self.write(position, holder, found, releases)
 
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import document_id, place_of, stored_actions, upsert_version
 from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, parse_action, write_actions
+from icecdc_core.opensearch.client import reading
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes, write_alias
 from icecdc_core.reporting.reports import RunReport
@@ -124,8 +125,9 @@ def _refused_again(client: OpenSearch, index: str, letters: list[dict[str, Any]]
         heads = [parse_action(letter["action"])[1] for letter in page]
         wanted = [{name: head[name] for name in ("_index", "_id", "routing") if name in head} for head in heads]
         found = client.mget(index=index, body={"docs": wanted}, params={"_source": "false"})["docs"]
-        for letter, head, document in zip(page, heads, found, strict=True):
-            # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
-            is_outdated = letter["status"] != 409 and document.get("_version", 0) > head["version"]
-            refused.append((head["_id"], place_of(head, index), head["version"], is_outdated))
+        with reading(found):
+            for letter, head, document in zip(page, heads, found, strict=True):
+                # OpenSearch checks a document's content before its version, so the index may have a newer one.
+                is_outdated = letter["status"] != 409 and document.get("_version", 0) > head["version"]
+                refused.append((head["_id"], place_of(head, index), head["version"], is_outdated))
     return refused

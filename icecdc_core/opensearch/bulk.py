@@ -176,7 +176,7 @@ def count_outcomes(
                 deletes += 1
         elif status == 409:
             # Only the text of the reason names the version of the document.
-            found = _CURRENT_VERSION.match(error.get("reason") or "")
+            found = _CURRENT_VERSION.match(str(error.get("reason")))
             if (version := int(found[1]) if found else 0) > newest[0]:
                 newest = version, _id_of(actions[number])
             if version <= highest_version:
@@ -418,7 +418,8 @@ class BulkWriter:
         if isinstance(cause, OpenSearchException):
             return typed_error(cause, self.connection.url, "a bulk request", self.connection.username)
         return OpenSearchUnreachableError(
-            f"OpenSearch kept refusing documents for {self.retry_timeout_seconds:g} s: {error_reason(cause)}",
+            f"OpenSearch ({self.connection.url}) kept refusing documents for {self.retry_timeout_seconds:g} s: "
+            f"{error_reason(cause)}",
             subject="retry_timeout_seconds",
             value=self.retry_timeout_seconds,
             remedy="relieve the cluster (disk space, write queue) or allow more time; the position did not move",

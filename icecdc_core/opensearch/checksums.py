@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import RESERVED
 from icecdc_core.dependencies import keep_archive_caches
-from icecdc_core.opensearch.client import AnswerReader, Connection, typed_error, unusable_answer_error
+from icecdc_core.opensearch.client import AnswerReader, Connection, reading, typed_error, unusable_answer_error
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -64,7 +64,8 @@ def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bo
     query = {**part_of_index(pit), "size": 100, "sort": ["_doc"]}
     hits = client.search(body=query, params=WHOLE)["hits"]["hits"]
     names = [name for name in schema.names if name not in RESERVED]
-    return all(list(hit["_source"]) == names for hit in hits)
+    with reading(hits):
+        return all(list(hit["_source"]) == names for hit in hits)
 
 
 def index_checksums(
@@ -213,7 +214,9 @@ def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> 
     for shard in range(shards):
         query = part_of_index(pit, shard, shards)
         query |= {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
-        end = int(client.search(body=query, params=WHOLE)["aggregations"]["newest"]["value"] or 0) + 1
+        answer = client.search(body=query, params=WHOLE)
+        with reading(answer):
+            end = int(answer["aggregations"]["newest"]["value"] or 0) + 1
         pieces = max(-(-end // RANGE_DOCUMENTS), -(-parallelism // shards))
         ends = [end * piece // pieces for piece in range(pieces + 1)]
         parts += [part_of_index(pit, shard, shards, low, high) for low, high in pairwise(ends) if low < high]
@@ -239,7 +242,8 @@ def read_index(
                 answer: Any = client.search(body=query, params=WHOLE)
                 if not isinstance(answer, str):
                     raise unusable_answer_error("the answer does not end with its hits", answer)
-                rows, query["search_after"] = page_of(answer)
+                with reading(answer):
+                    rows, query["search_after"] = page_of(answer)
                 if not rows:
                     return
                 query["size"] = min(max(PAGE_BYTES * len(rows) // len(answer), 1), PAGE_DOCUMENTS)

@@ -9,7 +9,7 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,12 +44,25 @@ if TYPE_CHECKING:
 
 
 _JSON = frozenset({"application/json", "application/vnd.elasticsearch+json"})
-# The field that an answer always has, by the API in the path; "": creation and deletion of an index.
-_REQUIRED_FIELDS = {
-    **dict.fromkeys(("", "_aliases", "_mapping", "_settings"), "acknowledged"),
-    "_count": "count",
-    "_refresh": "_shards",
-    "_search_shards": "shards",
+# What an answer must have, by the API in the path ("": an index). A list is about all elements, or all values of an
+# object. Answers of a part of the shards are not usable, nor are changes that not every node has yet.
+_DONE, _WHOLE = {"acknowledged": True}, {"failed": 0}
+_INDEX = {"aliases": [dict], "mappings": dict, "settings": {"index": {"uuid": str, "creation_date": str}}}
+_WRITTEN = {"_seq_no": int, "_primary_term": int}
+_SHAPES: dict[str, Any] = {
+    "/": {"version": {"number": str}},
+    **dict.fromkeys(("", "_aliases", "_mapping", "_settings"), _DONE),
+    **{f"GET {api}": [dict] for api in ("_alias", "_mapping", "_settings")},
+    "GET ": [_INDEX],
+    "_doc": _WRITTEN,
+    "GET _doc": {**_WRITTEN, "_source": dict},
+    "_search": {"timed_out": False, "_shards": _WHOLE, "hits": {"hits": [{"_id": str}]}},
+    "_count": {"_shards": _WHOLE, "count": int},
+    "_refresh": {"_shards": _WHOLE},
+    "_search_shards": {"shards": list},
+    "_mget": {"docs": [{"_id": str}]},
+    "POST point_in_time": {"_shards": _WHOLE, "pit_id": str},
+    "DELETE point_in_time": {"pits": list},
 }
 
 
@@ -61,6 +74,15 @@ def unusable_answer_error(problem: str, text: object = "", status: int = 200) ->
     beginning = text if isinstance(text, str) else json.dumps(text, default=str)
     # The error has no status, so that nobody mistakes it for a 404 of OpenSearch.
     return UnusableAnswerError("N/A", f"{problem} (HTTP status {status}): {beginning[:200]!r}", None)
+
+
+@contextmanager
+def reading(answer: Any) -> Iterator[None]:
+    """Turn what a reader of an answer stumbles over into an unusable answer: all that the block reads is of it."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise unusable_answer_error(f"the answer is not what OpenSearch answers ({error!r})", answer) from error
 
 
 class AnswerReader(Deserializer):
@@ -128,28 +150,28 @@ class AnswerConnection(Urllib3HttpConnection):
 
 
 def require_usable(method: str, path: str, answer: Any) -> None:
-    """Check the content of an answer; one that is still a text is checked by its reader."""
-    if method == "HEAD" or (isinstance(answer, str) and answer):
+    """Check what an answer has; of a search that is still a text, only what comes before its hits."""
+    if method == "HEAD":
         return
-    if not isinstance(answer, dict):
-        raise unusable_answer_error("the answer is no JSON object", answer or "")
+    if isinstance(answer, str):
+        with suppress(ValueError):
+            answer = {**json.loads(answer.partition(',"hits":')[0] + "}"), "hits": {"hits": []}}
     parts = path.partition("?")[0].strip("/").split("/")
-    api = next((part for part in parts if part.startswith("_")), "")
-    if parts == [""]:
-        is_usable = "version" in answer
-    elif parts[-1] == "point_in_time":
-        is_usable = ("pit_id" if method == "POST" else "pits") in answer
-    elif method == "GET" and api in ("", "_alias", "_mapping", "_settings"):
-        is_usable = all(isinstance(entry, dict) for entry in answer.values())  # one entry for each index
-    elif api == "_search":
-        is_usable = isinstance(hits := answer.get("hits"), dict) and isinstance(hits.get("hits"), list)
-    elif api == "_doc":
-        is_usable = all(isinstance(answer.get(name), int) for name in ("_seq_no", "_primary_term"))
-        is_usable = is_usable and (method != "GET" or isinstance(answer.get("_source"), dict))
-    else:
-        is_usable = api not in _REQUIRED_FIELDS or _REQUIRED_FIELDS[api] in answer
-    if not is_usable:
-        raise unusable_answer_error(f"the answer to {method} {api} lacks what OpenSearch answers", answer)
+    api = "point_in_time" if "point_in_time" in parts else next((part for part in parts if part[:1] == "_"), "")
+    api = api if any(parts) else "/"
+    if not isinstance(answer, dict) or not _fits(answer, _SHAPES.get(f"{method} {api}", _SHAPES.get(api, dict))):
+        raise unusable_answer_error(f"the answer to {method} {api} is not what OpenSearch answers", answer)
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(name in value and _fits(value[name], shape[name]) for name in shape)
+    if isinstance(shape, list):
+        found = value.values() if isinstance(value, dict) else value
+        return isinstance(value, dict | list) and all(_fits(each, shape[0]) for each in found)
+    if isinstance(shape, type):
+        return type(value) is shape
+    return type(value) is type(shape) and bool(value == shape)
 
 
 # Back-pressure and temporary trouble. Every other status says that the request itself is wrong.
@@ -310,7 +332,7 @@ def typed_error(error: OpenSearchException, url: str, doing: str, username: str 
     is_block = isinstance(error, TransportError) and str(error.error).endswith("block_exception")  # of a full disk, say
     if isinstance(error, (AuthenticationException, AuthorizationException)) and not is_block:
         return OpenSearchAuthError(
-            f"OpenSearch refused the user or its permissions ({doing}): {reason}",
+            f"OpenSearch refused the user or its permissions ({doing}, {url}): {reason}",
             subject="opensearch_username",
             value=username or None,
             remedy="check opensearch_username, the secret behind opensearch_password, and the role's permissions",
@@ -347,6 +369,7 @@ def exception_reason(error: OpenSearchException) -> str:
 
 def error_reason(details: dict[str, Any]) -> str:
     text = f"{details.get('type')}: {details.get('reason')}"
-    deeper = details.get("caused_by") or next(iter(details.get("root_cause") or ()), None) or {}
-    cause = str(deeper.get("reason") or "")
+    deeper = details.get("caused_by") or details.get("root_cause")
+    deeper = deeper[0] if deeper and isinstance(deeper, list) else deeper
+    cause = str(deeper.get("reason") or "") if isinstance(deeper, dict) else ""
     return text if cause in text else f"{text} ({cause})"

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import (
     AuthenticationException,
@@ -26,6 +27,7 @@ from icecdc_core.documents.mapping import index_limits, index_mapping, sample_do
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError
 from icecdc_core.logs import event
+from icecdc_core.opensearch.bulk import item_outcomes
 from icecdc_core.opensearch.client import error_reason, exception_reason, without_retries
 from icecdc_core.opensearch.index_settings import (
     check_settings,
@@ -79,7 +81,8 @@ def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
 
 def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
     """Return the epoch, or the next one whose physical index does not exist: its documents could not be overwritten."""
-    return next(each for each in count(epoch) if not client.indices.exists(index=physical_index(index, each)))
+    taken = client.indices.get(index=f"{index}--*", params={"expand_wildcards": "all"})
+    return next(each for each in count(epoch) if physical_index(index, each) not in taken)
 
 
 def index_definition(
@@ -196,10 +199,10 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
         answer = client.bulk(index=write_alias(probe), body=body, params={"require_alias": "true"})
     finally:
         _delete(client, probe)
-    item = answer["items"][0]["index"]
+    ((_, item),) = item_outcomes(answer, pa.array(['{"index"']))
     if error := item.get("error"):
         if item["status"] != 400:  # it says nothing about the mapping
-            raise TransportError(item["status"], error["type"], {"error": error})
+            raise TransportError(item["status"], error.get("type"), {"error": error})
         raise ConfigError(
             f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
             subject="mapping",
@@ -219,7 +222,7 @@ def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> N
 def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> None:
     """Delete the physical indexes that were created before this one (a stalled run may be late), and nobody reads."""
     found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "open,hidden"})
-    created = {name: int(entry["settings"]["index"]["creation_date"]) for name, entry in found.items()}
+    created = {name: entry["settings"]["index"]["creation_date"].zfill(20) for name, entry in found.items()}
     for name in found:
         if physical in created and created[name] < created[physical]:
             drop_unless_read(client, config, name)

@@ -9,7 +9,7 @@ from opensearchpy import OpenSearch
 
 from icecdc_core.commits.position import LeaseHolder, is_gone, parse_position
 from icecdc_core.config import SyncConfig
-from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.client import Connection, reading, typed_errors
 from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, moment, snapshots_text
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
@@ -109,7 +109,8 @@ def _newest(client: OpenSearch, config: SyncConfig, kind: str, index: str) -> di
     wanted = [{"term": {"type": kind}}, *([{"term": {"index": index}}] if index else [])]
     newest = {"collapse": {"field": "index"}, "sort": [{"epoch": "desc"}], "size": _MOST_TABLES}
     found = client.search(index=config.positions_index, body={"query": {"bool": {"filter": wanted}}, **newest})
-    return {str(hit["_source"].get("index")): hit["_source"] for hit in found["hits"]["hits"]}
+    with reading(found):
+        return {str(hit["_source"].get("index")): hit["_source"] for hit in found["hits"]["hits"]}
 
 
 def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], steps: tuple[Step, ...]) -> IndexStatus:

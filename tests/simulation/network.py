@@ -70,7 +70,7 @@ class Network:
         if self.trace:
             self.trace(line)
 
-    def send(self, method: str, path: str, params: dict[str, Any], body: Any, timeout: float) -> Answer:
+    def send(self, method: str, path: str, params: dict[str, Any], body: Any, timeout: float) -> Any:
         scheduler, process = current().scheduler, current().task.process
         faults = self.faults.at(method, path)
         self._disturb(process, faults)
@@ -167,11 +167,13 @@ class SimulatedConnection(AnswerConnection):
             text = body.decode() if isinstance(body, bytes) else body
             lines = [orjson.loads(line) for line in text.splitlines()] if "_bulk" in url else orjson.loads(text)
         wait = float(options.get("timeout") or self.timeout)
-        status, answer = self.network.send(method, unquote(url), dict(params or {}), lines, wait)
-        data = "" if method == "HEAD" else json.dumps(answer)
+        status, answer, *kind = self.network.send(method, unquote(url), dict(params or {}), lines, wait)
+        kind = kind[0] if kind else "application/json"
+        data = answer.decode() if isinstance(answer, bytes) else json.dumps(answer)
+        data = "" if method == "HEAD" else data
         if not 200 <= status < 300 and status not in options.get("ignore", ()):
-            self._raise_error(status, data, "application/json")
-        return status, {"content-type": "application/json"}, data
+            self._raise_error(status, data, kind)
+        return status, {"content-type": kind}, data
 
 
 def _shown(params: dict[str, Any], body: Any) -> str:

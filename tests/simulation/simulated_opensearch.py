@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 Answer = tuple[int, dict[str, Any]]
+_WHOLE: dict[str, Any] = {"_shards": {"failed": 0}}
 
 
 @dataclass
@@ -114,10 +115,10 @@ class SimulatedOpenSearch:
             elif api == "_refresh":
                 each.refresh()
         if api == "_search":
-            return 200, {"hits": {"hits": _found(found, body)}}
+            return 200, {"timed_out": False, **_WHOLE, "hits": {"hits": _found(found, body)}}
         if api == "_count":
-            return 200, {"count": sum(len(each.searchable) for each in found.values())}
-        return 200, {"_shards": {}} if api == "_refresh" else {"acknowledged": True}
+            return 200, {**_WHOLE, "count": sum(len(each.searchable) for each in found.values())}
+        return 200, _WHOLE if api == "_refresh" else {"acknowledged": True}
 
     def _create(self, name: str, body: dict[str, Any]) -> Answer:
         if name not in self.indexes and self.behind(name):
@@ -173,7 +174,8 @@ class SimulatedOpenSearch:
             ((kind, head),) = line.items()
             source = next(lines) if kind == "index" else None
             if found:
-                status, answer = self._write(next(iter(found.values())), head["_id"], head, source)
+                identity = head.get("_id", f"made-{len(items)}")
+                status, answer = self._write(next(iter(found.values())), identity, head, source)
             else:
                 status, answer = _missing(name)
             items.append({kind: {**answer, "status": status}})

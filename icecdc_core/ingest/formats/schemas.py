@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
+from pydantic import BaseModel, Field, ValidationError
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.avro.functions import from_avro
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
@@ -175,36 +176,49 @@ def registered_schema(
     return known[schema_id]
 
 
-def _read(get: Callable[[str], dict[str, Any] | None], path: str, name: str) -> RegisteredSchema | str:
-    answer = get(path)
+class _Reference(BaseModel):
+    name: str
+    subject: str
+    version: int
+
+
+class _Answer(BaseModel):
+    text: str = Field(alias="schema")
+    kind: str | None = Field(None, alias="schemaType")
+    references: list[_Reference] | None = None
+
+
+def _read(
+    get: Callable[[str], _Answer | None], path: str, name: str, around: tuple[str, ...] = ()
+) -> RegisteredSchema | str:
+    answer = None if path in around else get(path)  # no schema refers to itself, and the registry may repeat an answer
     if answer is None:
         return f"{_MISSING} {name}"
     references: dict[str, RegisteredSchema] = {}
-    for reference in answer.get("references") or []:
-        subject, version = reference["subject"], reference["version"]
-        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-        other = _read(get, path, f"version {version} of subject {subject}")
+    for reference in answer.references or []:
+        subject, version = reference.subject, reference.version
+        referred = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        other = _read(get, referred, f"version {version} of subject {subject}", (*around, path))
         if isinstance(other, str):
             return f"{other}, to which {name} refers"
-        references |= {**other.references, reference["name"]: other}
-    return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
+        references |= {**other.references, reference.name: other}
+    return RegisteredSchema(answer.kind or "AVRO", answer.text, references)
 
 
-def _get(url: str, headers: dict[str, str], path: str) -> dict[str, Any] | None:
+def _get(url: str, headers: dict[str, str], path: str) -> _Answer | None:
     """Return the registry's answer, by Confluent's REST API; None if it does not have what was asked for."""
 
-    def request() -> dict[str, Any] | None:
+    def request() -> _Answer | None:
         try:
             with urlopen(Request(url + path, headers=headers), timeout=15) as response:  # noqa: S310
-                answer: Any = json.loads(response.read())
+                return _Answer.model_validate_json(response.read())
+        except ValidationError as error:
+            raise ValueError("the answer is no schema") from error
         except HTTPError as error:
             with suppress(ValueError, AttributeError):
                 if error.code == 404 and json.loads(error.read()).get("error_code") in _NOT_FOUND:
                     return None
             raise
-        if not isinstance(answer, dict) or "schema" not in answer:
-            raise ValueError("the answer is no schema")
-        return answer
 
     attempts = Retrying(
         retry=retry_if_exception(lambda error: not isinstance(error, HTTPError) or error.code in _TRANSIENT),

@@ -21,7 +21,6 @@ from icecdc_core.opensearch.client import (
     Connection,
     UnusableAnswerError,
     is_transient,
-    require_usable,
     typed_error,
     unusable_answer_error,
     without_retries,
@@ -31,35 +30,6 @@ from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
 
 JSON = "application/json; charset=UTF-8"
-
-
-ANSWERS = [
-    ("GET", "/", {"version": {"number": "2.19.1"}}), ("HEAD", "/films", True),
-    ("GET", "/films", {"films--000001": {"aliases": {}}}), ("GET", "/_alias/films", {"films--000001": {"aliases": {}}}),
-    ("DELETE", "/films--000001", {"acknowledged": True}), ("POST", "/_aliases", {"acknowledged": True}),
-    ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1, "_source": {}}),
-    ("PUT", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
-    ("POST", "/films/_search", {"hits": {"hits": []}}), ("POST", "/_search", '{"hits":{"hits":[]}}'),
-    ("POST", "/films/_search/point_in_time", {"pit_id": "x"}), ("DELETE", "/_search/point_in_time", {"pits": []}),
-    ("GET", "/_cluster/health", {"status": "green"}),
-]  # fmt: skip
-NO_ANSWERS = [
-    ("GET", "/", {}), ("GET", "/", ""), ("GET", "/films", {"message": "ok"}), ("PUT", "/films", {}),
-    ("POST", "/_aliases", {"message": "ok"}), ("GET", "/positions/_doc/position:films", {"message": "ok"}),
-    ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
-    ("PUT", "/positions/_doc/position:films", {"_seq_no": None, "_primary_term": 1}), ("POST", "/films/_refresh", {}),
-    ("POST", "/films/_search", {"hits": None}), ("POST", "/films/_search", {"hits": {"total": 3}}),
-    ("POST", "/films/_search/point_in_time", {"hits": {"hits": []}}),
-    ("GET", "/films/_search_shards", {"hits": {"hits": []}}), ("GET", "/films/_count", {}),
-]  # fmt: skip
-
-
-def it_accepts_answers_of_opensearch_and_refuses_what_it_never_answers():
-    for given in ANSWERS:
-        require_usable(*given)
-    for given in NO_ANSWERS:
-        with pytest.raises(UnusableAnswerError):
-            require_usable(*given)
 
 
 def it_reads_json_with_any_declared_character_set_and_refuses_everything_else():
