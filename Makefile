@@ -29,7 +29,6 @@ PROCESSES := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 SEED ?= 20261121
 HISTORIES ?= 500
 FAULTS ?= 100
-STORMS ?= 50
 CLUSTER_RUNS ?= 10
 TRACES ?= 100
 SCHEDULES ?= 100000
@@ -47,7 +46,7 @@ suite-tools = $(PYTEST) tests/integration -m tools
 suite-coverage = $(PYTEST) $(PROCESSES) --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
 suite-histories = $(SAMPLES) ICECDC_HISTORIES=$(HISTORIES) $(PYTEST) tests/histories -s --timeout 0
 suite-fuzz = $(SAMPLES) ICECDC_FUZZ=$(EXAMPLES) $(PYTEST) $$(grep -rl ICECDC_FUZZ tests --include="test_*.py") -s --timeout 0
-suite-faults = $(SAMPLES) ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) \
+suite-faults = $(SAMPLES) ICECDC_FAULTS=$(FAULTS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) \
 	$(PYTEST) tests/faults -s --timeout 0
 suite-soak = $(SAMPLES) ICECDC_SOAK_MINUTES=$(MINUTES) $(PYTEST) tests/faults/test_soak.py -s --timeout 0
 suite-model = ICECDC_MODEL=whole $(PYTEST) tests/model -s --timeout 0
@@ -113,7 +112,7 @@ more: ## Show the other targets, and the suites of tests
 #@ spark40: support matrix, integration and unit tests on Spark 4.0 with Iceberg 1.11
 #@ histories: 500 random table histories and the whole support matrix (HISTORIES=, SEED=)
 #@ fuzz: 300 examples of each generator: tables of other writers, documents, specs, records, answers (EXAMPLES=, SEED=)
-#@ faults: 100 kills, a cut at every request, storms of faults (FAULTS=, STORMS=, CLUSTER_RUNS=, SEED=)
+#@ faults: 100 kills, each fault at each kind of request (FAULTS=, CLUSTER_RUNS=, SEED=)
 #@ soak: change tables and sync for an hour (MINUTES=, SEED=)
 #@ model: the commit protocol in every order of steps
 #@ traces: records random lives of an index and checks them against the model (TRACES=, SEED=)

@@ -153,8 +153,8 @@ class PositionStore:
             # A holder on another machine is alive if its renewals change the version. So the clocks of the two
             # machines need not agree.
             if gone is False or seen not in (None, version):
-                where = f"process {holder.pid} on {holder.host.split('/')[0]}, since {holder.since}"
-                raise self._locked(f"run {holder.run_id}, {where}")
+                host = holder.host.split("/")[0]
+                raise self._locked(f"run {holder.run_id}, process {holder.pid} on {host}, since {holder.since}")
             seen, seen_since = version, seen_since or time.monotonic()
             if time.monotonic() - seen_since >= holder.lease_seconds:
                 break

@@ -36,6 +36,7 @@ from icecdc_core.opensearch.client import (
     Connection,
     error_reason,
     is_transient,
+    reading,
     typed_error,
     unusable_answer_error,
 )
@@ -408,8 +409,9 @@ class BulkWriter:
                 body={"query": query, "size": 2 * _IDS, "version": True, "_source": False},
                 params={"allow_partial_search_results": "false"},
             )
-            hits = answer["hits"]["hits"]
-            found += [hit["_id"] for hit in hits if hit["_version"] < self.highest_version - 1]
+            with reading(answer):
+                hits = answer["hits"]["hits"]
+                found += [hit["_id"] for hit in hits if hit["_version"] < self.highest_version - 1]
         return BulkResult(duplicates=len(found), duplicate_ids=tuple(found[:SAMPLES]))
 
     def _failure(self, cause: Any) -> IcecdcError:

@@ -52,7 +52,6 @@ _WRITTEN = {"_seq_no": int, "_primary_term": int}
 _SHAPES: dict[str, Any] = {
     "/": {"version": {"number": str}},
     **dict.fromkeys(("", "_aliases", "_mapping", "_settings"), _DONE),
-    **{f"GET {api}": [dict] for api in ("_alias", "_mapping", "_settings")},
     "GET ": [_INDEX],
     "_doc": _WRITTEN,
     "GET _doc": {**_WRITTEN, "_source": dict},
@@ -62,7 +61,6 @@ _SHAPES: dict[str, Any] = {
     "_search_shards": {"shards": list},
     "_mget": {"docs": [{"_id": str}]},
     "POST point_in_time": {"_shards": _WHOLE, "pit_id": str},
-    "DELETE point_in_time": {"pits": list},
 }
 
 

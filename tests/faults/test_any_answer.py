@@ -26,7 +26,7 @@ from tests.simulation.network import Network, SimulatedConnection
 from tests.simulation.scheduler import current
 from tests.simulation.world import World
 
-MANY = int(os.environ.get("ICECDC_FUZZ", "60"))
+MANY = int(os.environ.get("ICECDC_FUZZ", "6")) * 10
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 REASONS = (

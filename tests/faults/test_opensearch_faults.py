@@ -22,7 +22,7 @@ from icecdc_core.errors import (
     PositionError,
 )
 from icecdc_core.jobs.status import status
-from tests.faults.tables import CREATE, FILL, SEED, change
+from tests.faults.tables import CREATE, FILL, change
 from tests.loopback_proxy import Act, at_first, cut_off, loopback_proxy
 
 BUSY = {"error": {"type": "es_rejected_execution_exception", "reason": "made by the test"}}
@@ -37,7 +37,6 @@ FAULTS = (
 )
 # By default every kind of request meets one of the faults, with `make test SUITE=faults` each of them.
 ROUNDS = len(FAULTS) if "ICECDC_FAULTS" in os.environ else 1
-STORMS = int(os.environ.get("ICECDC_STORMS", "1"))
 
 
 @pytest.fixture
@@ -76,31 +75,6 @@ class DescribeOneFault:
         (after,) = opensearch.indices.get_alias(name=exported.index)
         moves = sum(path.startswith("/_aliases") for _, path, _ in proxy.seen)
         assert (report.state, moves, after != before, equal(exported)) == ("ok", 2, True, True)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("storm", range(STORMS))
-def it_ends_in_sync_at_the_latest_after_the_storm(spark, exported, equal, opensearch, opensearch_url, storm):
-    rng = random.Random(SEED + storm)
-
-    def trouble(method, path, body):
-        if path == "/" or rng.random() > 0.2:
-            return None
-        return rng.choice(FAULTS)
-
-    outcome = "ended"
-    with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-        try:
-            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
-        except IcecdcError as error:
-            outcome = type(error).__name__
-    ended_equal = equal(exported)
-    position = PositionStore(opensearch, exported).read()
-    sync_changes(spark, exported)
-    print(f"storm {SEED + storm}: {outcome}")
-    # After a run that ended well, index and table are in sync; a failed run leaves a begun batch.
-    position_is_right = ended_equal if outcome == "ended" else ended_equal or position.snapshot_id is not None
-    assert (position_is_right, equal(exported)) == (True, True)
 
 
 def it_waits_for_a_while_blames_no_document_and_ends_in_sync_the_next_time(

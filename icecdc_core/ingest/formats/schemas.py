@@ -188,17 +188,15 @@ class _Answer(BaseModel):
     references: list[_Reference] | None = None
 
 
-def _read(
-    get: Callable[[str], _Answer | None], path: str, name: str, around: tuple[str, ...] = ()
-) -> RegisteredSchema | str:
-    answer = None if path in around else get(path)  # no schema refers to itself, and the registry may repeat an answer
+def _read(get: Callable[[str], _Answer | None], path: str, name: str) -> RegisteredSchema | str:
+    answer = get(path)
     if answer is None:
         return f"{_MISSING} {name}"
     references: dict[str, RegisteredSchema] = {}
     for reference in answer.references or []:
         subject, version = reference.subject, reference.version
-        referred = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-        other = _read(get, referred, f"version {version} of subject {subject}", (*around, path))
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        other = _read(get, path, f"version {version} of subject {subject}")
         if isinstance(other, str):
             return f"{other}, to which {name} refers"
         references |= {**other.references, reference.name: other}

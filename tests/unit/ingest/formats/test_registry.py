@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from icecdc_core.errors import SchemaRegistryError
-from icecdc_core.ingest.formats import schemas
 from icecdc_core.ingest.formats.schemas import RegisteredSchema, json_schema_struct as spark_struct, registered_schema
 from tests.http_server import http_server
 
@@ -34,24 +32,6 @@ class DescribeSchemaRegistry:
         assert found == [RegisteredSchema("JSON", "{}")] * 2 + [RegisteredSchema("AVRO", '"int"')]
         assert slept == [0.5, 2.0]
         assert asked == [(f"/api/schemas/ids/{number}", "Basic bWU6c2VjcmV0") for number in (7, 7, 7, 8)]
-
-    @pytest.mark.parametrize(
-        ("answers", "text"),
-        [
-            ([(401, {"error_code": 401})], "rejects the request: HTTP Error 401"),
-            ([(404, {"error_code": 404})], "rejects the request: HTTP Error 404"),
-            ([(404, b"<html>")], "rejects the request: HTTP Error 404"),
-            ([(500, {})] * 3, "rejects the request: HTTP Error 500"),
-            ([(200, b"<html>")] * 3, "schema registry cannot be read"),
-            ([(200, {"status": "starting"})] * 3, "the answer is no schema"),
-        ],
-        ids=str,
-    )
-    def it_raises_for_errors_that_are_not_about_the_schema(self, answers, text, monkeypatch):
-        monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))
-        with registry_server(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
-            registered_schema(7, {}, url, "me:secret")
-        assert "secret" not in str(caught.value)
 
     def it_says_which_schema_does_not_exist(self):
         schema = {"schema": '"A"', "references": [{"name": "A", "subject": "a/b", "version": 1}]}
