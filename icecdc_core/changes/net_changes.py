@@ -103,9 +103,13 @@ class PlannedRange:
         return sum(self.table.row_counts(older)), sum(self.table.row_counts(newer))
 
     def older_row_count(self) -> int | None:
-        """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
+        """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it.
+
+        Also None if a step undoes snapshots, because rows that come back show only where both sides are compared.
+        """
         changing = [scan for scan in self.scans if not is_insert_only([scan])]
-        if any(scan.unchanged_until is None for scan in changing):
+        undoes = any(scan.step.from_snapshot_id in (scan.step.path or ()) for scan in changing)
+        if undoes or any(scan.unchanged_until is None for scan in changing):
             return None
         older = self.table.union(*(tasks for scan in changing for tasks in scan.read_older))
         return None if any(self.table.delete_digests(older)) else sum(self.table.row_counts(older))
@@ -153,7 +157,10 @@ def find_changed_identifiers(
     row_count: int | None = None,
     row_hash: str = FAST,
 ) -> ChangedIdentifiers:
-    """Decide for every identifier what is left to do, moving only identifiers and hashes."""
+    """Decide for every identifier what is left to do, moving only identifiers and hashes.
+
+    A wrong ``row_count`` costs time and a right number of carryovers, no change.
+    """
     narrow = narrow_rows(changes, identifier_columns, row_hash, with_step=only_step is None)
     # Here, where rows leave generated code anyway; between grouping and filter it would split that code in two.
     counted = RowCount(narrow) if row_count is None else None
@@ -404,8 +411,10 @@ def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
         with ThreadPoolExecutor(1) as pool:
             # Building frames keeps the driver busy for about as long as counting keeps the executors busy.
             building = pool.submit(build)
-            removed_rows = older_rows - count_unchanged(unchanged)
+            unchanged_rows = count_unchanged(unchanged)
             removed, rows = building.result()
+        if unchanged_rows is None:
+            return None
         try:
             found = NetChanges.from_rows(rows, planned, ROW_IDS)
         except PySparkException as error:
@@ -413,7 +422,7 @@ def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
             if DUPLICATE_MESSAGE not in str(error):
                 raise
             return None
-        if removed.value() == removed_rows:
+        if removed.value() == older_rows - unchanged_rows:
             return found
         found.close()
         return None

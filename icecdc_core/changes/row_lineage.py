@@ -13,6 +13,9 @@ bitmaps of 64 consecutive ids, which a hash aggregate combines; whole rows are t
 
 A bitmap takes as much room as one id: sent row by row, the ids of a large table would be most of what is shuffled.
 
+Row ids may repeat: files were added that have ids of their own, or the next id of the table was set back. So rows are
+counted with their bitmaps, and one with fewer bits than rows says of none of its rows that it is unchanged.
+
 Usually the newer state's row ids are enough. Its unchanged rows are rows of the older state too, unless a delete was
 undone; then fewer rows turn out removed than the older state has more than there are unchanged rows.
 """
@@ -27,6 +30,7 @@ _BROADCAST_ROWS = 2_000_000 * 64
 
 _STEP, _BITMAP_ID, _JOIN_ID = "_icecdc_step", "_icecdc_bitmap_id", "_icecdc_join_id"
 _OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
+_ROWS = "_icecdc_rows"
 
 # SQL texts, because this runs in every small sync and each call to the JVM takes 0.1 ms.
 _BITMAP_OF_ROW, _BIT_OF_ROW = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
@@ -40,11 +44,14 @@ def unchanged_row_ids(states: Mapping[int, tuple[DataFrame, int]]) -> DataFrame:
         )
         for step, (rows, until) in states.items()
     ]
-    return reduce(DataFrame.unionAll, bits).groupBy(_STEP, _BITMAP_ID).agg(F.bit_or(_NEWER).alias(_NEWER))
+    bitmaps = reduce(DataFrame.unionAll, bits).groupBy(_STEP, _BITMAP_ID)
+    return bitmaps.agg(F.bit_or(_NEWER).alias(_NEWER), F.count("*").alias(_ROWS))
 
 
-def count_unchanged(unchanged: DataFrame) -> int:
-    return int(unchanged.selectExpr(f"coalesce(sum(bit_count({_NEWER})), 0)").collect()[0][0])
+def count_unchanged(unchanged: DataFrame) -> int | None:
+    """Return the number of unchanged rows; None if two of them have one id."""
+    counts = unchanged.selectExpr(f"coalesce(sum(bit_count({_NEWER})), 0)", f"coalesce(sum({_ROWS}), 0)").collect()[0]
+    return int(counts[0]) if counts[0] == counts[1] else None
 
 
 def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_until: int, row_count: int) -> DataFrame:
@@ -71,11 +78,12 @@ def changed_by_lineage(
         rows.where(old).selectExpr(f"{_BITMAP_OF_ROW} AS {_BITMAP_ID}", f"{one} AS {_OLDER}", f"{other} AS {_NEWER}")
         for rows, one, other in states
     ]
-    both = [F.bit_or(side).alias(side) for side in (_OLDER, _NEWER)]
+    both = [*(F.bit_or(side).alias(side) for side in (_OLDER, _NEWER)), F.count("*").alias(_ROWS)]
     bitmaps = reduce(DataFrame.unionAll, bits).groupBy(_BITMAP_ID).agg(*both)
 
     def only_in(state: str, other: str, rows: DataFrame, how: str) -> DataFrame:
-        missing = f"{state} & ~{other}"
+        are_unique = f"{_ROWS} = bit_count({_OLDER}) + bit_count({_NEWER})"
+        missing = f"if({are_unique}, {state} & ~{other}, -1L)"
         differing = bitmaps.where(f"({missing}) <> 0").selectExpr(
             f"{_BITMAP_ID} AS {_JOIN_ID}", f"{missing} AS {_MISSING}"
         )
@@ -91,8 +99,8 @@ def changed_by_lineage(
 
 
 def is_old(unchanged_until: int) -> str:
-    """SQL text: whether a row was neither inserted nor updated since a commit."""
-    return f"_last_updated_sequence_number <= {unchanged_until}L"
+    """SQL text: whether a row was neither inserted nor updated since a commit; not if it does not say."""
+    return f"coalesce(_last_updated_sequence_number <= {unchanged_until}L, false)"
 
 
 def _has_bit(bitmap: str) -> str:

@@ -85,7 +85,7 @@ def cut_at_replaces(
     """Split a net step at its ``replace`` snapshots, ``everywhere`` or where that reads fewer bytes.
 
     Cut into (from, parent of the replace] and (replace, to], a range does not read a compaction. The cheapest set of
-    cuts is found by dynamic programming over the stretches between them. ``files``: what each commit added and removed.
+    cuts is found by dynamic programming over the stretches between them. ``files``: what each commit removed and added.
     """
     path, by_id = step.path or (), metadata.by_id
     line = (step.from_snapshot_id, *path)
@@ -119,7 +119,7 @@ def _bytes_so_far(path: Sequence[int], files: Mapping[int, tuple[Sizes, Sizes]])
     removed: set[str] = set()
     sums = [0]
     for snapshot_id in path:
-        new, gone = files.get(snapshot_id, ({}, {}))
+        gone, new = files.get(snapshot_id, ({}, {}))
         size = sums[-1] + sum(new.values())
         for location, old in gone.items():
             if location in added:

@@ -60,6 +60,7 @@ class NestedPosition:
     table_uuid: str
     snapshot_id: int | None
     schema: str
+    identity: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Batch:
     """The snapshots of nested tables at each of the cuts."""
     indexes: dict[str, str] = field(default_factory=dict)
     """With `index_column`: the uuids of the indexes it writes, by their names."""
+    identity: str = ""
+    """Of the snapshot at its end, as in a position."""
 
     @property
     def uuids(self) -> dict[str, str]:
@@ -126,6 +129,8 @@ class Position:
     """Whether no two rows of the table had one identifier; not known with `on_duplicate_identifier=last`."""
     drifted: int = 0
     """Documents that syncs did not find since an export, a repair or a validation proved all of them."""
+    identity: str = ""
+    """What makes the snapshot that one, see `Snapshot.identity`; earlier releases stored none."""
 
     @property
     def every_index(self) -> dict[str, str]:
@@ -142,9 +147,10 @@ class Position:
         at, batch = self.nested[table], self.batch
         if batch is not None:
             cuts = [cut.get(table) for cut in batch.nested_cuts]
-            batch = replace(batch, cuts=cuts, to_snapshot_id=batch.nested_snapshots.get(table))
+            end = batch.nested.get(table, NestedPosition("", None, ""))
+            batch = replace(batch, cuts=cuts, to_snapshot_id=end.snapshot_id, identity=end.identity)
         moved = replace(self, table=table, table_uuid=at.table_uuid, snapshot_id=at.snapshot_id)
-        return replace(moved, schema=at.schema, batch=batch)
+        return replace(moved, schema=at.schema, identity=at.identity, batch=batch)
 
     @property
     def exists(self) -> bool:

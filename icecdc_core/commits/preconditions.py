@@ -149,8 +149,9 @@ def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
 
 def _snapshot_expired(position: Position, source: Source) -> IcecdcError | None:
     batch = None if position.begun_export else position.batch  # an export that cannot go on starts over
-    begun = (*batch.cuts, batch.to_snapshot_id) if batch else ()
-    gaps = (history_gap_error(source.metadata, each) for each in (position.snapshot_id, *begun) if each is not None)
+    begun = [*((cut, "") for cut in batch.cuts), (batch.to_snapshot_id, batch.identity)] if batch else []
+    named = [(position.snapshot_id, position.identity), *begun]
+    gaps = (history_gap_error(source.metadata, each, identity) for each, identity in named if each is not None)
     return next(filter(None, gaps), None)
 
 

@@ -55,7 +55,7 @@ from icecdc_core.runs.batch import (
 from icecdc_core.runs.nested import at_vector, heads, nested_positions
 from icecdc_core.runs.run import Run, require_identity
 from icecdc_core.table.iceberg_table import FileTasks
-from icecdc_core.table.snapshots import history_gap_error, sequence_number
+from icecdc_core.table.snapshots import history_gap_error, identity_of, sequence_number
 from icecdc_core.table.source import Source, require_row_positions
 from icecdc_core.table.vectors import store_vectors, with_vectors
 
@@ -230,6 +230,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             epoch=epoch,
             from_snapshot_id=None,
             to_snapshot_id=snapshot_id,
+            identity=identity_of(source.metadata, snapshot_id),
             physical_index=physical,
             table_uuid=source.metadata.table_uuid,
             selection=source.stored_selection,
@@ -321,11 +322,11 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
     """Return what changed in the table or the parameters since an export began; empty: nothing."""
     now = {"": source, **source.nested}
     then = {
-        "": NestedPosition(begun.table_uuid, begun.to_snapshot_id, begun.schema),
+        "": NestedPosition(begun.table_uuid, begun.to_snapshot_id, begun.schema, begun.identity),
         **{name: at for name, at in begun.nested.items() if name in now},
     }
     expired = (
-        at.snapshot_id is not None and history_gap_error(now[name].metadata, at.snapshot_id) is not None
+        at.snapshot_id is not None and history_gap_error(now[name].metadata, at.snapshot_id, at.identity) is not None
         for name, at in then.items()
     )
     changes = {

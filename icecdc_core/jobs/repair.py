@@ -93,6 +93,7 @@ def repair_differences(run: Run, position: Position, source: Source, differences
                 epoch=epoch,
                 from_snapshot_id=position.snapshot_id,
                 to_snapshot_id=position.snapshot_id,
+                identity=position.identity,
                 physical_index=physical,
                 table_uuid=source.metadata.table_uuid,
                 selection=source.stored_selection,

@@ -47,7 +47,7 @@ from icecdc_core.runs.dead_letters import supersede_dead_letters
 from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
 from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
 from icecdc_core.runs.run import Run, require_identity, require_no_documents, require_readable_index
-from icecdc_core.table.snapshots import sequence_number
+from icecdc_core.table.snapshots import identity_of, sequence_number
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import store_vectors
 
@@ -180,6 +180,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 epoch=epoch,
                 from_snapshot_id=position.snapshot_id,
                 to_snapshot_id=plan.end,
+                identity=identity_of(source.metadata, plan.end),
                 physical_index=position.physical_index,
                 table_uuid=source.metadata.table_uuid,
                 selection=source.stored_selection,

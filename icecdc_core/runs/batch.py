@@ -63,6 +63,7 @@ from icecdc_core.runs.nested import compute_nested_changes
 from icecdc_core.runs.plan import BatchPlan
 from icecdc_core.session.spark import shuffle_partitions_for
 from icecdc_core.table.schema import require_no_null
+from icecdc_core.table.snapshots import identity_of
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import FEW_TEXTS, with_vectors
 
@@ -311,6 +312,7 @@ def position_at(
         table=source.table.name,
         table_uuid=source.metadata.table_uuid,
         snapshot_id=snapshot_id,
+        identity=identity_of(source.metadata, snapshot_id),
         selection=source.stored_selection,
         schema=source.schema_json,
         unfinished_specs=[],

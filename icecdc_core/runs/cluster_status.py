@@ -140,10 +140,11 @@ def lag_of(metadata_of: Callable[[str], TableMetadata], config: SyncConfig, sour
     """How far a position is behind its table's branch and its nested tables."""
     branch = (source.get("selection") or {}).get("branch", config.branch)
     lags = []
-    nested = {name: (at["snapshot_id"], MAIN_BRANCH) for name, at in (source.get("nested") or {}).items()}
-    for name, (snapshot_id, of_branch) in {source["table"]: (source.get("snapshot_id"), branch), **nested}.items():
-        metadata = metadata_of(name)
-        if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id)) is not None:
+    positions = [(source["table"], source, branch)]
+    positions += [(name, at, MAIN_BRANCH) for name, at in (source.get("nested") or {}).items()]
+    for name, at, of_branch in positions:
+        metadata, snapshot_id, identity = metadata_of(name), at.get("snapshot_id"), at.get("identity", "")
+        if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id, identity)) is not None:
             if config.on_history_gap == "fail":
                 raise gap  # also of a table that was created again
             return {}

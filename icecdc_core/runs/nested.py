@@ -46,7 +46,7 @@ from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import require_distinct
-from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, lag
+from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, identity_of, lag
 from icecdc_core.table.source import Selection, Source
 from icecdc_core.updates import merge_updates
 
@@ -221,7 +221,9 @@ def heads(source: Source) -> dict[str, int | None]:
 
 def nested_positions(source: Source, vector: Vector) -> dict[str, NestedPosition]:
     return {
-        name: NestedPosition(each.metadata.table_uuid, vector[name], each.schema_json)
+        name: NestedPosition(
+            each.metadata.table_uuid, vector[name], each.schema_json, identity_of(each.metadata, vector[name])
+        )
         for name, each in source.nested.items()
     }
 

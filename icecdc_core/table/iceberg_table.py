@@ -6,11 +6,10 @@ Lists of files stay in the JVM, see ``java_helper``.
 import json
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partialmethod
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -44,27 +43,12 @@ FileTasks = Sequence[Any]
 """A list in the JVM of file scan tasks, each a data file with the delete files that apply to it, or of files alone."""
 
 
-@dataclass(frozen=True)
-class CommitFiles:
-    """The files that one commit added and removed: their sizes by their names."""
+class Difference(NamedTuple):
+    """What a commit changed: the sizes of files by their names, and whether it can have left all rows as they were."""
 
-    added: dict[str, int]
     removed: dict[str, int]
-    added_deletes: dict[str, int]
-    removed_deletes: dict[str, int]
-    referenced: frozenset[str]
-    adds_untargeted_deletes: bool
-    removes_untargeted_deletes: bool
-    added_files: FileTasks
-    removed_files: FileTasks
-
-    @property
-    def only_adds(self) -> bool:
-        return not (self.removed or self.added_deletes or self.removed_deletes)
-
-    @property
-    def moves_files_once(self) -> bool:
-        return len(self.added_files) == len(self.added) and len(self.removed_files) == len(self.removed)
+    added: dict[str, int]
+    keeps_rows: bool
 
 
 class IcebergTable:
@@ -85,7 +69,6 @@ class IcebergTable:
         self._marking: Any | None = None
         self.has_row_lineage = int(self._table.operations().current().formatVersion()) >= 3
         self._staged: list[str] = []
-        self._commits: dict[int, CommitFiles] = {}
         self.table_uuid = str(self._table.uuid())
         self.read_snapshots: set[int] = set()
 
@@ -95,36 +78,19 @@ class IcebergTable:
             require_visible_history(self.spark, self.name, self._table, metadata)
         return metadata
 
-    def commit_files(self, snapshot_id: int) -> CommitFiles:
-        self.read_snapshots.add(snapshot_id)
-        if snapshot_id in self._commits:
-            return self._commits[snapshot_id]
-        # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
-        # that an older partition spec refers to was dropped.
-        changes = (
-            iceberg_class(self.spark, "SnapshotChanges")
-            .builderFor(self._table)
-            .snapshot(self._table.snapshot(snapshot_id))
-            .build()
-        )
-        added, removed = self.union(changes.addedDataFiles()), self.union(changes.removedDataFiles())
-        more, fewer = self.union(changes.addedDeleteFiles()), self.union(changes.removedDeleteFiles())
-        to_added, to_removed = set(self._facts("target", more)), set(self._facts("target", fewer))
-        self._commits[snapshot_id] = CommitFiles(
-            added=self._sizes("location", added),
-            removed=self._sizes("location", removed),
-            added_deletes=self._sizes("place", more),
-            removed_deletes=self._sizes("place", fewer),
-            referenced=frozenset((to_added | to_removed) - {_NO_FACT}),
-            adds_untargeted_deletes=_NO_FACT in to_added,
-            removes_untargeted_deletes=_NO_FACT in to_removed,
-            added_files=added,
-            removed_files=removed,
-        )
-        return self._commits[snapshot_id]
+    def difference(self, older: int | None, newer: int) -> Difference:
+        """Return the files that one of two snapshots alone has, delete files included."""
+        self.read_snapshots.update(each for each in (older, newer) if each is not None)
+        removed, added, has_deletes = self._java.difference(self._table, older, newer)
+        sizes = [dict(zip(self._facts("place", side), self.sizes(side), strict=True)) for side in (removed, added)]
+        before, after = (sum(map(int, self._facts("data rows", side))) for side in (removed, added))
+        return Difference(sizes[0], sizes[1], after <= before if has_deletes else after == before)
 
-    def _sizes(self, name: str, files: FileTasks) -> dict[str, int]:
-        return dict(zip(self._facts(name, files), self.sizes(files), strict=True))
+    def changed(self, older: int | None, newer: int) -> tuple[FileTasks, FileTasks]:
+        """Return what of two snapshots may have other rows, compared by live files, and planned."""
+        self.read_snapshots.update(each for each in (older, newer) if each is not None)
+        sides = self._java.changed(self._table, older, newer)
+        return sides[0], sides[1]
 
     def _facts(self, name: str, files: FileTasks) -> list[str]:
         return _split(self._java.texts(files, name))
@@ -143,32 +109,8 @@ class IcebergTable:
             everything.addAll(part)
         return cast("FileTasks", everything)
 
-    def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> FileTasks:
-        chosen: FileTasks = self._java.chosen(self.union(*data_files), _join(locations))
-        assert len(chosen) >= len(locations), "a file that a commit names was not found, so its rows would be lost"
-        return chosen
-
-    def targeted_deletes(
-        self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
-    ) -> tuple[Any, set[str]] | None:
-        """Return the delete files of a snapshot that apply to these data files, in the form ``tasks_of`` expects."""
-        if not locations and not places:
-            return {}, set()
-        found = self._java.targeted(self._table, snapshot_id, _join(locations), _join(places))
-        return None if found is None else (found, set(_split(self._java.targets(found))))
-
-    def tasks_of(self, data_files: FileTasks, deletes: Any) -> FileTasks:
-        """Return the tasks that planning would make of these data files, or of those of other tasks."""
-        return cast("FileTasks", self._java.tasks(self._table, data_files, deletes))
-
-    def plan(
-        self,
-        snapshot_id: int,
-        locations: Collection[str] | None = None,
-        deletes: bool = False,
-        values: Mapping[str, Sequence[Any]] | None = None,
-    ) -> FileTasks:
-        """Plan a snapshot: all, these data files (and those with deletes), or those that may have wanted rows.
+    def plan(self, snapshot_id: int, values: Mapping[str, Sequence[Any]] | None = None) -> FileTasks:
+        """Plan a snapshot: all its data files, or those that may have wanted rows.
 
         ``values`` are lists of the wanted values of columns, or tuples of the least and the greatest.
         """
@@ -182,8 +124,7 @@ class IcebergTable:
                 scan = scan.filter(expressions.lessThanOrEqual(name, high))
             else:
                 scan = scan.filter(getattr(expressions, "in")(name, several))
-        wanted = None if locations is None else _join(locations)
-        return cast("FileTasks", self._java.planned(scan, wanted, deletes))
+        return cast("FileTasks", self._java.planned(scan))
 
     def schema(self) -> StructType:
         """Return the table's current schema as Spark reads it, without the columns it cannot read."""
@@ -214,11 +155,7 @@ class IcebergTable:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
         # Iceberg 1.11 gives every row of an ORC file the id of its first one.
         can_read = self._has_table_cache or "ORC" not in self._facts("format", tasks)
-        return can_read and self.has_row_lineage and self.know_row_ids(tasks)
-
-    def know_row_ids(self, tasks: FileTasks) -> bool:
-        """Whether the metadata name the first row id of each file."""
-        return _NO_FACT not in self._facts("firstRowId", tasks)
+        return can_read and self.has_row_lineage and _NO_FACT not in self._facts("firstRowId", tasks)
 
     @property
     def marks_deletes(self) -> bool:

@@ -25,7 +25,12 @@ class Snapshot:
     sequence_number: int = 0
     operation: str = "unknown"
     summary: Mapping[str, str] = field(default_factory=dict)
-    has_manifest_list: bool = True
+    manifest_list: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What another snapshot does not have, even if its writer gave it the id of an earlier one."""
+        return f"{self.sequence_number} {self.timestamp_ms} {self.manifest_list.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class TableMetadata:
                     each.get("sequence-number", 0),
                     each.get("summary", {}).get("operation", "unknown"),
                     each.get("summary", {}),
-                    "manifest-list" in each,
+                    each.get("manifest-list", ""),
                 )
                 for each in content.get("snapshots", ())
             ),
@@ -128,8 +133,22 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
     return found
 
 
-def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:
-    return None if snapshot_id in metadata.by_id else _gap_error(metadata, "snapshot", snapshot_id)
+def identity_of(metadata: TableMetadata, snapshot_id: int | None) -> str:
+    return metadata.by_id[snapshot_id].identity if snapshot_id in metadata.by_id else ""
+
+
+def history_gap_error(metadata: TableMetadata, snapshot_id: int, identity: str = "") -> HistoryGapError | None:
+    """Return why a snapshot cannot be read; with an identity, also that another one has its id."""
+    if snapshot_id not in metadata.by_id:
+        return _gap_error(metadata, "snapshot", snapshot_id)
+    if identity in ("", identity_of(metadata, snapshot_id)):
+        return None
+    return HistoryGapError(
+        f"Snapshot {snapshot_id} is another one than the index was written from: its id was used again",
+        subject="snapshot",
+        value=snapshot_id,
+        remedy="set on_history_gap=reexport, or run the export; give every snapshot an id of its own",
+    )
 
 
 def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:

@@ -1,6 +1,5 @@
 """The contract of ``read_changes``, and with ``remove_carryovers`` the true changes of every snapshot."""
 
-import itertools
 from collections import Counter
 
 import pytest
@@ -12,7 +11,6 @@ from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError, UnsupportedTypeError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
-from tests.equality_deletes import EqualityWriter
 
 pytestmark = pytest.mark.usefixtures("sql")
 
@@ -96,84 +94,6 @@ class DescribeReadChanges:
         *_, deleted = commit("DELETE FROM {t} WHERE id = 1", create=False)
         spark.sql(rollback)
         assert [row[:4] for row in changes(deleted, mode="snapshot")] == [(1, "a", "north", "INSERT")]
-
-
-# Data files are added, rewritten, compacted and hit by delete files, some twice, some of them rewritten later.
-PLANNED_HISTORY = (
-    "INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)",
-    "INSERT INTO {t} SELECT id, 'b', 'south' FROM range(100, 200)",
-    "DELETE FROM {t} WHERE id IN (1, 101)",
-    "ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)",
-    "INSERT INTO {t} SELECT id, 'c', 'south' FROM range(200, 300)",
-    "UPDATE {t} SET name = 'changed' WHERE id IN (2, 202, 203)",
-    "DELETE FROM {t} WHERE id IN (3, 4, 204)",
-    "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'), where => 'id < 150')",
-    "UPDATE {t} SET name = 'again' WHERE id IN (5, 205)",
-    "DELETE FROM {t} WHERE region = 'north'",
-)
-
-
-class DescribePlanningByCommits:
-    @staticmethod
-    def planned(spark, name, start, end, trust_commits=True):
-        """What to read between two snapshots: files, rows and delete files of each side, and how rows are compared."""
-        table = IcebergTable(spark, f"lake.ns.{name}")
-        found = plan_scans(table, table.metadata(), start, end, "net", trust_commits)
-        names = ("locations", "row_counts", "sizes", "sequence_numbers", "delete_digests")
-        facts = [getattr(table, name) for name in names]
-
-        def sides(scan):
-            read = (*scan.read_older, *scan.read_newer)
-            return [sorted(zip(*(fact(tasks) for fact in facts), strict=True)) for tasks in read]
-
-        return [(sides(scan), scan.unchanged_until, scan.by_value) for scan in found]
-
-    @pytest.fixture
-    def plans(self, monkeypatch):
-        """The snapshots that were planned since."""
-        planned, plan = [], IcebergTable.plan
-
-        def planning(table, snapshot_id, *args, **kwargs):
-            planned.append(snapshot_id)
-            return plan(table, snapshot_id, *args, **kwargs)
-
-        monkeypatch.setattr(IcebergTable, "plan", planning)
-        return planned
-
-    @pytest.mark.parametrize(("version", "mode"), [pytest.param(1, "copy-on-write", marks=pytest.mark.long), (2, MOR)])
-    def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, version, mode):
-        snapshots = commit(*PLANNED_HISTORY, version=version, mode=mode)
-        for start, end in [*itertools.combinations([None, *snapshots], 2)][2::6]:
-            plans.clear()
-            found = self.planned(spark, name, start, end)
-            assert start not in plans
-            assert self.planned(spark, name, start, end, trust_commits=False) == found
-
-    @pytest.mark.parametrize("granularity", ["file", "partition"])
-    def it_finds_the_deletes_that_a_deletion_vector_replaced(self, spark, commit, name, changes, plans, granularity):
-        commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)", version=2, mode=MOR)
-        options = f"'write.delete.granularity' = '{granularity}', 'write.distribution-mode' = 'none'"
-        *_, first = commit(
-            f"ALTER TABLE {{t}} SET TBLPROPERTIES ({options})",
-            "INSERT INTO {t} SELECT id, 'b', 'north' FROM range(100, 200)",
-            "DELETE FROM {t} WHERE id IN (1, 101)",
-            "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
-            create=False,
-        )
-        *_, last = commit("DELETE FROM {t} WHERE id IN (2, 102)", create=False)
-        ((found, *_),) = self.planned(spark, name, first, last)
-        assert plans == ([last] if granularity == "file" else [first, last])
-        # The older state itself does not know yet which ids its rows have, so what is done with them may differ.
-        assert sorted((row[0], row[3]) for row in changes(first)) == [(2, "DELETE"), (102, "DELETE")]
-        ((expected, *_),) = self.planned(spark, name, first, last, trust_commits=False)
-        assert found == expected
-
-    def it_plans_nothing_for_an_append_whatever_delete_files_there_are(self, spark, commit, name, plans):
-        commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)")
-        EqualityWriter(spark, f"lake.ns.{name}").delete(["name"], ["a"], partition=["north"])
-        *_, before, _ = commit("INSERT INTO {t} VALUES (7, 'a', 'north'), (8, 'x', 'x')", create=False)
-        assert sorted(row.id for row in read_changes(spark, f"lake.ns.{name}", before).collect()) == [7, 8]
-        assert plans == []
 
 
 def it_reads_what_only_format_version_3_has(spark, sql, name, java_table):

@@ -155,23 +155,6 @@ def it_identifies_rows_by_a_commit_after_an_upgrade(table, insert, sql, spark, m
 
 
 COMPACT = "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
-HISTORIES = {
-    "an update": ["UPDATE {t} SET name = 'new' WHERE id IN (2, 70)"],
-    "a merge": [
-        """MERGE INTO {t} t USING (SELECT 5 AS id UNION ALL SELECT 900) s ON t.id = s.id
-        WHEN MATCHED THEN UPDATE SET name = 'merged'
-        WHEN NOT MATCHED THEN INSERT (id, name, region) VALUES (s.id, 'new', 'x')"""
-    ],
-    "swapped identifiers": ["UPDATE {t} SET id = CASE id WHEN 1 THEN 2 ELSE 1 END WHERE id IN (1, 2)"],
-    "delete and insert again": ["DELETE FROM {t} WHERE id = 4", "INSERT INTO {t} VALUES (4, 'a', 'x')"],
-    "an overwrite with the same rows": ["INSERT OVERWRITE {t} SELECT * FROM {t}"],
-    "a compaction in the range": [
-        "DELETE FROM {t} WHERE id = 6",
-        COMPACT,
-        "UPDATE {t} SET name = 'later' WHERE id = 7",
-    ],
-    "everything deleted": ["DELETE FROM {t} WHERE id < 60", "DELETE FROM {t}"],
-}
 
 
 @pytest.fixture
@@ -192,47 +175,8 @@ def merged(spark, name, monkeypatch):
     return read
 
 
-@pytest.fixture
-def state(spark, name):
-    """The rows of a snapshot by id."""
-    return lambda snapshot_id: {
-        row.id: tuple(row) for row in spark.read.option("versionAsOf", snapshot_id).table(f"lake.ns.{name}").collect()
-    }
-
-
-def it_leads_from_one_state_to_the_other_in_every_history(table, sql, insert, snapshots, merged, state, name):
-    table(3, "copy-on-write")
-    insert(*((n, "a", "x") for n in range(100)))
-    start = snapshots()[-1]
-    before, strategies = state(start), {}
-    for history in HISTORIES:
-        for statement in HISTORIES[history]:
-            sql(statement.replace("{n}", f"ns.{name}"))
-        end = snapshots()[-1]
-        rows, _, strategies[history] = merged(start, end)
-        after = state(end)
-        assert {key: row for key, row in {**before, **rows}.items() if row is not None} == after, history
-        start, before = end, after
-    only_deletes = ("delete and insert again", "everything deleted")
-    others = {strategy for history, strategy in strategies.items() if history not in only_deletes}
-    assert others == {"row-ids"}, strategies
-
-
 class DescribeRowIdsAlone:
     """What is left to do is found by the newer state's row ids."""
-
-    def it_looks_on_both_sides_for_rows_that_came_back(self, table, sql, insert, snapshots, merged, state, spark, name):
-        table(3, "copy-on-write")
-        insert(*((n, "a", "x") for n in range(100)))
-        first = snapshots()[-1]
-        sql("DELETE FROM {t} WHERE id < 3")
-        undone = snapshots()[-1]
-        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        sql("UPDATE {t} SET name = 'new' WHERE id > 90", "DELETE FROM {t} WHERE id IN (50, 51, 52)")
-        done = snapshots()[-1]
-        # As many rows are gone as came back, so the number of rows alone would not show it.
-        rows, _, strategy = merged(undone, done)
-        assert ({**state(undone), **rows}, strategy) == ({**state(done), **dict.fromkeys((50, 51, 52))}, "at-once")
 
     def it_reads_both_sides_if_a_row_is_deleted_again(self, table, sql, insert, snapshots, spark, name, monkeypatch):
         monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)

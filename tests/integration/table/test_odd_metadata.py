@@ -8,15 +8,7 @@ import pytest
 from icecdc_core import status, sync_changes, validate_table
 
 
-def _version_1(metadata, manifests):
-    """The list of manifests is in the metadata, as format version 1 once had it."""
-    for position in (0, 1, -1):
-        snapshot = metadata["snapshots"][position]
-        snapshot.pop("manifest-list", None)
-        snapshot["manifests"] = manifests[snapshot["snapshot-id"]]
-
-
-def _version_2(metadata, _):
+def _version_2(metadata):
     """A sort order and operations that no release knows."""
     order = {"transform": "bucketv2[4]", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
     metadata["sort-orders"] = [{"order-id": 0, "fields": []}, {"order-id": 1, "fields": [order]}]
@@ -24,7 +16,7 @@ def _version_2(metadata, _):
         snapshot["summary"]["operation"] = "compaction"
 
 
-def _version_4(metadata, _):
+def _version_4(metadata):
     metadata["format-version"] = 4
     metadata["location"] = "file:" + metadata["location"].removeprefix("file:")
 
@@ -42,14 +34,9 @@ def registered(sql, java_table, name):
     """Register the table again, with edited metadata."""
 
     def run(edit):
-        table = java_table()
-        manifests = {
-            int(snapshot.snapshotId()): [str(each.path()) for each in snapshot.allManifests(table.io())]
-            for snapshot in table.snapshots()
-        }
         file = Path(java_table().operations().current().metadataFileLocation().removeprefix("file:"))
         metadata = json.loads(file.read_text())
-        edit(metadata, manifests)
+        edit(metadata)
         number = int(file.name.split("-")[0])
         odd = file.with_name(f"{number + 1:05}-odd.metadata.json")
         odd.write_text(json.dumps(metadata))
@@ -61,7 +48,6 @@ def registered(sql, java_table, name):
 @pytest.mark.parametrize(
     ("version", "edit", "evolve"),
     [
-        pytest.param(1, _version_1, None, marks=pytest.mark.long),
         pytest.param(2, _version_2, None, marks=pytest.mark.long),
         # Dropped columns whose type Spark does not have.
         (3, _version_4, _drop_nanoseconds),

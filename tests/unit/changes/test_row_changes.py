@@ -57,6 +57,14 @@ class DescribeRowIds:
         written = newer.where(f"NOT ({is_old(BOTH)})")
         assert (names(removed), count_unchanged(unchanged), names(written)) == (GONE, 3, NEW)
 
+    def it_finds_no_row_unchanged_if_two_have_one_id(self, spark, older, newer):
+        twin = spark.createDataFrame([("a twin", 63, 1)], SCHEMA)
+        assert count_unchanged(unchanged_row_ids({0: (newer.unionAll(twin), BOTH)})) is None
+        for sides in ((older.unionAll(twin), newer), (older, newer.unionAll(twin))):
+            removed, (added,) = changed_by_lineage(*sides, None, BOTH, FEW)
+            cancelled = [each.count(63) for each in ([row._row_id for row in r.collect()] for r in (removed, added))]
+            assert sorted(cancelled) == [1, 2]
+
     def it_shows_by_their_number_that_a_row_came_back(self, spark, older, newer):
         unchanged = unchanged_row_ids({0: (newer.unionAll(spark.createDataFrame([("back", 2, 1)], SCHEMA)), BOTH)})
         removed = removed_rows(older, unchanged, 0, BOTH, FEW)

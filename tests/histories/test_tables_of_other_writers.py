@@ -1,0 +1,349 @@
+"""Histories as other engines write them: the changes between any two snapshots are those that Spark's SELECT shows.
+
+``ICECDC_FUZZ`` says how many, ``ICECDC_SEED`` which.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+from collections import Counter
+from functools import reduce
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
+from pyspark.sql import DataFrame, functions as F
+
+from icecdc_core import export_table, sync_changes
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import net_changes, read_changes
+from icecdc_core.changes.net_changes import PlannedRange, compute_inserts, compute_net_changes
+from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
+from icecdc_core.errors import HistoryGapError
+from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.source import Selection
+from tests.histories.other_writer import DATA, LAST_UPDATED, ROW_ID, OtherWriter
+from tests.histories.proof import balance, difference
+
+MANY = int(os.environ.get("ICECDC_FUZZ", "2"))
+SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
+PHASES = [Phase.generate, Phase.shrink][: 1 + (MANY > 5)]
+REGIONS = "north", "south"
+
+
+def _rows(writer, count, n):
+    first, writer.next_id = writer.next_id, writer.next_id + count
+    names = {number: name for number, (name, _) in writer.schemas[-1].items()}
+    values = {1: lambda at: at, 2: lambda at: f"row {at} {n}", 3: lambda at: REGIONS[n % 2]}
+    return [
+        {name: values.get(number, lambda at: at * n)(at) for number, name in names.items()}
+        for at in range(first, first + count)
+    ]
+
+
+def _file(writer, rows, lineage=False):
+    regions = {row["region"] for row in rows}
+    return writer.data_file(rows, regions.pop() if writer.spec and len(regions) == 1 else None, lineage)
+
+
+def _chosen(writer, n):
+    files = [file for file in writer.current.files if file.content == DATA]
+    return files[n % len(files)] if files else None
+
+
+def _with_ids(writer, file, changed=()):
+    """The live rows of a file, with the row ids that they have."""
+    rows = []
+    for at, row in writer.alive(file):
+        own = {ROW_ID: file.first_row_id + at, LAST_UPDATED: file.sequence} if writer.version > 2 else {}
+        own = {name: row.get(name) if row.get(name) is not None else value for name, value in own.items()}
+        rows.append({**row, **own, **({LAST_UPDATED: None} if own and row["id"] in changed else {})})
+    return rows
+
+
+def append(writer, n, how):
+    writer.commit([_file(writer, _rows(writer, 1 + n % 4, n))], operation="append", **how)
+
+
+def rewrite(writer, n, how):
+    """Copy-on-write: of a file's rows one is dropped, one is changed."""
+    file = _chosen(writer, n)
+    rows = _with_ids(writer, file, {row["id"] for _, row in writer.alive(file)[1:2]})
+    name = writer.schemas[-1][2][0]
+    rows = [{**row, name: f"{row.get(name)}!"} if at == 1 else row for at, row in enumerate(rows) if at or n % 2]
+    gone = {each.key for each in writer.current.files if each.key == file.key or each.target == file.path}
+    made = [_file(writer, rows, writer.version > 2)] if rows else []
+    writer.commit(made, gone if n % 5 else set(), **how)
+
+
+def remove(writer, n, how):
+    writer.commit([], {_chosen(writer, n).key}, operation="delete", **how)
+
+
+def delete_positions(writer, n, how):
+    file = _chosen(writer, n)
+    if writer.version == 1 or not file.rows:
+        return remove(writer, n, how)
+    at = n % len(file.rows)
+    if writer.version > 2:
+        known = [each for each in writer.current.files if each.target == file.path and each.blob]
+        positions = {at, *(position for each in known for _, position in each.positions)}
+        return writer.commit([writer.deletion_vector(file, positions)], {each.key for each in known}, **how)
+    positions, named = {(file.path, at)}, bool(n % 3)
+    if not named:
+        other = _chosen(writer, n + 1)
+        positions |= {(other.path, 0)} if other.region == file.region and other.spec == file.spec else set()
+    return writer.commit([writer.position_deletes(positions, file, named)], **how)
+
+
+def delete_equal(writer, n, how):
+    if writer.version == 1 or writer.spec:
+        return append(writer, n, how)
+    number = (1, 2, *writer.schemas[-1])[n % (2 + len(writer.schemas[-1]))]
+    name = writer.schemas[-1][number][0]
+    file = _chosen(writer, n)
+    values = [row.get(name) for row in file.rows[:2]]
+    rows = [_file(writer, _rows(writer, 2, n))] if n % 2 else []
+    return writer.commit([*rows, writer.equality_deletes(name, values)], **how)
+
+
+def delete_deletes(writer, n, how):
+    """Deletes are undone, by a writer that drops their files."""
+    deletes = [file for file in writer.current.files if file.content != DATA]
+    if not deletes:
+        return append(writer, n, how)
+    return writer.commit([], {deletes[n % len(deletes)].key}, **how)
+
+
+def compact(writer, n, how):
+    files = [file for file in writer.current.files if file.content == DATA and file.region == _chosen(writer, n).region]
+    rows = [row for file in files for row in _with_ids(writer, file)]
+    gone = {file.key for file in files} | {
+        each.key for each in writer.current.files if each.blob and each.target in {f.path for f in files}
+    }
+    writer.commit([_file(writer, rows, writer.version > 2)] if rows else [], gone, operation="replace", **how)
+
+
+def list_again(writer, n, how):
+    """A file that the table has already."""
+    file = _chosen(writer, n)
+    writer.commit([file], operation="append", **how)
+
+
+def restore(writer, n, how):
+    writer.restore(writer.snapshots[n % len(writer.snapshots)]["snapshot-id"])
+
+
+def rewrite_manifests(writer, n, how):
+    writer.commit([], operation="replace", **{**how, "layout": ("merge", "split")[n % 2]})
+
+
+def evolve(writer, n, how):
+    """The schema, or the partition spec."""
+    columns = dict(writer.schemas[-1])
+    if n % 4 == 0:
+        writer.spec = 1 - writer.spec
+    elif n % 4 == 1 and len(columns) > 3:
+        columns.popitem()
+    elif n % 4 == 2 and columns[2][0] == "name":
+        columns[2] = "title", "string"
+    else:
+        writer.last_column += 1
+        columns[writer.last_column] = f"extra_{writer.last_column}", "int"
+    writer.schemas.append(columns)
+    append(writer, n, how)
+
+
+def copy_with_row_ids(writer, n, how):
+    """Rows of new identifiers that say to have the row ids of others."""
+    if writer.version < 3:
+        return append(writer, n, how)
+    rows = _with_ids(writer, _chosen(writer, n))
+    for row in rows:
+        row["id"], writer.next_id = writer.next_id, writer.next_id + 1
+    return writer.commit([_file(writer, rows, lineage=True)], **how)
+
+
+def set_row_ids_back(writer, n, how):
+    writer.commit([_file(writer, _rows(writer, 3, n))], row_ids_from=n % 4, **how)
+
+
+OPERATIONS = {
+    each.__name__: each
+    for each in (
+        append, rewrite, remove, delete_positions, delete_equal, delete_deletes, compact, list_again, restore,
+        rewrite_manifests, evolve, copy_with_row_ids, set_row_ids_back,
+    )
+}  # fmt: skip
+HOW = st.fixed_dictionaries(
+    {
+        "layout": st.sampled_from(["delta", "delta", "merge", "split"]),
+        "marks": st.sampled_from(["none", "own", "older", "carried", "of live files"]),
+        "counts": st.sampled_from(["right", "wrong", "none"]),
+        "orphan": st.sampled_from([False, False, False, True]),
+    }
+)
+STEPS = st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 20), HOW)
+
+
+def live(writer, steps):
+    writer.commit([_file(writer, _rows(writer, 4, n)) for n in (0, 1)], operation="append")
+    for operation, n, how in steps:
+        if _chosen(writer, n) is None:
+            operation = "append"
+        OPERATIONS[operation](writer, n, how)
+
+
+def union(frames):
+    """Frames as rows of JSON, each with its number, so that one job reads them all."""
+    return reduce(
+        DataFrame.unionAll,
+        [
+            frame.select(F.lit(n).alias("n"), F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
+            for n, frame in enumerate(frames)
+        ],
+    ).collect()
+
+
+class Truth:
+    """What Spark reads of each snapshot, under the current names of columns."""
+
+    def __init__(self, spark, table, writer):
+        current = writer.schemas[-1]
+        frames = []
+        for snapshot in writer.snapshots:
+            names = {number: name for number, (name, _) in writer.schemas[snapshot.get("schema-id", -1)].items()}
+            rows = spark.read.option("versionAsOf", snapshot["snapshot-id"]).table(table)
+            names = {number: name for number, name in names.items() if name in rows.columns}
+            columns = [
+                (F.col(names[n]) if n in names else F.lit(None).cast(kind)).alias(name)
+                for n, (name, kind) in current.items()
+            ]
+            frames.append(rows.select(*columns))
+        self.states = {each["snapshot-id"]: Counter() for each in writer.snapshots}
+        ids = list(self.states)
+        for n, row in union(frames):
+            self.states[ids[n]][(row,)] += 1
+
+
+@pytest.mark.timeout(12 * 3600)
+def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse, name):
+    lived = []
+
+    @seed(SEED)
+    @settings(
+        max_examples=MANY,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        phases=PHASES,
+    )
+    @given(
+        version=st.integers(1, 3),
+        field_ids=st.booleans(),
+        steps=st.lists(STEPS, min_size=1, max_size=5),
+        rows=st.sampled_from([0, 10**6]),
+    )
+    def follow(version, field_ids, steps, rows):
+        lived.append(version)
+        writer = OtherWriter(warehouse / f"{name}_{len(lived)}", version, field_ids)
+        live(writer, steps)
+        table = f"lake.ns.{name}_{len(lived)}"
+        _register(spark, table, writer)
+        try:
+            with mock.patch.object(net_changes, "ROW_IDS_FROM_ROWS", rows):
+                _follow(spark, table, writer)
+        finally:
+            spark.sql(f"DROP TABLE {table}")
+
+    follow()
+    print(f"{len(lived)} histories, seed {SEED}")
+
+
+def _register(spark, table, writer):
+    name = table.removeprefix("lake.")
+    spark.sql(f"CALL lake.system.register_table('{name}', '{writer.metadata_file()}')")
+
+
+def _follow(spark, table, writer):
+    states = Truth(spark, table, writer).states
+    ids = list(states)
+    pairs = [
+        *itertools.pairwise(ids),
+        (ids[0], ids[-1]),
+        (ids[-1], ids[0]),
+        (None, ids[-1]),
+        *zip(ids, ids[2:], strict=False),
+    ]
+    changes = [remove_carryovers(read_changes(spark, table, *pair)) for pair in pairs]
+    found = [Counter() for _ in pairs]
+    columns = len(writer.schemas[-1])
+    kinds = [frame.select(F.struct(*frame.columns[:columns]).alias("row"), "_change_type") for frame in changes]
+    for n, row in reduce(
+        DataFrame.unionAll,
+        [
+            frame.select(
+                F.lit(n).alias("n"),
+                F.struct(F.to_json("row", {"ignoreNullFields": "false"}), "_change_type").alias("row"),
+            )
+            for n, frame in enumerate(kinds)
+        ],
+    ).collect():
+        found[n][tuple(row)] += 1
+    for pair, each in zip(pairs, found, strict=True):
+        before, after = (states.get(end, Counter()) for end in pair)
+        assert balance(each) == balance(difference(before, after)), pair
+    for pair in pairs[-3:-1]:
+        before, after = (states.get(end, Counter()) for end in pair)
+        _apply(spark, table, pair, before, after)
+
+
+def _by_id(state):
+
+    rows = {json.loads(row)["id"]: row for (row,) in state}
+    return rows if len(rows) == sum(state.values()) else None
+
+
+def _apply(spark, table, pair, before, after):
+    """What a sync would write, where identifiers are unique."""
+    old, new = _by_id(before), _by_id(after)
+    if old is None or new is None:
+        return
+    loaded = IcebergTable(spark, table)
+    scans = plan_scans(loaded, loaded.metadata(), *pair, "net")
+    planned = PlannedRange(loaded, scans, ["id"], file_bytes(loaded, scans), Selection(tuple(loaded.column_names())))
+    if not scans:
+        assert old == new, pair
+        return
+    changes = compute_inserts(planned, None) if is_insert_only(scans) else compute_net_changes(planned)
+    with contextlib.closing(changes):
+        columns = len(loaded.column_names())
+        rows = changes.rows.select(
+            "id", "_change_type", F.to_json(F.struct(*changes.rows.columns[:columns]), {"ignoreNullFields": "false"})
+        ).collect()
+    loaded.release()
+    for key, kind, row in rows:
+        if kind == "DELETE":
+            old.pop(key, None)
+        else:
+            old[key] = row
+    assert old == new, (pair, changes.strategy)
+
+
+def it_refuses_a_snapshot_whose_id_was_used_again(spark, warehouse, opensearch, make_config, name):
+    config = make_config(identifier_columns=["id"])
+    writer = OtherWriter(warehouse / f"{name}_other", 2, True)
+    append(writer, 3, {})
+    _register(spark, config.table, writer)
+    export_table(spark, config)
+    # The first snapshot was rolled back.
+    writer.commit([_file(writer, _rows(writer, 2, 1))], orphan=True, snapshot_id=writer.current.snapshot_id)
+    spark.sql(f"DROP TABLE {config.table}")
+    _register(spark, config.table, writer)
+    with pytest.raises(HistoryGapError, match=r"id was used again.*on_history_gap=reexport"):
+        sync_changes(spark, config)
+    report = sync_changes(spark, config.model_copy(update={"on_history_gap": "reexport"}))
+    assert (report.strategy, report.upserts) == ("reexport", spark.table(config.table).count())
+    spark.sql(f"DROP TABLE {config.table}")
