@@ -80,7 +80,7 @@ MUTANTS = [
     mutant("the position moves before the documents are written", (INDEX,),
         Change(IndexLock, "begin", "epoch=batch.epoch))",
         "epoch=batch.epoch, snapshot_id=batch.to_snapshot_id if batch.kind == 'sync' else "
-        "self.position.snapshot_id))")),
+        "self.position.snapshot_id, identity=''))")),
     mutant("a batch after one that was not repeated has its epoch", (UNIQUE, GROW, INDEX),
         Change(IndexLock, "next_epoch", "epoch + 1", "epoch + (self.position.batch is None)")),
     mutant("a begun batch is repeated with a new epoch", (UNIQUE,),

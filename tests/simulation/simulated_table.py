@@ -55,6 +55,10 @@ class Snapshot:
     def sequence_number(self) -> int:
         return self.snapshot_id
 
+    @property
+    def identity(self) -> str:
+        return str(self.snapshot_id)
+
 
 @dataclass(frozen=True)
 class Metadata:
