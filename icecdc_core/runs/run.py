@@ -122,7 +122,7 @@ def require_readable_index(client: OpenSearch, position: Position) -> None:
 
     def is_there(name: str, uuid: str) -> bool:
         if name not in seen:
-            return bool(client.indices.exists(index=name))
+            return name in client.indices.get(index=f"{index}--*", params={"expand_wildcards": "all"})
         return write_alias(name) in seen[name]["aliases"] and uuid in ("", uuid_of(seen[name]))
 
     for missing in sorted(name for name, uuid in committed.items() if not is_there(name, uuid)):

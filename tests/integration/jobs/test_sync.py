@@ -40,8 +40,8 @@ class DescribeSyncChanges:
         config = new_index(CREATE)
         open_table = setup.open_indexable_source
 
-        def open_early(*given):
-            source = open_table(*given)
+        def open_early(*given, **more):
+            source = open_table(*given, **more)
             sql(FILL)
             sync_changes(spark, config)
             return source
