@@ -126,8 +126,8 @@ class WholeTableBenchmark:
         self._client.indices.create(index=SINK, body=body)
         rows = self._spark.table(self._job.table).select("*", F.lit("INSERT").alias("_change_type"))
         begin = time.perf_counter()
-        result = write_actions(to_actions(rows, ["id"], 1), BulkWriter.of(self._job, SINK_ALIAS))
-        seconds = time.perf_counter() - begin
+        with write_actions(to_actions(rows, ["id"], 1), BulkWriter.of(self._job, SINK_ALIAS)) as (result, _):
+            seconds = time.perf_counter() - begin
         if result.counts.upserts != self._documents:
             raise SystemExit(f"{result.counts.upserts} documents were written, expected {self._documents}")
         return seconds

@@ -42,7 +42,8 @@ class SinkBenchmark:
         }
 
     def _icecdc(self) -> None:
-        write_actions(to_actions(self._rows, ["id"], 1), BulkWriter.of(self._config, ALIAS))
+        with write_actions(to_actions(self._rows, ["id"], 1), BulkWriter.of(self._config, ALIAS)):
+            pass
 
     def _post(self, connections: int) -> None:
         with ThreadPoolExecutor(connections) as pool:

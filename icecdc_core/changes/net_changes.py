@@ -35,6 +35,7 @@ from dataclasses import dataclass, replace
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, functions as F
+from pyspark.sql.types import BinaryType, StringType
 
 from icecdc_core.carryover import remove_narrow_carryovers
 from icecdc_core.changes.joined_rows import join_sides, rows_met
@@ -59,7 +60,14 @@ from icecdc_core.columns import (
 )
 from icecdc_core.errors import DUPLICATE_MESSAGE
 from icecdc_core.session.jvm import active_session, unpersist
-from icecdc_core.session.spark import RowCount, observed, storage_level_for, tuned_for_many_groups
+from icecdc_core.session.spark import (
+    RowCount,
+    cached_bytes,
+    can_broadcast,
+    observed,
+    storage_level_for,
+    tuned_for_many_groups,
+)
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import any_null, require_no_null, require_unique
@@ -134,6 +142,10 @@ BROADCAST_ROWS = 300_000
 # Older rows times the square of the cores, up to which ``joined`` pays: one core makes the table that every task gets,
 # whereas all cores share a shuffle.
 JOINED_ROWS = 8_000_000
+# Of a row in a hash table, without the values of its key.
+_ROW_BYTES = 48
+# Bytes of values for one of a file, at most, unless values are alike; and the rows whose texts are looked at.
+_DENSITY, _SAMPLE_ROWS = 16, 1000
 # With fewer older rows a shuffle takes less time than the job in which ``joined`` looks up deleted identifiers.
 LOOK_UP_FROM_ROWS = 300_000
 
@@ -209,7 +221,8 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
         aliases = [f"_icecdc_wanted_{position}" for position in range(len(names))]
         wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP, WAS_THERE)
         wanted = wanted.toDF(*aliases, WAS_THERE)
-        wanted = F.broadcast(wanted) if found.upserts <= BROADCAST_ROWS else wanted
+        are_few = found.upserts <= BROADCAST_ROWS and can_broadcast(wanted.sparkSession, cached_bytes(wanted))
+        wanted = F.broadcast(wanted) if are_few else wanted
         equal = "<=>" if found.nulls else "="  # Spark hashes plain equality faster
         matches = " AND ".join(f"{name} {equal} {alias}" for name, alias in zip(names, aliases, strict=True))
         rows = rows.join(wanted, F.expr(matches)).drop(*aliases)
@@ -333,7 +346,7 @@ def _by_values(planned: PlannedRange) -> NetChanges:
         with storage_level_for(table.spark, sum(table.sizes(scan.read_older[0]))) as level:
             fits = level == StorageLevel.MEMORY_AND_DISK
         quick = counts[0] <= counts[1] or counts[0] >= LOOK_UP_FROM_ROWS
-        if fits and quick and counts[0] * cores**2 <= JOINED_ROWS:
+        if fits and quick and counts[0] * cores**2 <= JOINED_ROWS and _can_join(planned, changes, counts[0]):
             joined = find_joined_changes(changes, ids, scan.step, *counts, planned.row_hash, planned.file_bytes)
             if joined is not None:
                 return joined
@@ -351,6 +364,17 @@ def _by_values(planned: PlannedRange) -> NetChanges:
         return NetChanges.from_rows(rows, planned, NARROW_ROWS, found.carryovers)
     finally:
         unpersist(found.identifiers)
+
+
+def _can_join(planned: PlannedRange, changes: DataFrame, older_rows: int) -> bool:
+    """Whether every task can get the identifiers and hashes of the older rows; some rows show how long texts are."""
+    spark, ids = changes.sparkSession, planned.identifier_columns
+    texts = [quoted(name) for name in ids if isinstance(changes.schema[name].dataType, (StringType, BinaryType))]
+    row_bytes = _ROW_BYTES + 8 * len(ids)
+    if texts and not can_broadcast(spark, planned.file_bytes * _DENSITY):
+        longest = " + ".join(f"max(octet_length({text}))" for text in texts)
+        row_bytes += changes.limit(_SAMPLE_ROWS).selectExpr(f"coalesce({longest}, 0)").collect()[0][0]
+    return can_broadcast(spark, older_rows * row_bytes)
 
 
 def find_joined_changes(

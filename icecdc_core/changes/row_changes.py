@@ -10,13 +10,13 @@ from icecdc_core.changes.scan_planning import StepScan, plan_scans
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, DELETE, INSERT, OWN_PREFIX
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.spark import RowCount
+from icecdc_core.session.spark import RowCount, can_broadcast
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import head_snapshot_id
 from icecdc_core.table.source import Selection, require_row_positions
 
-# Up to here positions of deleted rows are sent to every task.
-_BROADCAST_POSITIONS = 300_000
+# Up to here positions of deleted rows are sent to every task, each with the path of its file.
+_BROADCAST_POSITIONS, _POSITION_BYTES = 300_000, 256
 
 _POSITION = ["_file", "_pos"]
 # Bit 1: deleted in the older state; bit 2: in the newer one.
@@ -36,10 +36,13 @@ def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) ->
         .agg(F.bit_or(_DELETED_IN).alias(_DELETED_IN))
     )
 
+    are_few = delete_count <= _BROADCAST_POSITIONS
+    are_few = are_few and can_broadcast(older.sparkSession, delete_count * _POSITION_BYTES)
+
     def deleted_only_in(state: int, rows: DataFrame) -> DataFrame:
         wanted: DataFrame = positions.where(F.col(_DELETED_IN) == F.lit(state)).drop(_DELETED_IN)
         # Nearly always empty for one of the states; once Spark sees that, it does not read that state's rows.
-        wanted = F.broadcast(wanted) if delete_count <= _BROADCAST_POSITIONS else wanted
+        wanted = F.broadcast(wanted) if are_few else wanted
         return rows.join(wanted, _POSITION, "left_semi")
 
     return deleted_only_in(_NEWER, deleted_newer), deleted_only_in(_OLDER, deleted_older)
@@ -117,7 +120,7 @@ def changes_by_row_ids(
             rows_written = [rows for _, rows in _sides(table, scan)]
         else:
             older = table.union(*scan.read_older)
-            row_count = sum(sum(table.row_counts(tasks)) for tasks in (older, *scan.read_newer))
+            row_count = max(sum(table.row_counts(tasks)) for tasks in (older, *scan.read_newer))
             rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
             removed.append(rows.selectExpr("*", *change_columns(DELETE, step, OWN_PREFIX)))
             rows_written = [table.read(written).where(f"NOT ({is_old(until)})")] if len(written) else []
@@ -137,7 +140,7 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
     )
     if scan.unchanged_until is not None:
         older, in_both = table.union(*scan.read_older), table.union(*scan.read_newer[1:])
-        row_count = sum(sum(table.row_counts(tasks)) for tasks in (older, newer, in_both))
+        row_count = max(sum(table.row_counts(tasks)) for tasks in (older, newer, in_both))
         rows_in_both = table.read(in_both) if len(in_both) else None
         until = scan.unchanged_until
         removed, added = changed_by_lineage(table.read(older), table.read(newer), rows_in_both, until, row_count)

@@ -25,8 +25,10 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, functions as F
 
-# Up to here the bitmaps of rows, of 64 ids each, are sent to every task.
-_BROADCAST_ROWS = 2_000_000 * 64
+from icecdc_core.session.spark import can_broadcast
+
+# Of a bitmap as a row of a hash table, which every task gets.
+BITMAP_BYTES = 64
 
 _STEP, _BITMAP_ID, _JOIN_ID = "_icecdc_step", "_icecdc_bitmap_id", "_icecdc_join_id"
 _OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
@@ -58,7 +60,7 @@ def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_un
     """Return the rows of an older state that the newer one does not have, or has changed."""
     bitmaps = unchanged.where(f"{_STEP} = {step}").selectExpr(f"{_BITMAP_ID} AS {_JOIN_ID}", _NEWER)
     is_unchanged = f"{is_old(unchanged_until)} AND {_has_bit(_NEWER)}"
-    joined = _with_bitmaps(older, bitmaps, row_count, "left_outer")
+    joined = _with_bitmaps(older, bitmaps, _are_few(bitmaps, row_count), "left_outer")
     return joined.where(f"NOT ({is_unchanged})").drop(_JOIN_ID, _NEWER)
 
 
@@ -80,6 +82,8 @@ def changed_by_lineage(
     ]
     both = [*(F.bit_or(side).alias(side) for side in (_OLDER, _NEWER)), F.count("*").alias(_ROWS)]
     bitmaps = reduce(DataFrame.unionAll, bits).groupBy(_BITMAP_ID).agg(*both)
+    differ = f"{_OLDER} <> {_NEWER} OR {_ROWS} <> bit_count({_OLDER}) + bit_count({_NEWER})"
+    are_few = _are_few(bitmaps.where(differ), row_count)
 
     def only_in(state: str, other: str, rows: DataFrame, how: str) -> DataFrame:
         are_unique = f"{_ROWS} = bit_count({_OLDER}) + bit_count({_NEWER})"
@@ -87,7 +91,7 @@ def changed_by_lineage(
         differing = bitmaps.where(f"({missing}) <> 0").selectExpr(
             f"{_BITMAP_ID} AS {_JOIN_ID}", f"{missing} AS {_MISSING}"
         )
-        joined = _with_bitmaps(rows, differing, row_count, how)
+        joined = _with_bitmaps(rows, differing, are_few, how)
         condition = _has_bit(_MISSING) if how == "inner" else f"NOT ({old}) OR {_has_bit(_MISSING)}"
         return joined.where(condition).drop(_JOIN_ID, _MISSING)
 
@@ -107,6 +111,12 @@ def _has_bit(bitmap: str) -> str:
     return f"(coalesce({bitmap}, 0L) & {_BIT_OF_ROW}) <> 0"
 
 
-def _with_bitmaps(rows: DataFrame, bitmaps: DataFrame, row_count: int, how: str) -> DataFrame:
-    joined = F.broadcast(bitmaps) if row_count <= _BROADCAST_ROWS else bitmaps
+def _are_few(bitmaps: DataFrame, row_count: int) -> bool:
+    """Whether every task can get these bitmaps: one for each row, unless their ids are neighbours."""
+    spark = bitmaps.sparkSession
+    return can_broadcast(spark, row_count * BITMAP_BYTES) or can_broadcast(spark, bitmaps.count() * BITMAP_BYTES)
+
+
+def _with_bitmaps(rows: DataFrame, bitmaps: DataFrame, are_few: bool, how: str) -> DataFrame:
+    joined = F.broadcast(bitmaps) if are_few else bitmaps
     return rows.selectExpr("*", f"{_BITMAP_OF_ROW} AS {_JOIN_ID}").join(joined, _JOIN_ID, how)

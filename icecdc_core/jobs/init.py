@@ -43,7 +43,8 @@ from icecdc_core.table.source import Source, open_source
 if TYPE_CHECKING:
     import pandas as pd
 
-SAMPLE_ROWS = 20_000
+SAMPLE_ROWS, SAMPLE_BYTES = 20_000, 64 * 1024 * 1024
+_LONGEST_SAMPLED = 512  # characters of a value; a digest stands for the others
 _SCHEMA = Path(__file__).parents[1] / "config" / "indexes.schema.json"
 _SHARED = (
     *("opensearch_url", "opensearch_username", "opensearch_password"),
@@ -182,7 +183,8 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
             if not isinstance(each.dataType, _NESTED) and each.name not in source.table.unreadable
         ]
         try:
-            sample = spark.table(config.table).select(*simple).limit(SAMPLE_ROWS).toPandas()
+            rows = min(SAMPLE_ROWS, SAMPLE_BYTES // (_LONGEST_SAMPLED * max(1, len(simple))))
+            sample = spark.table(config.table).select(*simple).limit(rows).toPandas()
             identifiers, reason = list(source.identifier_columns), "the table's own identifier fields"
             if not identifiers:
                 candidates = possible_identifiers(config.table_name, schema, sample)
@@ -193,10 +195,12 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
 
 
 def _for_pandas(field: T.StructField) -> Column:
-    """A column as pandas can have and compare it: not every year, and Spark 4.0's bytes have no hash."""
+    """A column as pandas can have and compare it: not every year, no bytes (Spark 4.0's have no hash), no long text."""
     column = F.col(quoted(field.name))
-    if isinstance(field.dataType, T.BinaryType):
-        return F.base64(column).alias(field.name)
+    if isinstance(field.dataType, (T.StringType, T.BinaryType)):
+        text = F.base64(column) if isinstance(field.dataType, T.BinaryType) else column
+        cut = F.concat(F.left(text, F.lit(_LONGEST_SAMPLED)), F.sha2(text.cast("binary"), 256))
+        return F.when(F.length(text) > F.lit(_LONGEST_SAMPLED), cut).otherwise(text).alias(field.name)
     return column.cast("string") if isinstance(field.dataType, _TIMES) else column
 
 

@@ -1,7 +1,6 @@
 """Replay of dead letters: write rejected documents again, with their versions, once the cause is gone."""
 
 from dataclasses import replace
-from typing import Any
 
 from opensearchpy import OpenSearch
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
@@ -9,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import document_id, place_of, stored_actions, upsert_version
-from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, parse_action, write_actions
+from icecdc_core.documents.bulk_lines import document_id, index_with_suffix, stored_actions, upsert_version
+from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, write_actions
 from icecdc_core.opensearch.client import reading
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import with_suffixes, write_alias
@@ -65,7 +64,7 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
         dead_letters = _with_resolution(source, position, dead_letters).persist()
         counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
     try:
-        result = BulkResult()
+        result, refused = BulkResult(), list[tuple[str, str, int, bool]]()
         if counts.get("replayed"):
             with run.stage("write"):
                 alias, highest = write_alias(position.physical_index), upsert_version(position.epoch)
@@ -73,10 +72,11 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
                 settings = replace(settings, max_rejected_documents=counts["replayed"])
                 source = written_to(source, position.physical_index)
                 wanted = dead_letters.where(F.col("resolution") == "replayed").withColumnRenamed("place", PLACE)
-                result = write_actions(stored_actions(wanted, source.physical_index), settings)
-                run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
+                actions = stored_actions(wanted, source.physical_index)
+                with write_actions(actions, settings) as (result, rejected):
+                    run.client.indices.refresh(index=with_suffixes(run.config, position.physical_index))
+                    refused = _refused_again(run.client, source, position.physical_index, rejected)
         with run.stage("resolve"):
-            refused = _refused_again(run.client, position.physical_index, result.dead_letters)
             outdated = sum(is_outdated for *_, is_outdated in refused)
             if counts:
                 # All are resolved now but those that were rejected again.
@@ -117,17 +117,25 @@ def _with_resolution(source: Source, position: Position, dead_letters: DataFrame
     return dead_letters.withColumn("resolution", resolution).drop("present", "present_at")
 
 
-def _refused_again(client: OpenSearch, index: str, letters: list[dict[str, Any]]) -> list[tuple[str, str, int, bool]]:
+def _refused_again(
+    client: OpenSearch, source: Source, index: str, rejected: DataFrame
+) -> list[tuple[str, str, int, bool]]:
     """Return id, place and version of documents, and whether the index has a newer one."""
     refused = []
+    letters = rejected.select("document_id", "place", "version", "status").collect()
     for begin in range(0, len(letters), _PAGE):
         page = letters[begin : begin + _PAGE]
-        heads = [parse_action(letter["action"])[1] for letter in page]
-        wanted = [{name: head[name] for name in ("_index", "_id", "routing") if name in head} for head in heads]
+        wanted = [_address(source, index, letter.document_id, letter.place) for letter in page]
         found = client.mget(index=index, body={"docs": wanted}, params={"_source": "false"})["docs"]
         with reading(found):
-            for letter, head, document in zip(page, heads, found, strict=True):
+            for letter, document in zip(page, found, strict=True):
                 # OpenSearch checks a document's content before its version, so the index may have a newer one.
-                is_outdated = letter["status"] != 409 and document.get("_version", 0) > head["version"]
-                refused.append((head["_id"], place_of(head, index), head["version"], is_outdated))
+                is_outdated = letter.status != 409 and document.get("_version", 0) > letter.version
+                refused.append((letter.document_id, letter.place, letter.version, is_outdated))
     return refused
+
+
+def _address(source: Source, index: str, identity: str, place: str) -> dict[str, str]:
+    suffix, routing = place.partition("/")[::2] if source.index_column else ("", place)
+    name = index_with_suffix(index, suffix) if suffix else index
+    return {"_index": name, "_id": identity, **({"routing": routing} if routing else {})}

@@ -16,6 +16,7 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
+from icecdc_core.opensearch.bulk import try_workers
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import check_mapping, require_own_alias
@@ -126,6 +127,8 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
         require_catalog(spark, config)
     with _collecting(of_index), closing(connect(config)) as client:
         stored = PositionStore(client, config).read()  # first: the table then knows its snapshot
+    with _collecting(errors), spark_errors(config):
+        try_workers(spark)
     with _collecting(errors):
         source = open_indexable_source(spark, config, position=stored)
         found |= _about(source, config)

@@ -1,23 +1,29 @@
 """The validation: every row is compared with every document, by checksums computed on the executors."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession, functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, VariantType
 
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import document_id, document_json
+from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_of
 from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
-from icecdc_core.opensearch.checksums import index_checksums, index_parts, source_checksums, texts_are_comparable
+from icecdc_core.opensearch.checksums import (
+    documents_of_page,
+    index_checksums,
+    index_parts,
+    source_checksums,
+    texts_are_comparable,
+)
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
@@ -31,6 +37,11 @@ from icecdc_core.table.vectors import with_vectors
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
 SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
+SHARDS_AT_ONCE = 100  # at once: a node has 300 points in time of shards, for everybody
+
+_LONG = (ArrayType, BinaryType, MapType, StringType, StructType, VariantType)
+OpenIndex = tuple[str, str, int]
+"""Name, point in time and number of shards of an index."""
 
 
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
@@ -60,22 +71,26 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         refuse_dry_run(config, "A repair writes documents", instead)
     at_position = config.validate_at == "position" or config.repair
     with Run("validate", spark, config) as run:
+        total, done, is_last = ValidationReport(True, 0, 0), frozenset[str](), False
         repairs, repaired = config.repair, 0
-        while True:
-            with ExitStack() as resources:  # OpenSearch has a few hundred points in time at once
-                position, source, opened = _open_indexes(run, resources, at_position, repairs)
+        while not is_last:
+            with ExitStack() as resources:
+                position, source, opened, is_last = _open_indexes(run, resources, at_position, repairs, done)
                 snapshot_id = position.snapshot_id if at_position else source.head
                 nested = position.nested_snapshots if at_position else heads(source)
                 at_snapshot = at_vector(source, snapshot_id, nested)
-                report, differences = _compare(run, at_snapshot, position, snapshot_id, opened)
+                suffix = F.substring_index(PLACE, "/", 1)
+                part = None if is_last and not done else ~suffix.isin(*done) if is_last else suffix.isin(*opened)
+                report, differences = _compare(run, at_snapshot, snapshot_id, opened, part)
                 resources.callback(unpersist, differences)
-                if report.ok or not repairs:
-                    break
-                with run.stage("repair"):
-                    repaired = repair_differences(run, position, source, differences)
-            repairs = False
+                if repairs and not report.ok:
+                    with run.stage("repair"):
+                        repaired += repair_differences(run, position, source, differences)
+                    repairs = is_last = False  # this part is compared again
+                    continue
+            total, done, repairs = total.then(report), done | opened.keys(), config.repair
         report = replace(
-            report,
+            total,
             table=config.table,
             index=config.index,
             snapshot_id=snapshot_id,
@@ -95,9 +110,12 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
 
 
 def _open_indexes(
-    run: Run, resources: ExitStack, at_position: bool, repairs: bool
-) -> tuple[Position, Source, dict[str, str]]:
-    """Look at position and table, and open a point in time of each index while no other run writes to it."""
+    run: Run, resources: ExitStack, at_position: bool, repairs: bool, done: Collection[str]
+) -> tuple[Position, Source, dict[str, OpenIndex], bool]:
+    """Look at position and table, and open a point in time of the next indexes while no other run writes to them.
+
+    Returns them by their suffixes, and whether they are the last ones.
+    """
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
         with run.stage("check"):
@@ -112,10 +130,16 @@ def _open_indexes(
                     run.positions.require_unlocked()  # else its run has ended, and its documents stay as they are
                 run.client.indices.refresh(index=with_suffixes(config, position.physical_index))
                 names = position.physical_index, *(name for name, uuid in position.every_index.items() if uuid)
-                opened = {name: resources.enter_context(point_in_time(run.client, name)) for name in names}
+                left = {suffix: name for name in names if (suffix := suffix_of(name)) not in done}
+                opened, shards = dict[str, OpenIndex](), 0
+                for suffix, name in left.items():
+                    shards += (count := len(run.client.search_shards(index=name)["shards"]))
+                    if opened and shards > SHARDS_AT_ONCE:
+                        break
+                    opened[suffix] = name, resources.enter_context(point_in_time(run.client, name)), count
                 now = run.positions.read()
                 if now is not None and now.content_version == position.content_version:
-                    return position, source, opened
+                    return position, source, opened, opened.keys() == left.keys()
                 raise TableLockedError(
                     f"Other runs write to '{config.index}' all the time, so it cannot be compared",
                     subject="index",
@@ -130,11 +154,15 @@ def _open_indexes(
 
 
 def _compare(
-    run: Run, source: Source, position: Position, snapshot_id: int | None, opened: Mapping[str, str]
+    run: Run, source: Source, snapshot_id: int | None, opened: Mapping[str, OpenIndex], part: Column | None
 ) -> tuple[ValidationReport, DataFrame]:
     spark = run.spark
     with run.stage("compare"), tuned_for_many_groups(spark):
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
+        rows = rows if part is None else rows.where(part)
+        long = StructType([f for f in source.schema if isinstance(f.dataType, _LONG) and f.name in rows.columns])
+        largest = rows.agg(F.max(F.octet_length(document_json(long)))).collect()[0][0] if long.fields else 0
+        most = documents_of_page(largest or 0)
         rows = with_vectors(source, rows, required=False)
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),
@@ -142,21 +170,21 @@ def _compare(
             *([F.col(PLACE).alias("place")] if source.selection.has_places else []),
         )
         indexes = []
-        for name, pit in opened.items():
-            shards = len(run.client.search_shards(index=name)["shards"])
+        for suffix, (name, pit, shards) in opened.items():
             parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
-            indexes.append((pit, parts, name, name.removeprefix(position.physical_index).removeprefix("-")))
+            indexes.append((pit, parts, name, suffix))
 
         def compared(schema: StructType | None = None) -> tuple[ValidationReport, DataFrame]:
             found = (
-                index_checksums(spark, run.config, parts, name, suffix, schema) for _, parts, name, suffix in indexes
+                index_checksums(spark, run.config, parts, most, name, suffix, schema)
+                for _, parts, name, suffix in indexes
             )
             sides = source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
             return _compared(*sides, by_content=not source.identifier_columns)
 
         # The documents of a pipeline have other texts than their rows.
         if not run.config.pipeline_fields and all(
-            texts_are_comparable(run.client, pit, source.schema) for pit, *_ in indexes
+            texts_are_comparable(run.client, pit, source.schema, most) for pit, *_ in indexes
         ):
             report, differences = compared()
             if report.ok:

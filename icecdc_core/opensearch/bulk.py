@@ -8,9 +8,9 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -19,8 +19,10 @@ import pyarrow as pa
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, TransportError
 from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from icecdc_core.dependencies import keep_archive_caches
+from icecdc_core.documents.bulk_lines import place_of, write_alias
 from icecdc_core.errors import (
     IcecdcError,
     IndexNotFoundError,
@@ -41,9 +43,10 @@ from icecdc_core.opensearch.client import (
     unusable_answer_error,
 )
 from icecdc_core.opensearch.counts import Counts
+from icecdc_core.session.jvm import persisted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from icecdc_core.config import SyncConfig
 
@@ -98,6 +101,7 @@ class BulkResult:
     unchecked: int = 0  # operations whose document should not have been there, where no answer says whether it was
     duplicate_ids: tuple[str, ...] = ()
     drifted_ids: tuple[str, ...] = ()
+    samples: list[dict[str, Any]] = field(default_factory=list)  # of rejected documents whose letters are elsewhere
 
     def __add__(self, other: BulkResult) -> BulkResult:
         return BulkResult(
@@ -109,14 +113,16 @@ class BulkResult:
             self.unchecked + other.unchecked,
             (*self.duplicate_ids, *other.duplicate_ids)[:SAMPLES],
             (*self.drifted_ids, *other.drifted_ids)[:SAMPLES],
+            [*self.samples, *other.samples][:SAMPLES],
         )
 
     @property
     def rejected_samples(self) -> list[dict[str, Any]]:
-        return [
+        of_letters = [
             {"id": parse_action(letter["action"])[1]["_id"], "status": letter["status"], "reason": letter["reason"]}
             for letter in self.dead_letters[:SAMPLES]
         ]
+        return [*self.samples, *of_letters][:SAMPLES]
 
 
 def require_accepted(result: BulkResult, max_rejected_documents: int, before: int = 0) -> None:
@@ -131,7 +137,7 @@ def require_accepted(result: BulkResult, max_rejected_documents: int, before: in
             value=max_rejected_documents,
             remedy=f"{remedy}, or allow that many rejected documents",
         )
-        error.dead_letters = result.dead_letters[:FAILED_DEAD_LETTERS]
+        error.dead_letters = result.rejected_samples
         raise error
 
 
@@ -208,7 +214,7 @@ def count_outcomes(
     counts = Counts(upserts, deletes, already_applied, len(rejected), len(drifted))
     ids = [tuple(_id_of(actions[n]) for n in each[:SAMPLES]) for each in (duplicates, drifted)]
     kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]
-    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, *ids)
+    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, ids[0], ids[1])
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
@@ -269,6 +275,12 @@ def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, A
     return {"action": action, "status": status, "reason": shorten(error_reason(error))}
 
 
+def _letter_row(letter: dict[str, Any], physical: str) -> dict[str, Any]:
+    operation, head, document = parse_action(letter["action"])
+    of_document = {"document_id": head["_id"], "place": place_of(head, physical), "version": head["version"]}
+    return {**letter, **of_document, "operation": operation, "document": document}
+
+
 _SHOW_NOTHING = {409, *RETRIED_STATUSES}
 _IDS = 5_000  # of a search; OpenSearch returns at most 10,000 documents
 
@@ -278,19 +290,39 @@ ANY_VERSION = 2**63 - 1  # as `highest_version`: a conflict with whatever versio
 _FILTER = "items.*.status,items.*.result,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 
 
-def write_actions(actions: DataFrame, writer: BulkWriter) -> BulkResult:
+# A rejected operation, or the result of a partition.
+_TEXTS = ("document_id", "place", "operation", "document", "reason")
+_WRITTEN = pa.schema(
+    {**dict.fromkeys(_TEXTS, pa.string()), "version": pa.int64(), "status": pa.int32(), "result": pa.binary()}
+)
+
+
+@contextmanager
+def write_actions(actions: DataFrame, writer: BulkWriter) -> Iterator[tuple[BulkResult, DataFrame]]:
+    """Write operations; yield the result, and those that were rejected, which stay on the executors."""
     fields = current_fields()
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with log_fields(**fields):
             yield from writer.write_partition(batches)
 
-    partitions = actions.mapInArrow(write, "result binary").collect()
-    total = sum((pickle.loads(row["result"]) for row in partitions), BulkResult())  # noqa: S301 (our own tasks wrote it)
-    if total.failure:
-        raise total.failure
-    require_accepted(total, writer.max_rejected_documents)
-    return total
+    # A part that is lost is written again: the same operations, with the same outcome.
+    with persisted(actions.mapInArrow(write, from_arrow_schema(_WRITTEN))) as written:
+        results = written.where("result IS NOT NULL").select("result").collect()
+        total = sum((pickle.loads(row["result"]) for row in results), BulkResult())  # noqa: S301 (our own tasks wrote it)
+        if total.failure:
+            raise total.failure
+        yield total, written.where("result IS NULL").drop("result")
+
+
+def try_workers(spark: SparkSession) -> None:
+    """Run a task on each core that imports what writing takes."""
+    cores = spark.sparkContext.defaultParallelism
+    spark.range(0, cores, 1, cores).mapInArrow(_unchanged, "id long").count()
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return batches
 
 
 @dataclass(frozen=True)
@@ -321,10 +353,20 @@ class BulkWriter:
         )
 
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send all actions; stop early when more are rejected than allowed or a request cannot succeed."""
+        """Send all actions; return the rejected ones as they come, for there may be many, and then the result."""
         keep_archive_caches()
-        total = BulkResult()
+        total, physical = BulkResult(), self.alias.removesuffix(write_alias(""))
+        for result in self._results(batches):
+            total += replace(result, dead_letters=[], samples=result.rejected_samples)
+            if result.dead_letters:
+                rows = [_letter_row(letter, physical) for letter in result.dead_letters]
+                yield pa.RecordBatch.from_pylist(rows, _WRITTEN)
+        yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(total)}], _WRITTEN)
+
+    def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[BulkResult]:
+        """Send all actions; stop early when more are rejected than allowed or a request cannot succeed."""
         pending: deque[Future[BulkResult]] = deque()
+        rejected = 0
         with (
             logging_to("-"),  # an executor has no log file of the job; Spark keeps its standard error
             closing(self.connection.client(self.bulk_connections)) as client,
@@ -332,16 +374,17 @@ class BulkWriter:
         ):
             requests = (part for batch in batches for part in self._requests(batch))
             for actions, was_there in requests:
-                total += BulkResult(Counts(bytes=request_body(actions).nbytes))
+                yield BulkResult(Counts(bytes=request_body(actions).nbytes))
                 pending.append(pool.submit(copy_context().run, self._send, client, actions, was_there))
                 # One request more than there are connections waits, so that no connection idles.
                 if len(pending) > self.bulk_connections:
-                    total += pending.popleft().result()
-                if total.failure or total.counts.rejected > self.max_rejected_documents:
-                    break
+                    result = pending.popleft().result()
+                    yield result
+                    rejected += result.counts.rejected
+                    if result.failure or rejected > self.max_rejected_documents:
+                        break
             for future in pending:
-                total += future.result()
-        yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(total)]})
+                yield future.result()
 
     def _requests(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, list[bool | None] | None]]:
         """The operations of each request, and whether their documents must be there, if the batch says it."""

@@ -59,9 +59,9 @@ def source_checksums(documents: DataFrame, schema: StructType | None = None) -> 
     return as_numbers(documents.mapInArrow(digest_batches, names))
 
 
-def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bool:
+def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType, most: int) -> bool:
     """Whether the oldest documents of an index have the fields that rows have now, so that texts can be equal."""
-    query = {**part_of_index(pit), "size": 100, "sort": ["_doc"]}
+    query = {**part_of_index(pit), "size": min(FIRST_DOCUMENTS, most), "sort": ["_doc"]}
     hits = client.search(body=query, params=WHOLE)["hits"]["hits"]
     names = [name for name in schema.names if name not in RESERVED]
     with reading(hits):
@@ -72,13 +72,14 @@ def index_checksums(
     spark: SparkSession,
     config: SyncConfig,
     parts: list[dict[str, Any]],
+    most: int,
     index: str,
     suffix: str = "",
     schema: StructType | None = None,
 ) -> DataFrame:
     """Return the checksums of documents: of their texts, or with a schema of their contents without pipeline fields."""
     if schema is None:
-        return as_numbers(read_index(spark, config, parts, partial(text_page, index=index), suffix))
+        return as_numbers(read_index(spark, config, parts, most, partial(text_page, index=index), suffix))
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
 
     def content_page(answer: str) -> Page:
@@ -88,7 +89,7 @@ def index_checksums(
             rows.append((hit["_id"], digest, hit["_version"], hit.get("_routing")))
         return rows, hits and hits[-1]["sort"]
 
-    return as_numbers(read_index(spark, config, parts, content_page, suffix))
+    return as_numbers(read_index(spark, config, parts, most, content_page, suffix))
 
 
 def text_page(answer: str, index: str) -> Page:
@@ -186,6 +187,8 @@ WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
 
 # Documents of a page: at first, at most, and as many as make about so many bytes, since the server holds each whole.
 FIRST_DOCUMENTS, PAGE_DOCUMENTS, PAGE_BYTES = 100, 5000, 16 * 1024 * 1024
+# Of a page whose documents are all as large as the largest one.
+_LARGEST_PAGE = 2 * PAGE_BYTES
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
 RANGE_DOCUMENTS = 200_000
 
@@ -208,6 +211,11 @@ def part_of_index(pit: str, shard: int = 0, shards: int = 1, low: int = 0, high:
     }
 
 
+def documents_of_page(largest: int) -> int:
+    """Return how many documents a page may have, given the bytes of the largest one."""
+    return max(1, min(PAGE_DOCUMENTS, _LARGEST_PAGE // max(largest, 1)))
+
+
 def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[dict[str, Any]]:
     """Cut an index at a point in time into parts that are read in parallel; every document is in exactly one part."""
     parts = []
@@ -227,6 +235,7 @@ def read_index(
     spark: SparkSession,
     config: SyncConfig,
     parts: list[dict[str, Any]],
+    most: int,
     page_of: Callable[[str], Page],
     suffix: str,
 ) -> DataFrame:
@@ -236,7 +245,7 @@ def read_index(
     def read_part(part: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         # Within one shard, `_doc` is an order without ties. With a filter_path the server would parse each document
         # instead of passing its bytes on.
-        query = {**part, "size": FIRST_DOCUMENTS, "sort": ["_doc"], "version": True}
+        query = {**part, "size": min(FIRST_DOCUMENTS, most), "sort": ["_doc"], "version": True}
         with closing(connection.client(1, retry_seconds=retry_seconds, parses=False)) as client:
             while True:
                 answer: Any = client.search(body=query, params=WHOLE)
@@ -246,7 +255,7 @@ def read_index(
                     rows, query["search_after"] = page_of(answer)
                 if not rows:
                     return
-                query["size"] = min(max(PAGE_BYTES * len(rows) // len(answer), 1), PAGE_DOCUMENTS)
+                query["size"] = min(max(PAGE_BYTES * len(rows) // len(answer), 1), most)
                 yield pa.RecordBatch.from_pydict(dict(zip(_HITS.names, zip(*rows, strict=True), strict=True)), _HITS)
 
     def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

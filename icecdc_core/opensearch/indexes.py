@@ -192,8 +192,9 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     given = given_settings(config.settings).items()
     settings = {name: value for name, value in given if name not in ("default_pipeline", "final_pipeline")}
     properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
-    probe = physical_index(config.index, unused_epoch(client, config.index, 0))
-    create_physical(client, config.replace(settings=settings), probe, schema, uuid.uuid4().hex)
+    run_id = uuid.uuid4().hex
+    probe = f"{config.index}--check{run_id[:12]}"  # other runs may check at the same time
+    create_physical(client, config.replace(settings=settings), probe, schema, run_id)
     try:
         body = [{"index": {"routing": "a"} if config.routing else {}}, sample_document(schema, properties)]
         answer = client.bulk(index=write_alias(probe), body=body, params={"require_alias": "true"})

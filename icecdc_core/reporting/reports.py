@@ -254,6 +254,16 @@ class ValidationReport(Report):
     stage_seconds: dict[str, float] = field(default_factory=dict)
     run_id: str = ""
 
+    def then(self, later: ValidationReport) -> ValidationReport:
+        """Return one report on parts of an index."""
+        counts = [
+            "source_rows",
+            "index_documents",
+            *(f"{kind}{end}" for kind in ("missing", "extra", "stale") for end in ("", "_ids")),
+        ]
+        sums = {name: getattr(self, name) + getattr(later, name) for name in counts}
+        return replace(later, ok=self.ok and later.ok, **sums)
+
     @property
     def state(self) -> str:
         return "ok" if self.ok else "differs"

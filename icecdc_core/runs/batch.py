@@ -39,7 +39,14 @@ from icecdc_core.errors import (
     SchemaChangeError,
 )
 from icecdc_core.logs import event, set_fields
-from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, BulkWriter, require_accepted, write_actions
+from icecdc_core.opensearch.bulk import (
+    ANY_VERSION,
+    FAILED_DEAD_LETTERS,
+    BulkResult,
+    BulkWriter,
+    require_accepted,
+    write_actions,
+)
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.opensearch.index_settings import change_settings
 from icecdc_core.opensearch.indexes import (
@@ -61,7 +68,7 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested import compute_nested_changes
 from icecdc_core.runs.plan import BatchPlan
-from icecdc_core.session.spark import shuffle_partitions_for
+from icecdc_core.session.spark import shuffle_partitions_for, unless_broadcast_fails
 from icecdc_core.table.schema import require_no_null
 from icecdc_core.table.snapshots import identity_of
 from icecdc_core.table.source import Source
@@ -81,7 +88,8 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
     planned = PlannedRange(
         source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
     )
-    with shuffle_partitions_for(source.table.spark, plan.file_bytes):
+
+    def computed() -> NetChanges:
         if not plan.steps:
             changes = NetChanges()
         elif source.nest:
@@ -94,6 +102,10 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
             changes = compute_net_changes(planned)
         if not (changes.rows is None or plan.looks_up or plan.is_first_try or source.nest):
             changes = _proven_by_the_table(changes, source, config, plan, planned)
+        return changes
+
+    with shuffle_partitions_for(source.table.spark, plan.file_bytes):
+        changes = unless_broadcast_fails(source.table.spark, computed)
         if changes.rows is not None:
             try:
                 if changes.nulls:
@@ -255,25 +267,26 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
     # An answer shows whether a document was in one shard of one index; places have several.
     searched = with_suffixes(config, batch.physical_index) if config.routing or config.index_column else ""
     writer = BulkWriter.of(config, write_alias(batch.physical_index), highest, searched)
-    try:
-        result = write_actions(actions, writer)
-        store_dead_letters(spark, config, batch, run.run_id, result.dead_letters)
-        require_accepted(result, config.max_rejected_documents, rejected_before)
-        if result.duplicates:
-            some = ", ".join(result.duplicate_ids[:5])
-            raise _duplicates_met(config, f"{result.duplicates:,} rows that were added, for example {some}")
-    except RejectedDocumentsError as error:
+    with write_actions(actions, writer) as (result, dead_letters):
         try:
-            lock.record(failure=str(error)[:2000])
-        except IcecdcError as unrecorded:
-            if isinstance(unrecorded, FencedError) and {letter["status"] for letter in error.dead_letters} == {409}:
-                raise  # the newer versions are those of the run that has the lock now
-            event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
-        try:
-            store_dead_letters(spark, config, batch, run.run_id, error.dead_letters)
-        except ConfigError as unwritable:
-            event(str(unwritable), logging.WARNING)
-        raise
+            require_accepted(result, config.max_rejected_documents, rejected_before)
+        except RejectedDocumentsError as error:
+            try:
+                lock.record(failure=str(error)[:2000])
+            except IcecdcError as unrecorded:
+                if isinstance(unrecorded, FencedError) and {letter["status"] for letter in error.dead_letters} == {409}:
+                    raise  # the newer versions are those of the run that has the lock now
+                event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
+            try:
+                few = dead_letters.limit(FAILED_DEAD_LETTERS)
+                store_dead_letters(spark, config, batch, run.run_id, result, few)
+            except ConfigError as unwritable:
+                event(str(unwritable), logging.WARNING)
+            raise
+        store_dead_letters(spark, config, batch, run.run_id, result, dead_letters)
+    if result.duplicates:
+        some = ", ".join(result.duplicate_ids[:5])
+        raise _duplicates_met(config, f"{result.duplicates:,} rows that were added, for example {some}")
     return result
 
 

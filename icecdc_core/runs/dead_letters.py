@@ -1,8 +1,7 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -12,10 +11,9 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from icecdc_core.commits.position import Batch
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import place_of
 from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.bulk import parse_action
+from icecdc_core.opensearch.bulk import BulkResult
 from icecdc_core.session.jvm import COMMIT_CONFLICTS, is_raised_as
 from icecdc_core.table.catalogs import create_table_once, usable_table
 
@@ -30,28 +28,35 @@ KEY = ("index", "table", "document_id", "place", "version", "physical_index")
 
 
 def store_dead_letters(
-    spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, rejected: Sequence[dict[str, Any]]
+    spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, result: BulkResult, rejected: DataFrame
 ) -> None:
     """Append the rejected operations that are not stored yet, before the position may pass their documents."""
-    if not rejected:
+    if not result.counts.rejected:
         return
-    now = datetime.now(UTC)
-    of_batch = batch.epoch, batch.from_snapshot_id, batch.to_snapshot_id, batch.physical_index, run_id, now, None, None
-    rows = []
-    for letter in rejected:
-        operation, head, document = parse_action(letter["action"])
-        of_document = head["_id"], place_of(head, batch.physical_index), head["version"], operation, document
-        rows.append((config.index, config.table, *of_document, letter["status"], letter["reason"], *of_batch))
+    of_batch = {
+        "index": config.index,
+        "table": config.table,
+        "epoch": batch.epoch,
+        "from_snapshot_id": batch.from_snapshot_id,
+        "snapshot_id": batch.to_snapshot_id,
+        "physical_index": batch.physical_index,
+        "run_id": run_id,
+        "rejected_at": F.current_timestamp(),
+        "resolution": None,
+        "resolved_at": None,
+    }
     name = config.dead_letter_name
     with usable_table(*_ABOUT, name):
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
         # In a cluster that was built again an index has the name and the versions of one whose letters are resolved.
-        known = open_dead_letters(spark, config).select(*KEY)
-        new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
-        new.select(*spark.table(name).columns).writeTo(name).append()
-    fields = {"rejected": len(rows), "dead_letter_table": name, "first_reason": rejected[0]["reason"]}
-    event("documents were rejected", logging.WARNING, **fields)
+        known, fields = open_dead_letters(spark, config).select(*KEY), spark.table(name).schema
+        added = {name: F.lit(value).cast(fields[name].dataType) for name, value in of_batch.items()}
+        new = rejected.withColumns(added).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
+        new.select(*fields.names).writeTo(name).append()
+    first = result.rejected_samples[0]["reason"]
+    counted = {"rejected": result.counts.rejected, "dead_letter_table": name, "first_reason": first}
+    event("documents were rejected", logging.WARNING, **counted)
 
 
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:

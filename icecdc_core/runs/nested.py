@@ -42,7 +42,7 @@ from icecdc_core.documents.nest import (
 )
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import active_session, java_class, unpersist
-from icecdc_core.session.spark import settings_unless_set
+from icecdc_core.session.spark import cached_bytes, can_broadcast, settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import require_distinct
@@ -105,14 +105,15 @@ class TableStates(States):
             # As Spark keeps them: Java's objects have no text that is not UTF-8, and other dates before 1582.
             few = frame.limit(_FEW + 1)._jdf.queryExecution().executedPlan().executeCollect()
         if len(few) > _FEW:
-            frame = frame.distinct().persist()
+            frame = cached = frame.distinct().persist()
             self.cached.append(frame)
             count = frame.count()
             # As rows of an RDD, because every plan that is made of the frame would have all of its plan, perhaps twice.
             plan = frame._jdf
             made = spark._jsparkSession.internalCreateDataFrame(plan.queryExecution().toRdd(), plan.schema(), False)
             frame = DataFrame(made, spark)
-            return frame.hint("broadcast") if count <= BROADCAST_ROWS else frame, count
+            are_few = count <= BROADCAST_ROWS and can_broadcast(spark, cached_bytes(cached))
+            return frame.hint("broadcast") if are_few else frame, count
         rows = java_class(spark, "scala.Predef").genericWrapArray(few).toSeq().distinct()
         empty = spark._jsparkSession.createDataFrame(java_class(spark, "java.util.ArrayList")(), frame._jdf.schema())
         plan = empty.queryExecution().analyzed()

@@ -27,13 +27,16 @@ _TAKEN_OVER = tuple(
     f"{_SQL}{name}"
     for name in (
         *("catalog.", "iceberg.", "redaction.", "caseSensitive"),
-        *("adaptive.", "autoBroadcastJoinThreshold", "broadcastTimeout", "codegen.", "execution.", "files."),
+        *("adaptive.", "autoBroadcastJoinThreshold", "codegen.", "execution.", "files."),
         *("inMemoryColumnarStorage.", "join.", "optimizer.", "shuffle.", "statistics.", "streaming.", "ui."),
     )
 )
 _FIXED = {
     f"{_SQL}session.timeZone": "UTC",
     f"{_SQL}ansi.enabled": "true",
+    # What takes long to broadcast takes as long again in the next run.
+    f"{_SQL}broadcastTimeout": "30d",
+    f"{_SQL}execution.arrow.maxBytesPerBatch": "16m",
     f"{_SQL}variable.substitute": "false",  # the text ${...} is no reference to the environment
 }
 
@@ -51,6 +54,8 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
     """Yield the active session in which a job works for the caller's session; a session for jobs is its own."""
     try:
         require_supported(spark)
+        if has_ended(spark):
+            raise java_ended(SparkJobError)
         before = SparkSession._activeSession
         if spark in _own:
             own = spark

@@ -33,9 +33,9 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return getattr(spark._jvm, name)
 
 
-def java_ended(kind: type[IcecdcError], error: Exception) -> IcecdcError:
+def java_ended(kind: type[IcecdcError], error: Exception | None = None) -> IcecdcError:
     return kind(
-        f"Spark's Java process ended ({type(error).__name__})",
+        f"Spark's Java process ended ({type(error).__name__})" if error else "Spark was stopped",
         subject="spark_conf",
         remedy="restart the kernel or the program; if it ends again, give it more memory "
         "(spark.driver.memory through spark_conf)",
@@ -43,11 +43,11 @@ def java_ended(kind: type[IcecdcError], error: Exception) -> IcecdcError:
 
 
 def has_ended(spark: SparkSession) -> bool:
+    """Whether Spark's Java process has ended, or lives on without its context, which YARN for instance may stop."""
     try:
-        java_class(spark, "java.lang.System").nanoTime()
+        return bool(spark._jsparkSession.sparkContext().isStopped())
     except SPARK_HAS_ENDED:
         return True
-    return False
 
 
 @contextmanager

@@ -4,17 +4,18 @@
 from icecdc_core.session.compat import NO_JVM, require_kafka, require_supported, unsupported_error  # isort: split
 
 import atexit
+import logging
 import os
 import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pyspark
@@ -26,6 +27,7 @@ from pyspark.sql.utils import is_remote
 
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import DependencyError, IcecdcError
+from icecdc_core.logs import event
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
 from icecdc_core.session.jars import (
     avro_package,
@@ -37,6 +39,8 @@ from icecdc_core.session.jars import (
 )
 from icecdc_core.session.java import find_spark_java, jvm_output_to_file
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
+
+R = TypeVar("R")
 
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
 _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
@@ -221,13 +225,43 @@ def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractCont
     return settings_unless_set(spark, {} if enough else {name: str(wanted)})
 
 
-@contextmanager
-def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
+def _rooms(spark: SparkSession) -> list[int]:
+    """Bytes of memory for Spark's data: of the driver, in local mode the only one, and of each executor."""
     manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
     entries, rooms = manager.valuesIterator(), []
     while entries.hasNext():
         rooms.append(int(entries.next()._1()))
-    # The driver is one of the entries, in local mode the only one.
+    return rooms
+
+
+def can_broadcast(spark: SparkSession, byte_count: int) -> bool:
+    """Whether every task can get so many bytes of rows: the driver collects them, makes a hash table, and cuts it."""
+    return byte_count * 8 < min(_rooms(spark))
+
+
+def cached_bytes(frame: DataFrame) -> int:
+    """Return how many bytes the rows of a cached frame take."""
+    return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+
+
+_NO_BROADCAST = {"spark.sql.optimizer.disableHints": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
+
+
+def unless_broadcast_fails(spark: SparkSession, compute: Callable[[], R]) -> R:
+    """Compute; if what every task gets takes too much memory or time, compute once more by shuffles."""
+    try:
+        return compute()
+    except (PySparkException, Py4JError) as error:
+        if not re.search("(?i)broadcast|maxResultSize|Futures timed out", str(error)):
+            raise
+        event("a broadcast failed; rows are shuffled instead", logging.WARNING)
+    with settings_unless_set(spark, _NO_BROADCAST):
+        return compute()
+
+
+@contextmanager
+def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
+    rooms = _rooms(spark)
     room = sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
     fits = file_bytes * _ROOM_FOR_FILE_BYTES < room
     # Writing to disk holds the last hundred batches, which could fill the heap of a small executor.

@@ -17,6 +17,7 @@ from icecdc_core.errors import (
     SEVERAL_MESSAGE,
     ConfigError,
     DataReadError,
+    DependencyError,
     DiskFullError,
     EmbeddingError,
     IcecdcError,
@@ -50,6 +51,10 @@ _BLAMES_FILE = re.compile(
 _WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
 _FILE_NAME = re.compile(r"/([\w.-]+\.(?:parquet|orc|avro|puffin|json))\b")
 _HIDDEN = "(the text is not shown, as it may have a value that select masks)"
+_WRONG_PYTHON = re.compile(
+    r"^(pyspark\S*)?(ModuleNotFoundError: No module named|\S*\[?(PYTHON_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED)\b)",
+    re.MULTILINE,
+)
 _STAYS = "the position did not move"
 
 
@@ -194,6 +199,13 @@ def known_failure(text: str) -> IcecdcError | None:
         # Raised on an executor; its text already names the value and the remedy.
         kind: type[IcecdcError] = getattr(errors, raised.group(1), IcecdcError)
         return kind(raised.group(2))
+    if _WRONG_PYTHON.search(text):
+        return DependencyError(
+            f"The Python of Spark's executors cannot run icecdc: {failure_message(text)}",
+            subject="spark.pyspark.python",
+            remedy="install the driver's versions of Python, icecdc and pyarrow on every node (on Databricks as "
+            "libraries of the cluster) and let PYSPARK_PYTHON name that Python, then restart the kernel or the program",
+        )
     if "No space left on device" in text:
         return DiskFullError(
             "Spark ran out of disk space for its shuffle or spill files",

@@ -32,6 +32,8 @@ _join = "\0".join
 """Makes of texts the one in which the Java helper takes several."""
 
 _NO_FACT = "null"
+# Of rows that a reader holds at once; the bytes in a file are compressed, perhaps so much.
+_BATCH_ROWS, _BATCH_BYTES, _DENSITY = 512, 16 * 1024 * 1024, 32
 
 
 def _split(answer: Any) -> list[str]:
@@ -192,6 +194,9 @@ class IcebergTable:
         if adjusted < usual and given.adaptiveSplitSizeEnabled():
             cost = given.splitOpenFileCost() * adjusted // usual
             reader = reader.options(**{"split-size": adjusted, "file-open-cost": cost})
+        # Iceberg's vectorized reader holds whole batches, whatever their rows weigh.
+        fitting = _BATCH_BYTES * sum(self.row_counts(tasks)) // (_DENSITY * max(1, size))
+        reader = reader.option("batch-size", max(1, min(fitting, _BATCH_ROWS, given.parquetBatchSize())))
         if self._has_lists_of_variants:
             reader = reader.option("vectorization-enabled", "false")
         if self._has_table_cache:

@@ -228,6 +228,11 @@ class Written:
     lines: list[str]
     write: Callable[[Iterable[Any]], Iterator[Any]]
 
+    def persist(self, *_: Any) -> Written:
+        return self
+
+    where = select = drop = limit = unpersist = persist
+
     def collect(self) -> list[dict[str, str]]:
         task, scheduler = current().task, current().scheduler
         lines = scheduler.random.sample(self.lines, len(self.lines))
@@ -239,7 +244,7 @@ class Written:
         def work(number: int, part: list[str]) -> None:
             try:
                 batch = pa.RecordBatch.from_pydict({"action": pa.array(part, pa.string())})
-                results[number] = [row for result in self.write([batch]) for row in result.to_pylist()]
+                results[number] = list(self.write([batch]))[-1].to_pylist()
             except Exception as error:
                 failures.append(error)
 

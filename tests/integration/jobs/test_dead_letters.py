@@ -10,6 +10,8 @@ from icecdc_core.commits.position import Batch
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
 from icecdc_core.jobs import sync
+from icecdc_core.opensearch.bulk import BulkResult
+from icecdc_core.opensearch.counts import Counts
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import killed_at
 from tests.faults.tables import rows_as_documents
@@ -143,8 +145,12 @@ class DescribeReplay:
 
 def store(spark, config):
     """Store a dead letter that is always the same."""
-    rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
-    store_dead_letters(spark, config, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", [rejected])
+    schema = (
+        "document_id string, place string, version long, operation string, document string, status int, reason string"
+    )
+    rejected = spark.createDataFrame([("7", "", 3, "index", '{"id": 7}', 400, "wrong")], schema)
+    result = BulkResult(Counts(rejected=1), samples=[{"reason": "wrong"}])
+    store_dead_letters(spark, config, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", result, rejected)
 
 
 def resolve(spark, config, resolution):

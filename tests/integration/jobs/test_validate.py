@@ -93,7 +93,9 @@ def it_reads_every_document_in_one_part_of_the_index_and_pages_of_some_bytes(
         ):
             parts = checksums.index_parts(opensearch, pit, shards, parallelism)
             config = config.replace(opensearch_url=proxy.url)
-            frames = [index_checksums(spark, config, parts, physical, schema=each) for each in (StructType([]), None)]
+            frames = [
+                index_checksums(spark, config, parts, 5000, physical, schema=each) for each in (StructType([]), None)
+            ]
             ids = [sorted(int(row.id) for row in frame.collect()) for frame in frames]
     finally:
         opensearch.cluster.put_settings(body={"transient": dict.fromkeys(limit)})

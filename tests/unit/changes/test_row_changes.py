@@ -2,6 +2,7 @@
 
 import pytest
 
+from icecdc_core.changes import row_lineage
 from icecdc_core.changes.places import at_each_place, look_up_old_places, with_old_places
 from icecdc_core.changes.row_changes import changed_by_deletes
 from icecdc_core.changes.row_lineage import changed_by_lineage, count_unchanged, is_old, removed_rows, unchanged_row_ids
@@ -10,7 +11,6 @@ from icecdc_core.updates import merge_updates
 
 SCHEMA = "name string, _row_id long, _last_updated_sequence_number long"
 BOTH = 5
-FEW, MANY = 0, 10**12
 # Row ids around the border of two bitmaps; rows up to commit 5 are in the snapshot that both states descend from.
 OLDER = [("same", 63, 1), ("same", 64, 5), ("updated", 65, 2), ("deleted", 66, 3), ("also updated", 67, 6)]
 NEWER = [("same", 63, 1), ("same", 64, 5), ("new value", 65, 7), ("also new value", 67, 7), ("inserted", 900, 7)]
@@ -31,16 +31,20 @@ def names(rows):
 
 
 GONE, NEW = ["also updated", "deleted", "updated"], ["also new value", "inserted", "new value"]
-each_join = pytest.mark.parametrize("row_count", [FEW, MANY], ids=["broadcast", "shuffled"])
+
+
+@pytest.fixture(params=[(0, 64), (10**12, 64), (10**12, 10**12)], ids=["broadcast", "counted", "shuffled"])
+def row_count(request, monkeypatch):
+    count, bitmap_bytes = request.param
+    monkeypatch.setattr(row_lineage, "BITMAP_BYTES", bitmap_bytes)
+    return count
 
 
 class DescribeChangedByLineage:
-    @each_join
     def it_gives_the_rows_that_only_one_state_has(self, older, newer, row_count):
         removed, (added,) = changed_by_lineage(older, newer, None, BOTH, row_count)
         assert (removed.columns, names(removed), names(added)) == (older.columns, GONE, NEW)
 
-    @each_join
     def it_finds_rows_that_came_back_in_files_of_both_states(self, spark, older, newer, row_count):
         in_both = spark.createDataFrame([("same", 1, 1), ("back", 2, 1)], SCHEMA)
         older = older.unionAll(spark.createDataFrame([("same", 1, 1)], SCHEMA))
@@ -49,7 +53,6 @@ class DescribeChangedByLineage:
 
 
 class DescribeRowIds:
-    @each_join
     def it_finds_removed_rows_by_the_ids_of_the_newer_state_of_their_step(self, spark, older, newer, row_count):
         other = spark.createDataFrame([("of another step", 66, 1)], SCHEMA)
         unchanged = unchanged_row_ids({0: (newer, BOTH), 1: (other, BOTH)})
@@ -61,18 +64,17 @@ class DescribeRowIds:
         twin = spark.createDataFrame([("a twin", 63, 1)], SCHEMA)
         assert count_unchanged(unchanged_row_ids({0: (newer.unionAll(twin), BOTH)})) is None
         for sides in ((older.unionAll(twin), newer), (older, newer.unionAll(twin))):
-            removed, (added,) = changed_by_lineage(*sides, None, BOTH, FEW)
+            removed, (added,) = changed_by_lineage(*sides, None, BOTH, 0)
             cancelled = [each.count(63) for each in ([row._row_id for row in r.collect()] for r in (removed, added))]
             assert sorted(cancelled) == [1, 2]
 
     def it_shows_by_their_number_that_a_row_came_back(self, spark, older, newer):
         unchanged = unchanged_row_ids({0: (newer.unionAll(spark.createDataFrame([("back", 2, 1)], SCHEMA)), BOTH)})
-        removed = removed_rows(older, unchanged, 0, BOTH, FEW)
+        removed = removed_rows(older, unchanged, 0, BOTH, 0)
         assert removed.count() == 3 != len(OLDER) - count_unchanged(unchanged)
         assert count_unchanged(unchanged_row_ids({0: (spark.createDataFrame([], SCHEMA), BOTH)})) == 0
 
 
-@each_join
 def it_gives_the_rows_that_are_deleted_in_one_state_only(spark, row_count):
     schema = "name string, _file string, _pos long, _deleted boolean"
     older = [("live", "f", 0, False), ("deleted", "f", 1, False), ("back", "f", 2, True), ("gone", "f", 3, True)]

@@ -75,15 +75,12 @@ class DescribeAPollThatFails:
         assert slept == [3, 3, 4, 8, 16, 32, 60, 60, 60, 3, 3]
         assert (actual.snapshots, seen) == (3, [1, *[away] * 8, 2, away, 3])
 
-    def it_ends_the_run_when_the_java_process_has_ended(self):
-        class Ended:
-            @property
-            def _jvm(self):
-                raise ConnectionRefusedError
-
+    @pytest.mark.parametrize("is_stopped", [Mock(return_value=True), Mock(side_effect=ConnectionRefusedError)])
+    def it_ends_the_run_when_spark_was_stopped_or_its_java_process_has_ended(self, is_stopped):
+        spark = Mock(**{"_jsparkSession.sparkContext.return_value.isStopped": is_stopped})
         config, sync = _config(poll_interval_seconds=1, max_polls=0), Mock(side_effect=SparkJobError("ended"))
         with pytest.raises(SparkJobError):
-            follow_changes(Ended(), config, sync=sync, sleep=Mock(side_effect=AssertionError("a further poll")))
+            follow_changes(spark, config, sync=sync, sleep=Mock(side_effect=AssertionError("a further poll")))
 
     def it_is_what_a_run_that_is_stopped_after_it_ends_with(self):
         config = _config(poll_interval_seconds=1, max_polls=0)
