@@ -101,7 +101,6 @@ class BulkResult:
     unchecked: int = 0  # operations whose document should not have been there, where no answer says whether it was
     duplicate_ids: tuple[str, ...] = ()
     drifted_ids: tuple[str, ...] = ()
-    samples: list[dict[str, Any]] = field(default_factory=list)  # of rejected documents whose letters are elsewhere
 
     def __add__(self, other: BulkResult) -> BulkResult:
         return BulkResult(
@@ -113,16 +112,14 @@ class BulkResult:
             self.unchecked + other.unchecked,
             (*self.duplicate_ids, *other.duplicate_ids)[:SAMPLES],
             (*self.drifted_ids, *other.drifted_ids)[:SAMPLES],
-            [*self.samples, *other.samples][:SAMPLES],
         )
 
     @property
     def rejected_samples(self) -> list[dict[str, Any]]:
-        of_letters = [
-            {"id": parse_action(letter["action"])[1]["_id"], "status": letter["status"], "reason": letter["reason"]}
+        return [
+            {"id": letter["document_id"], "status": letter["status"], "reason": letter["reason"]}
             for letter in self.dead_letters[:SAMPLES]
         ]
-        return [*self.samples, *of_letters][:SAMPLES]
 
 
 def require_accepted(result: BulkResult, max_rejected_documents: int, before: int = 0) -> None:
@@ -167,7 +164,7 @@ def count_outcomes(
     """Count what one request achieved; return the operations to send again, too, and why OpenSearch refused them."""
     upserts = deletes = already_applied = 0
     newest = 0, ""
-    rejected: list[dict[str, Any]] = []
+    rejected: list[tuple[int, int, dict[str, Any]]] = []
     failure: IcecdcError | None = None
     again: list[int] = []
     reason: Any = None
@@ -175,7 +172,7 @@ def count_outcomes(
     for number, (operation, outcome) in enumerate(outcomes):
         status, error = outcome["status"], outcome.get("error") or {}
         if status in (200, 201) and outcome.get("result") == "noop":
-            rejected.append(_dead_letter(actions[number].as_py(), status, _DROPPED))
+            rejected.append((number, status, _DROPPED))
         elif status in (200, 201):
             if operation == "index":
                 upserts += 1
@@ -191,7 +188,7 @@ def count_outcomes(
             else:
                 text = f"the index has version {version} of the document, which icecdc did not give it"
                 foreign = {"type": "foreign_version", "reason": f"{text}: somebody else wrote it"}
-                rejected.append(_dead_letter(actions[number].as_py(), status, foreign))
+                rejected.append((number, status, foreign))
         elif status == 404 and operation == "delete" and "error" not in outcome:
             already_applied += 1
         elif error.get("type") in _MISSING:
@@ -200,7 +197,7 @@ def count_outcomes(
             again.append(number)
             reason = error
         elif error.get("type") == _REFUSED or (status == 400 and not error_reason(error).startswith(_INDEX_ERRORS)):
-            rejected.append(_dead_letter(actions[number].as_py(), status, error))
+            rejected.append((number, status, error))
         else:
             # A closed (400) or blocked (403) index or a broken shard (500) says nothing about the document.
             failure = OpenSearchRequestError(
@@ -213,8 +210,9 @@ def count_outcomes(
     duplicates, drifted, unchecked = _unlike_the_table(outcomes, was_there or ())
     counts = Counts(upserts, deletes, already_applied, len(rejected), len(drifted))
     ids = [tuple(_id_of(actions[n]) for n in each[:SAMPLES]) for each in (duplicates, drifted)]
-    kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]
-    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, ids[0], ids[1])
+    most = max_rejected_documents + FAILED_DEAD_LETTERS
+    kept = [_dead_letter(actions[number], alias, status, error) for number, status, error in rejected[:most]]
+    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, *ids)
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
@@ -271,14 +269,17 @@ def _id_of(action: pa.Scalar) -> str:
     return str(parse_action(action.as_py())[1]["_id"])
 
 
-def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, Any]:
-    return {"action": action, "status": status, "reason": shorten(error_reason(error))}
-
-
-def _letter_row(letter: dict[str, Any], physical: str) -> dict[str, Any]:
-    operation, head, document = parse_action(letter["action"])
-    of_document = {"document_id": head["_id"], "place": place_of(head, physical), "version": head["version"]}
-    return {**letter, **of_document, "operation": operation, "document": document}
+def _dead_letter(action: pa.Scalar, alias: str, status: int, error: dict[str, Any]) -> dict[str, Any]:
+    operation, head, document = parse_action(action.as_py())
+    return {
+        "document_id": head["_id"],
+        "place": place_of(head, alias.removesuffix(write_alias(""))),
+        "version": head["version"],
+        "operation": operation,
+        "document": document,
+        "status": status,
+        "reason": shorten(error_reason(error)),
+    }
 
 
 _SHOW_NOTHING = {409, *RETRIED_STATUSES}
@@ -355,12 +356,12 @@ class BulkWriter:
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all actions; return the rejected ones as they come, for there may be many, and then the result."""
         keep_archive_caches()
-        total, physical = BulkResult(), self.alias.removesuffix(write_alias(""))
+        total = BulkResult()
         for result in self._results(batches):
-            total += replace(result, dead_letters=[], samples=result.rejected_samples)
             if result.dead_letters:
-                rows = [_letter_row(letter, physical) for letter in result.dead_letters]
-                yield pa.RecordBatch.from_pylist(rows, _WRITTEN)
+                yield pa.RecordBatch.from_pylist(result.dead_letters, _WRITTEN)
+            few = result.dead_letters[: SAMPLES - len(total.dead_letters)]
+            total += replace(result, dead_letters=[{**letter, "document": None} for letter in few])
         yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(total)}], _WRITTEN)
 
     def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[BulkResult]:
@@ -427,7 +428,9 @@ class BulkWriter:
                 if isinstance(error, TransportError) and error.status_code == 413:
                     if len(actions) == 1:
                         reason = {"type": "too_large", "reason": "larger than a request may be"}
-                        return result + BulkResult(Counts(rejected=1), [_dead_letter(actions[0].as_py(), 413, reason)])
+                        return result + BulkResult(
+                            Counts(rejected=1), [_dead_letter(actions[0], self.alias, 413, reason)]
+                        )
                     half = len(actions) // 2
                     first, second = (was_there[:half], was_there[half:]) if was_there else (None, None)
                     result += self._send(client, actions[:half], first)

@@ -149,7 +149,7 @@ def store(spark, config):
         "document_id string, place string, version long, operation string, document string, status int, reason string"
     )
     rejected = spark.createDataFrame([("7", "", 3, "index", '{"id": 7}', 400, "wrong")], schema)
-    result = BulkResult(Counts(rejected=1), samples=[{"reason": "wrong"}])
+    result = BulkResult(Counts(rejected=1), dead_letters=[{"document_id": "7", "status": 400, "reason": "wrong"}])
     store_dead_letters(spark, config, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", result, rejected)
 
 

@@ -145,9 +145,9 @@ class DescribeCountOutcomes:
 
     def it_keeps_the_action_and_the_reason_of_a_rejected_document(self):
         result = applied_to({"status": 400, "error": error("mapper_parsing", "why", "deeper")})[0]
-        letter = {"action": action(1), "status": 400, "reason": "mapper_parsing: why (deeper)"}
         sample = {"id": "1", "status": 400, "reason": "mapper_parsing: why (deeper)"}
-        assert (result.dead_letters, result.rejected_samples) == ([letter], [sample])
+        document = action(1).partition("\n")[2].strip()
+        assert (result.dead_letters[0]["document"], result.rejected_samples) == (document, [sample])
         # Not all of one that repeats the document.
         result = applied_to({"status": 400, "error": error("x", "y" * 200_000)})[0]
         assert "200" in result.dead_letters[0]["reason"]
@@ -175,7 +175,7 @@ class DescribeCountOutcomes:
         assert result.newest == (8, "1")
 
 
-LETTER = {"action": '{"index":{"_id":"7"}}\n{}\n', "status": 400, "reason": "too odd"}
+LETTER = {"document_id": "7", "status": 400, "reason": "too odd"}
 FIRST, SECOND = IcecdcError("first"), IcecdcError("second")
 
 
