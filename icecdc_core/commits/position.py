@@ -93,6 +93,8 @@ class Batch:
     """With `index_column`: the uuids of the indexes it writes, by their names."""
     identity: str = ""
     """Of the snapshot at its end, as in a position."""
+    largest: int = 0
+    """Bytes of the largest document that it wrote."""
 
     @property
     def uuids(self) -> dict[str, str]:
@@ -131,6 +133,8 @@ class Position:
     """Documents that syncs did not find since an export, a repair or a validation proved all of them."""
     identity: str = ""
     """What makes the snapshot that one, see `Snapshot.identity`; earlier releases stored none."""
+    largest: int = 0
+    """Bytes that no document exceeds; 0: an earlier release wrote them."""
 
     @property
     def every_index(self) -> dict[str, str]:
@@ -161,6 +165,10 @@ class Position:
     def content_version(self) -> tuple[object, ...]:
         """What differs as soon as another batch may have written to its index."""
         return self.snapshot_id, self.physical_index, self.epoch
+
+    @property
+    def largest_document(self) -> int:
+        return max(self.largest, self.batch.largest if self.batch else 0)
 
     @property
     def begun_export(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, VariantType
+from pyspark.sql.types import StructType
 
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
@@ -39,7 +39,6 @@ SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
 SHARDS_AT_ONCE = 100  # at once: a node has 300 points in time of shards, for everybody
 
-_LONG = (ArrayType, BinaryType, MapType, StringType, StructType, VariantType)
 OpenIndex = tuple[str, str, int]
 """Name, point in time and number of shards of an index."""
 
@@ -81,7 +80,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
                 at_snapshot = at_vector(source, snapshot_id, nested)
                 suffix = F.substring_index(PLACE, "/", 1)
                 part = None if is_last and not done else ~suffix.isin(*done) if is_last else suffix.isin(*opened)
-                report, differences = _compare(run, at_snapshot, snapshot_id, opened, part)
+                report, differences = _compare(run, at_snapshot, position, snapshot_id, opened, part)
                 resources.callback(unpersist, differences)
                 if repairs and not report.ok:
                     with run.stage("repair"):
@@ -154,15 +153,17 @@ def _open_indexes(
 
 
 def _compare(
-    run: Run, source: Source, snapshot_id: int | None, opened: Mapping[str, OpenIndex], part: Column | None
+    run: Run,
+    source: Source,
+    position: Position,
+    snapshot_id: int | None,
+    opened: Mapping[str, OpenIndex],
+    part: Column | None,
 ) -> tuple[ValidationReport, DataFrame]:
-    spark = run.spark
+    spark, most = run.spark, documents_of_page(position.largest_document)
     with run.stage("compare"), tuned_for_many_groups(spark):
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         rows = rows if part is None else rows.where(part)
-        long = StructType([f for f in source.schema if isinstance(f.dataType, _LONG) and f.name in rows.columns])
-        largest = rows.agg(F.max(F.octet_length(document_json(long)))).collect()[0][0] if long.fields else 0
-        most = documents_of_page(largest or 0)
         rows = with_vectors(source, rows, required=False)
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),

@@ -101,6 +101,7 @@ class BulkResult:
     unchecked: int = 0  # operations whose document should not have been there, where no answer says whether it was
     duplicate_ids: tuple[str, ...] = ()
     drifted_ids: tuple[str, ...] = ()
+    largest: int = 0  # bytes of an operation
 
     def __add__(self, other: BulkResult) -> BulkResult:
         return BulkResult(
@@ -112,6 +113,7 @@ class BulkResult:
             self.unchecked + other.unchecked,
             (*self.duplicate_ids, *other.duplicate_ids)[:SAMPLES],
             (*self.drifted_ids, *other.drifted_ids)[:SAMPLES],
+            max(self.largest, other.largest),
         )
 
     @property
@@ -212,7 +214,7 @@ def count_outcomes(
     ids = [tuple(_id_of(actions[n]) for n in each[:SAMPLES]) for each in (duplicates, drifted)]
     most = max_rejected_documents + FAILED_DEAD_LETTERS
     kept = [_dead_letter(actions[number], alias, status, error) for number, status, error in rejected[:most]]
-    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, *ids)
+    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, ids[0], ids[1])
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
@@ -375,7 +377,8 @@ class BulkWriter:
         ):
             requests = (part for batch in batches for part in self._requests(batch))
             for actions, was_there in requests:
-                yield BulkResult(Counts(bytes=request_body(actions).nbytes))
+                largest = int(np.diff(_offsets(actions)).max())
+                yield BulkResult(Counts(bytes=request_body(actions).nbytes), largest=largest)
                 pending.append(pool.submit(copy_context().run, self._send, client, actions, was_there))
                 # One request more than there are connections waits, so that no connection idles.
                 if len(pending) > self.bulk_connections:
