@@ -4,20 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    MapType,
-    NullType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VariantType,
-)
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.quoting import quoted as quoted
@@ -70,9 +57,9 @@ JSON_OPTIONS = {
 }
 """How Spark writes values as JSON, in documents and wherever values are compared as JSON."""
 
-_TIMES = (DateType, TimestampType, TimestampNTZType)
-_NESTED = (ArrayType, MapType, StructType, VariantType)
-UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (FloatType, DoubleType, NullType, *_NESTED)
+_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+_NESTED = (T.ArrayType, T.MapType, T.StructType, T.VariantType)
+UNFIT_IDENTIFIERS: tuple[type[T.DataType], ...] = (T.FloatType, T.DoubleType, T.NullType, *_NESTED)
 """Types whose equal values may have different texts, so that they make no document id."""
 
 INSERT, DELETE = "INSERT", "DELETE"
@@ -81,15 +68,15 @@ IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 """SQL text: whether a change row is an INSERT."""
 
 
-def types_within(data_type: DataType) -> Iterator[DataType]:
+def types_within(data_type: T.DataType) -> Iterator[T.DataType]:
     """A type, and every type within it."""
     yield data_type
-    inner: list[DataType] = []
-    if isinstance(data_type, StructType):
+    inner: list[T.DataType] = []
+    if isinstance(data_type, T.StructType):
         inner = [field.dataType for field in data_type.fields]
-    elif isinstance(data_type, ArrayType):
+    elif isinstance(data_type, T.ArrayType):
         inner = [data_type.elementType]
-    elif isinstance(data_type, MapType):
+    elif isinstance(data_type, T.MapType):
         inner = [data_type.keyType, data_type.valueType]
     yield from chain.from_iterable(map(types_within, inner))
 

@@ -14,18 +14,7 @@ a string with a collation             its bytes
 
 from collections.abc import Callable, Sequence
 
-from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    VariantType,
-)
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import quoted, types_within, unused_name
 
@@ -33,7 +22,7 @@ Keys = tuple[str, *tuple[Column, ...]]
 """What Spark groups or sorts by instead of one column: the name of a column, and of a float whether it is -0.0."""
 
 
-def with_keys(frame: DataFrame, fields: Sequence[StructField]) -> tuple[DataFrame, dict[str, Keys]]:
+def with_keys(frame: DataFrame, fields: Sequence[T.StructField]) -> tuple[DataFrame, dict[str, Keys]]:
     """Give each column keys that are equal exactly if two of its values are the same."""
     rows, names = with_canonical_columns(frame, fields)
     keys: dict[str, Keys] = {name: (key,) for name, key in names.items()}
@@ -43,7 +32,7 @@ def with_keys(frame: DataFrame, fields: Sequence[StructField]) -> tuple[DataFram
     return rows, keys
 
 
-def canonical_value(field: StructField, keep_floats: bool = False) -> Column | None:
+def canonical_value(field: T.StructField, keep_floats: bool = False) -> Column | None:
     """Return a form of a column that is the same for the same values; None if Spark compares the column as it is.
 
     Floats within structs, arrays and maps may be kept: Spark sorts them as numbers, but takes -0.0 for 0.0. Of a column
@@ -56,7 +45,9 @@ def canonical_value(field: StructField, keep_floats: bool = False) -> Column | N
 
 
 def with_canonical_columns(
-    frame: DataFrame, fields: Sequence[StructField], canonical: Callable[[StructField], Column | None] = canonical_value
+    frame: DataFrame,
+    fields: Sequence[T.StructField],
+    canonical: Callable[[T.StructField], Column | None] = canonical_value,
 ) -> tuple[DataFrame, dict[str, str]]:
     """Add a helper column for each column whose values cannot be compared as they are.
 
@@ -72,36 +63,36 @@ def with_canonical_columns(
     return (frame.withColumns(helpers) if helpers else frame), names
 
 
-def is_floating(data_type: DataType) -> bool:
+def is_floating(data_type: T.DataType) -> bool:
     """Whether values of this type have a negative zero."""
-    return isinstance(data_type, FloatType | DoubleType)
+    return isinstance(data_type, T.FloatType | T.DoubleType)
 
 
-def is_comparable(data_type: DataType) -> bool:
+def is_comparable(data_type: T.DataType) -> bool:
     """Whether grouping by a column of this type neither merges different values nor changes one."""
     return not any(
-        isinstance(each, FloatType | DoubleType | MapType | VariantType)
-        or (isinstance(each, StringType) and each.collation != "UTF8_BINARY")
+        isinstance(each, T.FloatType | T.DoubleType | T.MapType | T.VariantType)
+        or (isinstance(each, T.StringType) and each.collation != "UTF8_BINARY")
         for each in types_within(data_type)
     )
 
 
-def _canonical(value: Column, data_type: DataType, keep_floats: bool) -> Column:
+def _canonical(value: Column, data_type: T.DataType, keep_floats: bool) -> Column:
     """A form of a value that is the same for the same values; null stays null."""
     if is_comparable(data_type) or (keep_floats and is_floating(data_type)):
         return value
-    if isinstance(data_type, StructType):
+    if isinstance(data_type, T.StructType):
         fields = [
             _canonical(value.getField(field.name), field.dataType, keep_floats).alias(f"f{position}")
             for position, field in enumerate(data_type.fields)
         ]
         return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, T.ArrayType):
         element_type = data_type.elementType
         return F.transform(value, lambda element: _canonical(element, element_type, keep_floats))
-    if isinstance(data_type, MapType):
-        entry_type = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
+    if isinstance(data_type, T.MapType):
+        entry_type = T.StructType().add("key", data_type.keyType).add("value", data_type.valueType)
         return F.sort_array(F.transform(F.map_entries(value), lambda each: _canonical(each, entry_type, keep_floats)))
-    if isinstance(data_type, VariantType):
+    if isinstance(data_type, T.VariantType):
         return F.to_json(value)
-    return value.cast("binary" if isinstance(data_type, StringType) else "string")
+    return value.cast("binary" if isinstance(data_type, T.StringType) else "string")

@@ -7,25 +7,14 @@ bits of hash, and the side as the last bit.
 import secrets
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-    VariantType,
-)
+from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import CHANGE_ORDINAL, IS_INSERT, JSON_OPTIONS, NUMBER, RESERVED, quoted
 from icecdc_core.equality import canonical_value, is_floating, with_canonical_columns
 
 FAST, KEYED = "fast", "keyed"
 
-_TEXTS = (StringType, ArrayType, MapType, StructType, VariantType)
+_TEXTS = (T.StringType, T.ArrayType, T.MapType, T.StructType, T.VariantType)
 _BITS = 32
 
 
@@ -38,7 +27,7 @@ def new_key(row_hash: str) -> str:
     return secrets.token_hex(32) if row_hash == KEYED else ""
 
 
-def with_row_hash(frame: DataFrame, fields: Sequence[StructField], key: str = "") -> tuple[DataFrame, str]:
+def with_row_hash(frame: DataFrame, fields: Sequence[T.StructField], key: str = "") -> tuple[DataFrame, str]:
     """Return what it takes to hash these columns so that the hash differs if a value does.
 
     Without a key it is xxhash64 over the values, which -0.0 among them, and which are null: Spark's hash skips nulls,
@@ -58,19 +47,19 @@ def with_row_hash(frame: DataFrame, fields: Sequence[StructField], key: str = ""
     return rows, f"xxhash64({', '.join([*names.values(), *zeros, *nulls])})"
 
 
-def _hashable(field: StructField) -> Column | None:
+def _hashable(field: T.StructField) -> Column | None:
     """Nested values as the JSON text they have in documents, which keeps microseconds, unlike that of `to_json`.
 
     Spark's hash skips nulls, within arrays and structs too.
     """
     value = canonical_value(field)
-    if isinstance(field.dataType, (ArrayType, MapType, StructType)):
+    if isinstance(field.dataType, (T.ArrayType, T.MapType, T.StructType)):
         nested = F.col(quoted(field.name)) if value is None else value
         return F.to_json(F.struct(nested.alias("v")), JSON_OPTIONS)
     return value
 
 
-def keyed_hash(fields: Sequence[StructField], names: Mapping[str, str], key: str) -> str:
+def keyed_hash(fields: Sequence[T.StructField], names: Mapping[str, str], key: str) -> str:
     """SQL text of a number made of SHA-256 over the key and the values.
 
     xxhash64 only shortens the digest: nobody can choose a digest, so its weakness does not matter here.
@@ -79,13 +68,13 @@ def keyed_hash(fields: Sequence[StructField], names: Mapping[str, str], key: str
     return f"xxhash64(sha2(concat('{key},', {values}), 256))"
 
 
-def _encoded(data_type: DataType, value: str) -> str:
+def _encoded(data_type: T.DataType, value: str) -> str:
     """SQL text of a string that differs if the value does, whatever follows: never null, and texts have a length."""
-    if isinstance(data_type, BinaryType):
+    if isinstance(data_type, T.BinaryType):
         return f"coalesce(concat('x', hex({value})), '')"
     if isinstance(data_type, _TEXTS):
         return f"coalesce(concat(octet_length({value}), ':', {value}), '')"
-    if isinstance(data_type, TimestampType):
+    if isinstance(data_type, T.TimestampType):
         # Two moments may have one text, when clocks are set back.
         return f"coalesce(cast(unix_micros({value}) AS string), '')"
     return f"coalesce(cast({value} AS string), '')"
