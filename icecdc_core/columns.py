@@ -1,8 +1,7 @@
 """Name and quote columns: the columns that a change row has beside the table's, and any column name, in Spark SQL."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
@@ -68,17 +67,34 @@ IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 """SQL text: whether a change row is an INSERT."""
 
 
-def types_within(data_type: T.DataType) -> Iterator[T.DataType]:
-    """A type, and every type within it."""
-    yield data_type
-    inner: list[T.DataType] = []
+def fields_within(data_type: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
+    """Every field within a type by the names that lead to it: of an array `element`, of a map `key` and `value`."""
+    inner: list[tuple[str, T.DataType]] = []
     if isinstance(data_type, T.StructType):
-        inner = [field.dataType for field in data_type.fields]
+        inner = [(field.name, field.dataType) for field in data_type.fields]
     elif isinstance(data_type, T.ArrayType):
-        inner = [data_type.elementType]
+        inner = [("element", data_type.elementType)]
     elif isinstance(data_type, T.MapType):
-        inner = [data_type.keyType, data_type.valueType]
-    yield from chain.from_iterable(map(types_within, inner))
+        inner = [("key", data_type.keyType), ("value", data_type.valueType)]
+    for name, each in inner:
+        yield (*path, name), each
+        yield from fields_within(each, (*path, name))
+
+
+def types_within(data_type: T.DataType) -> list[T.DataType]:
+    """A type, and every type within it."""
+    return [data_type, *(each for _, each in fields_within(data_type))]
+
+
+def convert_within(value: Column, data_type: T.DataType, convert: Callable[[Column, T.DataType], Column]) -> Column:
+    """A struct, array or map whose fields, elements or values are converted; null stays null."""
+    if isinstance(data_type, T.StructType):
+        fields = [convert(value.getField(each.name), each.dataType).alias(each.name) for each in data_type.fields]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(data_type, T.ArrayType):
+        return F.transform(value, lambda each: convert(each, data_type.elementType))
+    assert isinstance(data_type, T.MapType)
+    return F.transform_values(value, lambda _, each: convert(each, data_type.valueType))
 
 
 def is_insert() -> Column:

@@ -13,10 +13,11 @@ a string with a collation             its bytes
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
-from icecdc_core.columns import quoted, types_within, unused_name
+from icecdc_core.columns import convert_within, quoted, types_within, unused_name
 
 Keys = tuple[str, *tuple[Column, ...]]
 """What Spark groups or sorts by instead of one column: the name of a column, and of a float whether it is -0.0."""
@@ -81,15 +82,8 @@ def _canonical(value: Column, data_type: T.DataType, keep_floats: bool) -> Colum
     """A form of a value that is the same for the same values; null stays null."""
     if is_comparable(data_type) or (keep_floats and is_floating(data_type)):
         return value
-    if isinstance(data_type, T.StructType):
-        fields = [
-            _canonical(value.getField(field.name), field.dataType, keep_floats).alias(f"f{position}")
-            for position, field in enumerate(data_type.fields)
-        ]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(data_type, T.ArrayType):
-        element_type = data_type.elementType
-        return F.transform(value, lambda element: _canonical(element, element_type, keep_floats))
+    if isinstance(data_type, T.StructType | T.ArrayType):
+        return convert_within(value, data_type, partial(_canonical, keep_floats=keep_floats))
     if isinstance(data_type, T.MapType):
         entry_type = T.StructType().add("key", data_type.keyType).add("value", data_type.valueType)
         return F.sort_array(F.transform(F.map_entries(value), lambda each: _canonical(each, entry_type, keep_floats)))

@@ -18,6 +18,7 @@ from icecdc_core.columns import (
     PLACE,
     ROW_POSITION,
     WAS_THERE,
+    convert_within,
     identifier_name,
     is_document_column,
     is_insert,
@@ -42,21 +43,12 @@ def json_ready(column: Column, data_type: T.DataType) -> Column:
     """Return the value in types whose JSON is that of the document."""
     if not needs_rebuild(data_type):
         return column
-    if isinstance(data_type, T.StructType):
-        fields = [json_ready(column.getField(field.name), field.dataType).alias(field.name) for field in data_type]
-        return F.when(column.isNotNull(), F.struct(*fields))
-    if isinstance(data_type, T.ArrayType):
-        element_type = data_type.elementType
-        return F.transform(column, lambda element: json_ready(element, element_type))
-    if isinstance(data_type, T.MapType):
-        key_type, value_type = data_type.keyType, data_type.valueType
-        rebuilt = column
-        if needs_rebuild(value_type):
-            rebuilt = F.transform_values(rebuilt, lambda _, value: json_ready(value, value_type))
-        if not isinstance(key_type, _PLAIN_KEYS):
-            rebuilt = F.transform_keys(rebuilt, lambda key, _: scalar_text(key, key_type))
-        return rebuilt
-    return scalar_text(column, data_type)
+    if isinstance(data_type, T.DecimalType):
+        return scalar_text(column, data_type)
+    rebuilt = convert_within(column, data_type, json_ready)
+    if isinstance(data_type, T.MapType) and not isinstance(data_type.keyType, _PLAIN_KEYS):
+        return F.transform_keys(rebuilt, lambda key, _: scalar_text(key, data_type.keyType))
+    return rebuilt
 
 
 def scalar_text(column: Column, data_type: T.DataType) -> Column:

@@ -32,7 +32,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, OWN_PREFIX, RESERVED, quoted, types_within
+from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX, RESERVED, convert_within, is_insert, quoted, types_within
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.entries import Link, Nested, nested_tables
 from icecdc_core.config.values import check_table_name
@@ -444,14 +444,8 @@ def _by_name(value: Column, kind: DataType) -> Column:
     """A value whose structs have their fields in the order of their names: a table may move fields."""
     if not _contains(kind, (StructType,)):
         return value
-    if isinstance(kind, ArrayType):
-        return F.transform(value, lambda each: _by_name(each, kind.elementType))
-    if isinstance(kind, MapType):
-        return F.transform_values(value, lambda _, each: _by_name(each, kind.valueType))
-    assert isinstance(kind, StructType)
-    inner = sorted(kind.fields, key=attrgetter("name"))
-    fields = [_by_name(value.getField(each.name), each.dataType).alias(each.name) for each in inner]
-    return F.when(value.isNotNull(), F.struct(*fields))
+    by_name = StructType(sorted(kind.fields, key=attrgetter("name"))) if isinstance(kind, StructType) else kind
+    return convert_within(value, by_name, _by_name)
 
 
 _UNORDERED = (MapType, VariantType)
@@ -495,8 +489,8 @@ def affected_roots(
     images = {table: used_changes(tree, table, frame) for table, frame in changes.items() if table in tree.used}
     root = tree.root.place
     found = [root.keys_of(before.frames[root.table].limit(0))]
-    for kind, state in ((DELETE, before), (INSERT, after)):
-        of_kind = {name: each.where(F.col(CHANGE_TYPE) == kind) for name, each in images.items()}
+    for is_of_kind, state in ((~is_insert(), before), (is_insert(), after)):
+        of_kind = {name: each.where(is_of_kind) for name, each in images.items()}
         changed = changed_keys(tree, of_kind, state)
         if root.table in of_kind:
             changed[root] = root.keys_of(root.matching(of_kind[root.table]))

@@ -8,7 +8,7 @@ from typing import cast
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
-from icecdc_core.columns import is_reserved
+from icecdc_core.columns import fields_within, is_reserved
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
@@ -72,7 +72,7 @@ def look_at(
 
 def find_spellings(texts: DataFrame, schema: T.StructType) -> dict[str, Path]:
     """Return the names in JSON texts, in `payload`, that are a field's in any case, by their lower-case form."""
-    wanted = {path[-1].lower() for path in _paths(schema, ())}
+    wanted = {path[-1].lower() for path, _ in fields_within(schema)}
     name = F.col("name")
     found = texts.select(F.explode(F.regexp_extract_all("payload", F.lit(_NAMES), F.lit(1))).alias("name"))
     found = found.where(F.lower(name).isin([f'"{each}"' for each in wanted]) | F.contains(name, F.lit("\\")))
@@ -205,7 +205,7 @@ class ColumnNames:
     """The names that the fields of a table have, nested ones included, and those that new fields get."""
 
     def __init__(self, schema: T.StructType, others: Iterable[str] = (), lower: bool = False) -> None:
-        self._names = {fold_case(name) for name in others} | {fold_case(".".join(path)) for path in _paths(schema, ())}
+        self._names = {fold_case(name) for name in (*others, *(".".join(path) for path, _ in fields_within(schema)))}
         self._lower = lower
 
     def new_struct(self, kind: T.StructType, path: Path = ()) -> T.StructType:
@@ -255,16 +255,3 @@ def unknown_fields(columns: T.DataType, seen: T.DataType, any_case: bool, path: 
 def fold_case(name: str) -> str:
     """Return a name in the form in which Java compares names in any case, character by character."""
     return "".join(lower if len(lower := each.upper().lower()) == 1 else each.lower() for each in name)
-
-
-def _paths(kind: T.DataType, path: Path) -> Iterator[Path]:
-    inner: dict[str, T.DataType] = {}
-    if isinstance(kind, T.StructType):
-        inner = {field.name: field.dataType for field in kind.fields}
-    elif isinstance(kind, T.ArrayType):
-        inner = {"element": kind.elementType}
-    elif isinstance(kind, T.MapType):
-        inner = {"key": kind.keyType, "value": kind.valueType}
-    for name, each in inner.items():
-        yield (*path, name)
-        yield from _paths(each, (*path, name))
