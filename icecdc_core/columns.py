@@ -56,9 +56,9 @@ JSON_OPTIONS = {
 }
 """How Spark writes values as JSON, in documents and wherever values are compared as JSON."""
 
-_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
-_NESTED = (T.ArrayType, T.MapType, T.StructType, T.VariantType)
-UNFIT_IDENTIFIERS: tuple[type[T.DataType], ...] = (T.FloatType, T.DoubleType, T.NullType, *_NESTED)
+TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+NESTED = (T.ArrayType, T.MapType, T.StructType, T.VariantType)
+UNFIT_IDENTIFIERS: tuple[type[T.DataType], ...] = (T.FloatType, T.DoubleType, T.NullType, *NESTED)
 """Types whose equal values may have different texts, so that they make no document id."""
 
 INSERT, DELETE = "INSERT", "DELETE"
@@ -122,7 +122,7 @@ def is_reserved(name: str) -> bool:
 
 def with_times_as_texts(rows: DataFrame) -> DataFrame:
     """Return rows that Python can show: it has no dates before year 1 and after 9999, and times in its own zone."""
-    times = (field.name for field in rows.schema if isinstance(field.dataType, _TIMES))
+    times = (field.name for field in rows.schema if isinstance(field.dataType, TIMES))
     return rows.withColumns({name: F.col(quoted(name)).cast("string") for name in times})
 
 
@@ -146,11 +146,7 @@ def require_change_columns(changes: DataFrame) -> None:
 
 
 def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -> list[str]:
-    """Find the identifier columns of a frame, spelled as the frame spells them.
-
-    As everywhere in Spark, upper and lower case differ only if ``spark.sql.caseSensitive`` is on. A column that is
-    spelled exactly as given takes precedence.
-    """
+    """Find the identifier columns of a frame as Spark would, by its setting in any case; an exact name comes first."""
     try:
         given = [] if isinstance(identifier_columns, str) else list(identifier_columns)
     except TypeError:
@@ -166,7 +162,7 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
         "are given twice": [name for name, times in Counter(names).items() if times > 1],
         "must be the table's own": [name for name in names if name in RESERVED],
         "must hold single values, not nested ones": [
-            name for name in names if isinstance(changes.schema[name].dataType, _NESTED)
+            name for name in names if isinstance(changes.schema[name].dataType, NESTED)
         ],
     }
     for problem, wrong in problems.items():

@@ -12,17 +12,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
-from icecdc_core.columns import quoted
+from icecdc_core import errors
+from icecdc_core.columns import TIMES, quoted
 from icecdc_core.config.values import split_table_name
-from icecdc_core.errors import (
-    CatalogAuthError,
-    CatalogError,
-    DependencyError,
-    IcecdcError,
-    IdentifierColumnsError,
-    SchemaChangeError,
-    TableNotFoundError,
-)
 from icecdc_core.ingest.config import IngestConfig, parse_transform
 from icecdc_core.ingest.inference import (
     ColumnNames,
@@ -35,7 +27,7 @@ from icecdc_core.ingest.inference import (
     promote_type,
 )
 from icecdc_core.ingest.publish import WAP_ENABLED, raise_if_moved, table_version
-from icecdc_core.ingest.readers import DEFAULT, TIMES, WRITTEN_AS, Path
+from icecdc_core.ingest.readers import DEFAULT, WRITTEN_AS, Path
 from icecdc_core.ingest.rows import IS_VALID, ROW
 from icecdc_core.session.jvm import iceberg_class, is_raised_as, java_class
 from icecdc_core.table.catalogs import catalog_error, describe_failure, load_table
@@ -65,7 +57,7 @@ def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[s
     names = list(config.identifier_columns) or sorted(str(name) for name in table.schema().identifierFieldNames())
     columns = set(top_level_names(spark, table))
     if not names or set(names) - columns:
-        raise IdentifierColumnsError(
+        raise errors.IdentifierColumnsError(
             "mode=upsert needs identifier columns" if not names else "identifier columns are missing in the table",
             subject="identifier_columns",
             value=sorted(set(names) - columns) or names,
@@ -96,7 +88,7 @@ def create_table(
         schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
         found = {column: schema.findField(column) for column in config.identifier_columns}
         if missing := [column for column, field in found.items() if field is None]:
-            raise IdentifierColumnsError(
+            raise errors.IdentifierColumnsError(
                 "The first records of a new table lack an identifier column",
                 subject="identifier_columns",
                 value=missing[0],
@@ -135,11 +127,13 @@ def create_namespace(spark: SparkSession, name: str) -> None:
                 raise _creation_error(error, spark, "namespace", name) from error
 
 
-def _creation_error(error: PySparkException | Py4JJavaError, spark: SparkSession, what: str, name: str) -> IcecdcError:
+def _creation_error(
+    error: PySparkException | Py4JJavaError, spark: SparkSession, what: str, name: str
+) -> errors.IcecdcError:
     found = catalog_error(error, spark, name)
-    if isinstance(found, (CatalogAuthError, DependencyError)):
+    if isinstance(found, (errors.CatalogAuthError, errors.DependencyError)):
         return found
-    return CatalogError(
+    return errors.CatalogError(
         f"The {what} could not be created: {describe_failure(error)[:500]}",
         subject="auto_create",
         value=name,
@@ -151,9 +145,9 @@ def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, con
     """Return a table and whether it is new; no table if it does not exist and none of the records can be a row."""
     try:
         return load_table(spark, name), False
-    except TableNotFoundError as error:
+    except errors.TableNotFoundError as error:
         if not config.auto_create:
-            raise TableNotFoundError(
+            raise errors.TableNotFoundError(
                 "The table does not exist",
                 subject="auto_create",
                 value=name,
@@ -341,7 +335,7 @@ def evolve(spark: SparkSession, name: str, table: Any, changes: Sequence[ColumnC
         update.commit()
     except (PySparkException, Py4JJavaError) as error:
         raise_if_moved(spark, name, before, error)
-        raise SchemaChangeError(
+        raise errors.SchemaChangeError(
             f"The table's schema cannot be changed for the records: {describe_failure(error)}",
             subject=name,
             value=[str(change) for change in changes],

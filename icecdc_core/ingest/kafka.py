@@ -11,23 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from icecdc_core.errors import (
-    IcecdcError,
-    IngestWriteError,
-    KafkaAuthError,
-    KafkaError,
-    KafkaUnreachableError,
-    LostOffsetsError,
-    TopicNotFoundError,
-)
+from icecdc_core import errors
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.secrets import mask_secrets
+from icecdc_core.session.compat import has_class
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, causes, java_class, root_cause
 from icecdc_core.table.catalogs import describe_failure
 from icecdc_core.table.failures import known_failure
@@ -72,7 +65,7 @@ class StreamCallback:
             except BaseException as error:
                 self.failure = self.failure or error
                 # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
-                raise IcecdcError("The batch was cut off") from error
+                raise errors.IcecdcError("The batch was cut off") from error
             self.at = end
 
     def may_end(self) -> bool:
@@ -128,7 +121,7 @@ def run_stream(
                 query.stop()
 
 
-_PACKAGE = "org.apache.kafka"
+_PACKAGE, _OF_DATABRICKS = "org.apache.kafka", "kafkashaded.org.apache.kafka"
 _NO_ID = "A" * 22
 _NO_ACCESS = re.compile(r"\w*(Authentication|Authorization|Sasl)\w*Exception")
 _UNREACHABLE = frozenset({"TimeoutException", "DisconnectException", "NetworkException"})
@@ -140,13 +133,10 @@ class Topics:
     """A Kafka client that reads metadata only; it belongs to no consumer group."""
 
     def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
-        self._config = config
-        self._spark = spark
-        self._package = _PACKAGE
+        self._config, self._spark = config, spark
         loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-        with suppress(Py4JJavaError):  # Databricks ships the classes in another package
-            loader.loadClass(f"kafkashaded.{_PACKAGE}.clients.consumer.KafkaConsumer")
-            self._package = f"kafkashaded.{_PACKAGE}"
+        shaded = has_class(loader, f"{_OF_DATABRICKS}.clients.consumer.KafkaConsumer")
+        self._package = _OF_DATABRICKS if shaded else _PACKAGE
         given = config.client_properties
         # Kafka refuses a request timeout that is longer than the API timeout.
         timeout = given.get("request.timeout.ms", "20000")
@@ -169,7 +159,7 @@ class Topics:
         else:
             wanted = self._config.topics
         if missing := [name for name in wanted if name not in existing] or not wanted:
-            raise TopicNotFoundError(
+            raise errors.TopicNotFoundError(
                 "There is no such topic on the brokers",
                 subject="topic_pattern" if by_pattern else "topics",
                 value=self._config.topic_pattern or missing,
@@ -224,23 +214,23 @@ def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
         raise typed_error(error, bootstrap_servers) from error
 
 
-def typed_error(error: PySparkException | Py4JError, bootstrap_servers: str) -> KafkaError:
+def typed_error(error: PySparkException | Py4JError, bootstrap_servers: str) -> errors.KafkaError:
     chain = causes(error)
     reason = describe_failure(error)[:500]
     if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):
-        return KafkaAuthError(
+        return errors.KafkaAuthError(
             f"The brokers refuse the credentials, or this user lacks a permission: {reason}",
             subject="kafka_options",
             remedy="check security.protocol and sasl.* in kafka_options, and that this user may read the topics",
         )
     if any(cause.kind in _UNREACHABLE or _NO_SUCH_HOST in cause.text for cause in chain):
-        return KafkaUnreachableError(
+        return errors.KafkaUnreachableError(
             f"No broker answers: {reason}",
             subject="bootstrap_servers",
             value=bootstrap_servers,
             remedy="check address, network and security.protocol; nothing was lost, run again",
         )
-    return KafkaError(
+    return errors.KafkaError(
         f"Kafka failed: {reason}",
         subject="bootstrap_servers",
         value=bootstrap_servers,
@@ -256,13 +246,13 @@ _ADDED_TEXT = re.compile("you must specify all TopicPartitions|KAFKA_START_OFFSE
 _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
-def typed_failure(error: Exception, table: str) -> IcecdcError:
+def typed_failure(error: Exception, table: str) -> errors.IcecdcError:
     if (typed := known_cause(error)) is not None:
         return typed
     is_java = isinstance(error, (PySparkException, Py4JError))
     text = root_cause(error) if is_java else f"{type(error).__name__}: {error}"
     reason = mask_secrets(text.strip().partition("\n")[0])[:500]
-    failure = IngestWriteError(
+    failure = errors.IngestWriteError(
         f"The table could not be written: {reason}",
         subject="table",
         value=table,
@@ -273,25 +263,27 @@ def typed_failure(error: Exception, table: str) -> IcecdcError:
     return failure
 
 
-def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
+def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> errors.IcecdcError | None:
     """Return the typed error for a failure of the stream itself; None for an unknown one."""
     if (known := known_cause(error)) is not None:
         return known
     text = root_cause(error)
     if _ADDED_TEXT.search(text):
-        return KafkaError("A topic or partition was just added", subject="topics", remedy="run again, nothing is lost")
+        return errors.KafkaError(
+            "A topic or partition was just added", subject="topics", remedy="run again, nothing is lost"
+        )
     return typed_error(error, bootstrap_servers) if _KAFKA.search(text) else None
 
 
-def known_cause(error: Exception) -> IcecdcError | None:
+def known_cause(error: Exception) -> errors.IcecdcError | None:
     if not isinstance(error, (PySparkException, Py4JError)):
-        return error if isinstance(error, IcecdcError) else None
+        return error if isinstance(error, errors.IcecdcError) else None
     text = root_cause(error)
     if (known := known_failure(text)) is not None:
         return known
     if not _LOST_TEXT.search(text) and all(cause.kind != "OffsetOutOfRangeException" for cause in causes(error)):
         return None
-    return LostOffsetsError(
+    return errors.LostOffsetsError(
         "Records were removed from the topic just before they were read",
         subject="topics",
         remedy="run again: the error of that run names the lost records; on_lost_offsets decides what happens then",

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import Column, functions as F, types as T
 
+from icecdc_core.columns import TIMES
 from icecdc_core.ingest.formats.decode_results import has_too_big_number
 
 Path = tuple[str, ...]
@@ -17,7 +18,6 @@ WRITTEN_AS, DEFAULT = "icecdc.written_as", "icecdc.default"
 """Metadata keys: the Iceberg type that Spark does not show (uuid or fixed), and `write-default`, as SQL."""
 
 FLOATS = (T.FloatType, T.DoubleType)
-TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)  # read as ISO 8601 text
 
 _INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Infinity", "INF"))
 # In Java, "$" also matches before a final line break.

@@ -18,18 +18,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession, functions as F, types as T
 
-from icecdc_core.columns import UNFIT_IDENTIFIERS
+from icecdc_core import errors
+from icecdc_core.columns import NESTED, TIMES, UNFIT_IDENTIFIERS
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.sync import InitConfig
 from icecdc_core.config.values import join_table_name, split_table_name
-from icecdc_core.errors import (
-    ConfigError,
-    DuplicateIdentifierError,
-    IcecdcError,
-    IdentifierColumnsError,
-    TableNotFoundError,
-    unwritable_error,
-)
 from icecdc_core.quoting import quoted
 from icecdc_core.reporting.card import Card
 from icecdc_core.reporting.reports import Report
@@ -51,8 +44,6 @@ _SHARED = (
     *("catalog_properties", "warehouse", "spark_conf"),
 )
 _NOT_IN_AN_INDEX = re.compile(r'[\\/*?"<>|\s,#:]+')
-_NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
-_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 _MOST_COLUMNS, _MOST_TOGETHER, _MOST_CHECKED = 12, 3, 5
 
 _PERSONAL = re.compile(
@@ -107,12 +98,12 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
             index = next(each for each in chain([base], others) if each not in entries)
             shared = {"catalog_properties": config.catalog_properties, "warehouse": config.warehouse}
             entries[index] = _entry(spark, SyncConfig(table=name, index=index, **shared))
-        except IcecdcError as error:
+        except errors.IcecdcError as error:
             if names == [config.table]:
                 raise
             skipped.append(f"{name}: {error}")
     if not entries:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"The namespace has no table that can be synced. {' '.join(skipped)}".strip(),
             subject="table",
             value=config.table,
@@ -124,7 +115,8 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
         with Path(config.output).open("x", encoding="utf-8") as file:
             file.write(f"{content}\n")
     except OSError as error:
-        raise unwritable_error("output", config.output, error, "name a new file in a folder that exists") from error
+        remedy = "name a new file in a folder that exists"
+        raise errors.unwritable_error("output", config.output, error, remedy) from error
     seconds = round(time.monotonic() - begin, 3)
     return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
 
@@ -137,7 +129,7 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
         found = sorted(row["tableName"] for row in spark.sql(f"SHOW TABLES IN {name}").collect())
     except (PySparkException, Py4JError) as error:
         typed = catalog_error(error, spark, config.table)
-        if isinstance(typed, TableNotFoundError):
+        if isinstance(typed, errors.TableNotFoundError):
             typed.message = "There is no such table or namespace"
         raise typed from error
     return [join_table_name([*config.parts, each]) for each in found if not each.startswith("icecdc_")]
@@ -180,7 +172,7 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
         simple = [
             _for_pandas(each)
             for each in schema.fields
-            if not isinstance(each.dataType, _NESTED) and each.name not in source.table.unreadable
+            if not isinstance(each.dataType, NESTED) and each.name not in source.table.unreadable
         ]
         try:
             rows = min(SAMPLE_ROWS, SAMPLE_BYTES // (_LONGEST_SAMPLED * max(1, len(simple))))
@@ -201,13 +193,13 @@ def _for_pandas(field: T.StructField) -> Column:
         text = F.base64(column) if isinstance(field.dataType, T.BinaryType) else column
         cut = F.concat(F.left(text, F.lit(_LONGEST_SAMPLED)), F.sha2(text.cast("binary"), 256))
         return F.when(F.length(text) > F.lit(_LONGEST_SAMPLED), cut).otherwise(text).alias(field.name)
-    return column.cast("string") if isinstance(field.dataType, _TIMES) else column
+    return column.cast("string") if isinstance(field.dataType, TIMES) else column
 
 
 def _first_unique(source: Source, candidates: Iterable[tuple[str, ...]]) -> list[str]:
     rows = source.rows(source.files(source.head))
     for columns in islice(candidates, _MOST_CHECKED):
-        with suppress(DuplicateIdentifierError, IdentifierColumnsError):
+        with suppress(errors.DuplicateIdentifierError, errors.IdentifierColumnsError):
             require_unique(rows, columns, str(source.table.name), allow_duplicates=False)
             return list(columns)
     return []

@@ -7,19 +7,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from icecdc_core import errors
 from icecdc_core.changes.net_changes import INSERT_ONLY, NONE, NetChanges
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import (
-    DuplicateIdentifierError,
-    HistoryGapError,
-    IndexConflictError,
-    IndexNotFoundError,
-    SchemaChangeError,
-    TableReplacedError,
-)
 from icecdc_core.jobs.export import dry_run_export, export_locked
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias
@@ -119,7 +112,7 @@ def _checked_look(run: Run) -> tuple[Position, Source]:
             else:
                 require_readable_index(run.client, position)
             return position, source
-        except (IndexConflictError, IndexNotFoundError):
+        except (errors.IndexConflictError, errors.IndexNotFoundError):
             before = position
             position, source = run.look()
             if position == before:
@@ -142,15 +135,15 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
     while report is None or not is_at_head(lock.position, source):
         try:
             part = _sync_batch(run, source, lock)
-        except DuplicateIdentifierError as error:
+        except errors.DuplicateIdentifierError as error:
             if lock.position.batch:  # the next run looks up the rows that remain, and does not repeat the batch
                 lock.record(failure=str(error)[:2000], met_duplicates=True)
             raise
-        except SchemaChangeError:
+        except errors.SchemaChangeError:
             if config.on_schema_change != "reexport":
                 raise
             return _reexport(run, source, lock, report)
-        except (HistoryGapError, TableReplacedError):
+        except (errors.HistoryGapError, errors.TableReplacedError):
             known, source = source.snapshot_ids, run.look_again(lock)
             is_as_known = source.snapshot_ids >= known
             if needs_reexport(lock.position, source, config) or (is_as_known and config.on_history_gap == "reexport"):
@@ -270,7 +263,7 @@ def _dry_run(run: Run, stored: Position, source: Source) -> RunReport:
         try:
             with _next_batch(run, source, position) as (plan, changes):
                 found = {"upserts": changes.upserts, "deletes": changes.deletes, "dry_run": True}
-        except HistoryGapError:
+        except errors.HistoryGapError:
             if run.config.on_history_gap != "reexport":
                 raise
             return replace(dry_run_export(run, position, source), strategy="reexport")

@@ -27,15 +27,7 @@ from opensearchpy.exceptions import (
 from opensearchpy.serializer import Deserializer
 from urllib3.connection import HTTPSConnection
 
-from icecdc_core.errors import (
-    ConfigError,
-    DependencyError,
-    IcecdcError,
-    OpenSearchAuthError,
-    OpenSearchRequestError,
-    OpenSearchUnreachableError,
-    SecretError,
-)
+from icecdc_core import errors
 from icecdc_core.logs import event
 from icecdc_core.secrets import is_reference, resolve
 
@@ -274,7 +266,7 @@ class Connection:
             try:
                 Path(self.options[name]).open("rb").close()
             except OSError as error:
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"The file cannot be read: {error.strerror}",
                     subject=f"opensearch_{name}",
                     value=self.options[name],
@@ -286,7 +278,7 @@ class Connection:
                 import botocore.session
                 from opensearchpy import Urllib3AWSV4SignerAuth
             except ImportError as error:
-                raise DependencyError(
+                raise errors.DependencyError(
                     "Signing requests for AWS needs the package botocore",
                     subject="opensearch_aws_region",
                     value=self.aws_region,
@@ -295,7 +287,7 @@ class Connection:
             # The driver and each executor find their own, so that none travel.
             credentials = botocore.session.get_session().get_credentials()
             if credentials is None:
-                raise SecretError(
+                raise errors.SecretError(
                     "No AWS credentials were found",
                     subject="opensearch_aws_region",
                     value=self.aws_region,
@@ -325,18 +317,18 @@ def typed_errors(config: SyncConfig, doing: str) -> Iterator[None]:
         raise typed_error(error, config.opensearch_url, doing, config.opensearch_username) from error
 
 
-def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> IcecdcError:
+def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> errors.IcecdcError:
     reason = exception_reason(error)
     is_block = isinstance(error, TransportError) and str(error.error).endswith("block_exception")  # of a full disk, say
     if isinstance(error, (AuthenticationException, AuthorizationException)) and not is_block:
-        return OpenSearchAuthError(
+        return errors.OpenSearchAuthError(
             f"OpenSearch refused the user or its permissions ({doing}, {url}): {reason}",
             subject="opensearch_username",
             value=username or None,
             remedy="check opensearch_username, the secret behind opensearch_password, and the role's permissions",
         )
     if isinstance(error, SSLError):
-        return OpenSearchUnreachableError(
+        return errors.OpenSearchUnreachableError(
             f"No trusted TLS connection to OpenSearch ({doing}): {reason}",
             subject="opensearch_ca_certs",
             remedy="set opensearch_ca_certs to the file with the server's CA; check the host name in the URL",
@@ -344,13 +336,13 @@ def typed_error(error: OpenSearchException, url: str, doing: str, username: str 
     if isinstance(error, (ConnectionError, UnusableAnswerError)) or (
         isinstance(error, TransportError) and error.status_code == 503
     ):
-        return OpenSearchUnreachableError(
+        return errors.OpenSearchUnreachableError(
             f"Cannot connect to OpenSearch ({doing}): {reason}",
             subject="opensearch_url",
             value=url,
             remedy="check the URL, that the cluster runs, and the proxy or gateway in front of it",
         )
-    return OpenSearchRequestError(
+    return errors.OpenSearchRequestError(
         f"OpenSearch refused a request ({doing}): {reason}",
         subject="opensearch_url",
         value=url,

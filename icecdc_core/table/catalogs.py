@@ -10,27 +10,13 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from icecdc_core.errors import (
-    CatalogAuthError,
-    CatalogError,
-    ConfigError,
-    DependencyError,
-    HiddenHistoryError,
-    IcecdcError,
-    SparkJobError,
-    TableNotFoundError,
-)
+from icecdc_core import errors
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import iceberg_package, needed_bundles
 from icecdc_core.session.jvm import NETWORK, REFUSED, active_session, causes, iceberg_class, java_ended
 from icecdc_core.table.snapshots import TableMetadata
 
-_NO_TABLE = frozenset(
-    {
-        *("NoSuchTableException", "NoSuchIcebergTableException", "NoSuchNamespaceException"),
-        *("NoSuchDatabaseException", "ClassCastException"),
-    }
-)
+_NO_TABLE = re.compile("NoSuch((Iceberg)?Table|Namespace|Database)Exception|ClassCastException")
 _MISSING = re.compile("ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
 _SELECTOR = re.compile("(branch|tag|snapshot_id|at_timestamp)_")
 
@@ -47,12 +33,12 @@ def load_table(spark: SparkSession, name: str) -> Any:
     except (PySparkException, Py4JError) as error:
         raise catalog_error(error, spark, name) from error
     if get_java_class(iceberg_class(spark, "BaseMetadataTable")).isInstance(table):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"'{name}' shows metadata of a table", subject="table", value=name, remedy=f"leave out .{last} at its end"
         )
     if _SELECTOR.match(last) and not table.name().endswith(last):  # Iceberg returns all of the table
         whole = str(table.name())
-        raise ConfigError(
+        raise errors.ConfigError(
             f"'{name}' is only a part of {whole}",
             subject="table",
             value=name,
@@ -80,16 +66,16 @@ def create_table_once(
 
 @contextmanager
 def usable_table(
-    what: str, parameter: str, name: str, refused: type[IcecdcError] = ConfigError, remedy: str = ""
+    what: str, parameter: str, name: str, refused: type[errors.IcecdcError] = errors.ConfigError, remedy: str = ""
 ) -> Iterator[None]:
     """Name the parameter if a table of icecdc's own cannot be read or written."""
     try:
         yield
     except (ConnectionError, Py4JNetworkError) as error:
-        raise java_ended(SparkJobError, error) from error
+        raise java_ended(errors.SparkJobError, error) from error
     except (PySparkException, Py4JError) as error:
-        is_cut_off = refused is ConfigError and any(NETWORK.match(cause.kind) for cause in causes(error))
-        kind = CatalogError if is_cut_off else refused
+        is_cut_off = refused is errors.ConfigError and any(NETWORK.match(cause.kind) for cause in causes(error))
+        kind = errors.CatalogError if is_cut_off else refused
         raise kind(
             f"{what} cannot be used: {describe_failure(error)[:500]}",
             subject=parameter,
@@ -107,28 +93,28 @@ def describe_failure(error: PySparkException | Py4JError) -> str:
     return mask_secrets(outer if inner in outer else f"{outer} - {inner}")
 
 
-def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> IcecdcError:
+def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> errors.IcecdcError:
     chain = causes(error)
     text = " ".join([*(f"{cause.kind}: {cause.text}" for cause in chain), str(error)])
     prefix = f"spark.sql.catalog.{name.partition('.')[0].strip('`')}."
     bundles = needed_bundles({key: value for key, value in spark.conf.getAll.items() if key.startswith(prefix)})
     if bundles and _MISSING.search(text):
-        return DependencyError(
+        return errors.DependencyError(
             f"The catalog of '{name}' needs a jar that this Spark session lacks: {describe_failure(error)}",
             subject="catalog_properties",
             remedy=f"on Databricks attach {iceberg_package(bundles[0], spark.version)} to the cluster as a Maven "
             "library; elsewhere restart the kernel or the program: get_spark starts a session with the jars that "
             "catalog_properties ask for, and with those that spark_conf names under spark.jars.packages",
         )
-    if any(cause.kind in _NO_TABLE for cause in chain) or "is not an Iceberg table" in text:
-        return TableNotFoundError(
+    if any(_NO_TABLE.fullmatch(cause.kind) for cause in chain) or "is not an Iceberg table" in text:
+        return errors.TableNotFoundError(
             f"The catalog of this session has no Iceberg table '{name}'",
             subject="table",
             value=name,
             remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them; if the "
             "table is in another catalog of that name, give its catalog_properties or warehouse",
         )
-    kind = CatalogAuthError if REFUSED.search(text) else CatalogError
+    kind = errors.CatalogAuthError if REFUSED.search(text) else errors.CatalogError
     return kind(
         f"The catalog of '{name}' cannot be used: {describe_failure(error)}",
         subject="catalog_properties",
@@ -143,7 +129,7 @@ def require_visible_history(spark: SparkSession, name: str, table: Any, metadata
     of_rest = str(table.operations().getClass().getName()).startswith("org.apache.iceberg.rest.")
     reason = _hidden(spark, table, metadata) if of_rest and len(metadata.snapshots) < 2 else ""
     if reason:
-        raise HiddenHistoryError(
+        raise errors.HiddenHistoryError(
             f"The catalog of '{name}' hides its history: {reason}",
             subject="catalog_properties",
             remedy="use a catalog that shows every snapshot (with Nessie its own catalog type, for all writers: "

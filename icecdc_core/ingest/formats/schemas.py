@@ -22,7 +22,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chai
 
 from icecdc_core.errors import DependencyError, SchemaRegistryError
 from icecdc_core.ingest.formats.logical_types import DECIMAL, LogicalType
-from icecdc_core.session.compat import AVRO_READER
+from icecdc_core.session.compat import AVRO_READER, has_class
 from icecdc_core.session.jars import avro_package
 from icecdc_core.session.jvm import java_class
 
@@ -57,17 +57,14 @@ def _readable_type(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_avro(spark: SparkSession) -> None:
-    try:
-        java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(AVRO_READER)
-    except Exception as error:
+    if not has_class(java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader(), AVRO_READER):
         raise DependencyError(
             "The Spark session has no Avro reader",
             subject="spark.jars.packages",
             value=spark.conf.get("spark.jars.packages", ""),
-            remedy="attach the library "
-            + avro_package(spark.version)
-            + " to the cluster, or restart the kernel or the program",
-        ) from error
+            remedy=f"attach the library {avro_package(spark.version)} to the cluster, or restart the kernel or the "
+            "program",
+        )
 
 
 def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> LogicalType:
@@ -80,9 +77,8 @@ def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> Logical
     parameters = dict(schema.getObjectProp("connect.parameters") or {})
     of = partial(LogicalType, kind, schema.getProp("connect.name") or "", parameters, optional)
     if isinstance(kind, T.StructType):
-        return of(
-            {field.name(): _avro_type(field.schema(), kind[field.name()].dataType) for field in schema.getFields()}
-        )
+        fields = {field.name(): field.schema() for field in schema.getFields()}
+        return of({name: _avro_type(each, kind[name].dataType) for name, each in fields.items()})
     if isinstance(kind, T.ArrayType):
         return of(item=_avro_type(schema.getElementType(), kind.elementType))
     if isinstance(kind, T.MapType):
