@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from icecdc_core.config import values
 from icecdc_core.config.model import (
     Bytes,
     Count,
@@ -21,15 +22,6 @@ from icecdc_core.config.model import (
     Text,
     TextMapping,
     WithoutSecrets,
-)
-from icecdc_core.config.values import (
-    check_namespace,
-    parameter_problem,
-    parse_column_names,
-    parse_json,
-    parse_properties,
-    parse_start_point,
-    split_table_name,
 )
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
@@ -54,21 +46,19 @@ def join_servers(value: object) -> object:
 
 def parse_client_options(value: object) -> Properties:
     """Return Kafka client properties, without the prefix `kafka.` that Spark uses."""
-    options = {key.removeprefix("kafka."): text for key, text in parse_properties(value).items()}
+    options = {key.removeprefix("kafka."): text for key, text in values.parse_properties(value).items()}
     if reserved := [key for key in _OURS if key in options]:
-        raise parameter_problem(
-            f"sets {', '.join(reserved)} (value not shown)",
-            "leave it out, or use the other parameters instead",
-            show=False,
-        )
+        remedy = "leave it out, or use the other parameters instead"
+        raise values.parameter_problem(f"sets {', '.join(reserved)} (value not shown)", remedy, show=False)
     return Properties(options)
 
 
 def split_transforms(value: object) -> object:
     if not isinstance(value, str):
         return value
-    remedy = 'write ["days(ts)","region"] or days(ts), region'
-    return parse_json(value, "a JSON array", remedy) if value[:1] == "[" else re.split(r"\s*,\s*(?![^()]*\))", value)
+    if value.startswith("["):
+        return values.parse_json(value, "a JSON array", 'write ["days(ts)","region"] or days(ts), region')
+    return re.split(r"\s*,\s*(?![^()]*\))", value)
 
 
 def parse_transform(text: str) -> tuple[str, int, str]:
@@ -81,13 +71,12 @@ def parse_transform(text: str) -> tuple[str, int, str]:
 
 def parse_routes(value: object) -> Properties:
     """Return the regular expression of each table; Java checks them when the ingest starts."""
-    given = parse_properties(value)
+    given = values.parse_properties(value)
     for table, pattern in given.items():
-        split_table_name(table)
+        values.split_table_name(table)
         if not pattern:
-            raise parameter_problem(
-                f"has no expression for {table}", "give a regular expression for each table, such as order.*"
-            )
+            remedy = "give a regular expression for each table, such as order.*"
+            raise values.parameter_problem(f"has no expression for {table}", remedy)
     return given
 
 
@@ -95,10 +84,9 @@ def parse_starting_offsets(value: object) -> object:
     text = json.dumps(value, default=str) if isinstance(value, Mapping) else str(value)
     if text.startswith("{"):
         parse_offsets(text)
-    elif isinstance(parse_start_point(text), int):
-        raise parameter_problem(
-            "is a number", "write earliest, latest, an ISO timestamp, or JSON: topic to partition to offset"
-        )
+    elif isinstance(values.parse_start_point(text), int):
+        remedy = "write earliest, latest, an ISO timestamp, or JSON: topic to partition to offset"
+        raise values.parameter_problem("is a number", remedy)
     return text.lower() if text.lower() in ("earliest", "latest") else text
 
 
@@ -107,17 +95,24 @@ def parse_offsets(text: str) -> dict[str, dict[int, int]]:
     try:
         return _OFFSETS.validate_json(text)
     except ValidationError:
-        raise parameter_problem("is not JSON of offsets", 'write {"topic":{"0":42,"1":0}}') from None
+        raise values.parameter_problem("is not JSON of offsets", 'write {"topic":{"0":42,"1":0}}') from None
 
 
 def quoted_table(name: str) -> str:
     """Return the table's name with every part back-quoted; "" for none."""
-    return ".".join(quoted(part) for part in split_table_name(name)) if name else ""
+    return ".".join(quoted(part) for part in values.split_table_name(name)) if name else ""
 
 
 OWN_TABLES = "icecdc_"
 """How the names of icecdc's own tables begin, those of the sync included: in any case, records cannot name one."""
 LOG_TABLE, DEAD_LETTER_TABLE = f"{OWN_TABLES}ingest_log", f"{OWN_TABLES}ingest_dead_letters"
+
+Format = Literal["json", "avro", "json_schema", "debezium_json", "debezium_avro", "dms"]
+Metadata = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
+MetadataColumns = Annotated[list[Metadata], BeforeValidator(values.parse_column_names)]
+ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
+Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
+Transforms = Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)]
 
 
 class IngestConfig(ParameterModel):
@@ -140,9 +135,7 @@ class IngestConfig(ParameterModel):
     """Topics to read, as a list, JSON array or "a,b"."""
     topic_pattern: str = ""
     """Java regular expression for the topics to read; use it instead of topics."""
-    kafka_options: Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets] = Field(
-        default_factory=Properties
-    )
+    kafka_options: ClientOptions = Field(default_factory=Properties)
     """Kafka client properties such as security.protocol, a mapping or JSON object; values may be env:NAME or
     secret:scope/key."""
     isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], LowerCase] = "read_committed"
@@ -164,10 +157,7 @@ class IngestConfig(ParameterModel):
     """When a table was dropped, replaced or rolled back: fail, refill it with what the topic still has, or continue
     with new records."""
 
-    format: Annotated[
-        Literal["json", "avro", "json_schema", "debezium_json", "debezium_avro", "dms"],
-        LowerCase,
-    ] = "json"
+    format: Annotated[Format, LowerCase] = "json"
     """json, avro, json_schema, debezium_json, debezium_avro or dms."""
     schema_registry_url: OptionalUrl = ""
     """http(s)://host:port of the schema registry."""
@@ -195,11 +185,11 @@ class IngestConfig(ParameterModel):
     that a field names. topic: to the table of the topic."""
     table: OptionalTableName = ""
     """route_by=table: the table, catalog.namespace.table."""
-    namespace: Annotated[str, AfterValidator(check_namespace)] = ""
+    namespace: Annotated[str, AfterValidator(values.check_namespace)] = ""
     """catalog.namespace of the tables that a field or the topic names. Default: that of the table."""
     route_field: str = ""
     """Field that decides the table; nested fields with dots. Default for regex: the topic."""
-    routes: Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets] = Field(default_factory=Properties)
+    routes: Routes = Field(default_factory=Properties)
     """route_by=regex: JSON object, table to regular expression (Java). It must match the whole field."""
     table_concurrency: int = Field(default=4, ge=1, le=64)
     """How many tables are written at the same time (1 to 64)."""
@@ -210,17 +200,12 @@ class IngestConfig(ParameterModel):
     """Columns that identify a row, as a list or "a,b". Default: the table's identifier fields."""
     ordering_column: str = ""
     """upsert: the record with the higher value is newer. Default: by timestamp, partition and offset."""
-    metadata_columns: Annotated[
-        list[Literal["topic", "partition", "offset", "timestamp", "key", "headers"]],
-        BeforeValidator(parse_column_names),
-    ] = Field(default_factory=list)
+    metadata_columns: MetadataColumns = Field(default_factory=list)
     """Kafka metadata to store: topic, partition, offset, timestamp, key, headers, as _kafka_topic and so on."""
 
     auto_create: bool = False
     """Create tables and namespaces that do not exist."""
-    partition_by: Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)] = Field(
-        default_factory=list
-    )
+    partition_by: Transforms = Field(default_factory=list)
     """Partitions of created tables, as a list: "days(ts)", "bucket(16, id)", "region"."""
     table_properties: TextMapping = Field(default_factory=Properties)
     """Properties of created tables, a mapping or JSON object."""
@@ -244,7 +229,7 @@ class IngestConfig(ParameterModel):
         """The namespace of the table, or of the first route."""
         try:
             named = given.get("table") or next(iter(parse_routes(given.get("routes") or {})), "")
-            return {"namespace": ".".join(quoted(part) for part in split_table_name(named)[:-1])} if named else {}
+            return {"namespace": ".".join(map(quoted, values.split_table_name(named)[:-1]))} if named else {}
         except (PydanticCustomError, TypeError):  # a table that is no string
             return {}
 
@@ -252,17 +237,14 @@ class IngestConfig(ParameterModel):
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
         kind, route_by = given.get("format", "json"), given.get("route_by", "table")
         table, routes, namespace = (given.get(name) for name in ("table", "routes", "namespace"))
-        by, own = f"route_by={route_by!r}", []
+        by = f"route_by={route_by!r}"
         needs = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
         tables = [name for name in (table, *(routes or ())) if name]
-        if namespace:
-            own = [
-                given.get("commit_log_table", f"{namespace}.{LOG_TABLE}"),
-                given.get("dead_letter_table", f"{namespace}.{DEAD_LETTER_TABLE}"),
-            ]
+        ours = {"commit_log_table": LOG_TABLE, "dead_letter_table": DEAD_LETTER_TABLE}
+        own = [given.get(parameter, f"{namespace}.{name}") for parameter, name in ours.items() if namespace]
         destinations, others = ({quoted_table(name).lower() for name in names} for names in (tables, own))
         inside = [f"{namespace}.t"] if namespace else []
-        catalogs = sorted({split_table_name(name)[0] for name in [*tables, *own, *inside]})
+        catalogs = sorted({values.split_table_name(name)[0] for name in [*tables, *own, *inside]})
         rules = [
             *((not given.get(name), f"{name}: missing for {by}. Remedy: set it.") for name in needs[route_by]),
             (
@@ -311,11 +293,11 @@ class IngestConfig(ParameterModel):
 
     @property
     def catalog(self) -> str:
-        return split_table_name(f"{self.namespace}.t")[0]
+        return values.split_table_name(f"{self.namespace}.t")[0]
 
     @property
     def quoted_namespace(self) -> str:
-        return ".".join(quoted(part) for part in split_table_name(f"{self.namespace}.t")[:-1])
+        return ".".join(quoted(part) for part in values.split_table_name(f"{self.namespace}.t")[:-1])
 
     @property
     def quoted_commit_log(self) -> str:

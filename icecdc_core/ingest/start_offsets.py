@@ -12,13 +12,7 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import parse_start_point, split_table_name
-from icecdc_core.errors import (
-    ConfigError,
-    IcecdcError,
-    LostOffsetsError,
-    TableNotFoundError,
-    TopicReplacedError,
-)
+from icecdc_core.errors import ConfigError, IcecdcError, LostOffsetsError, TableNotFoundError, TopicReplacedError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, find_recorded
 from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, parse_offsets, quoted_table

@@ -51,15 +51,11 @@ _EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after",
 _DMS_RECORD = T.StructType([T.StructField(name, _VARIANT) for name in ("data", "before-image", "metadata")])
 _DMS_RECORD = _DMS_RECORD.add("Op", "string")
 _SIMPLE_TYPES: dict[str, T.DataType] = {
-    "int8": T.IntegerType(),
-    "int16": T.IntegerType(),
-    "int32": T.IntegerType(),
+    **dict.fromkeys(("int8", "int16", "int32"), T.IntegerType()),
     "int64": T.LongType(),
-    "float32": T.DoubleType(),
-    "float64": T.DoubleType(),
+    **dict.fromkeys(("float32", "float64"), T.DoubleType()),
     "boolean": T.BooleanType(),
-    "string": T.StringType(),
-    "bytes": T.StringType(),
+    **dict.fromkeys(("string", "bytes"), T.StringType()),
 }
 
 
@@ -115,8 +111,7 @@ def _decode_change(
 def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: IngestConfig) -> Column:
     """Return the decode result of events in JSON, with or without their `schema` part."""
     schema_part = F.from_json(text, "schema string", JSON_READ_OPTIONS)["schema"]
-    # Connect writes the schema first, so that its text needs no parse: what is before the payload is the same in all
-    # records of a schema.
+    # Connect writes the schema first, so its text needs no parse: all records of a schema have it before the payload.
     # Where it is not there, the head would be the whole record.
     is_first = text.startswith(_SCHEMA_FIRST) & text.contains(_PAYLOAD)
     head = F.when(is_first, F.substring_index(text, _PAYLOAD, 1))

@@ -19,8 +19,7 @@ JSON_READ_OPTIONS = {
     "enableDateTimeParsingFallback": "false",
     # In Spark's default locale a decimal in a text loses its commas, so that "1,5" is 15. Here it is no number.
     "locale": "de-CH",
-    # Spark's inference recurses: by default a record of 300 levels would end a thread of Spark, and the run would wait
-    # for it forever.
+    # Spark's inference recurses: a record of 300 levels would end a thread, for which the run would wait forever.
     "maxNestingDepth": "102",  # with the two of `wrap_object`
 }
 
@@ -123,9 +122,8 @@ def decode_result(
 
 def unusable(why: str, value: Column) -> Column:
     """Return the text for a field of a payload that makes its record unusable, whatever the type of its column."""
-    return F.concat(
-        F.lit(f"{SECRET}'"), F.left(F.regexp_replace(value, '["\\\\]', "?"), F.lit(SHOWN)), F.lit(f"' {why}")
-    )
+    shown = F.left(F.regexp_replace(value, '["\\\\]', "?"), F.lit(SHOWN))
+    return F.concat(F.lit(f"{SECRET}'"), shown, F.lit(f"' {why}"))
 
 
 def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callable[[], Column]) -> Column:

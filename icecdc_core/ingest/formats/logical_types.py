@@ -133,9 +133,8 @@ def _json_decimal(variant: Column, scale: int) -> Column:
     text, kind = F.try_variant_get(variant, "$", "string"), F.schema_of_variant(variant)
     # A variant has a number with an exponent, or of more than 38 digits, as a double, which is exact for 15 digits.
     number = F.abs(F.try_variant_get(variant, "$", "double"))
-    is_exact = (
-        (kind == "BIGINT") | kind.startswith("DECIMAL") | ((kind == "DOUBLE") & (number < 10.0 ** min(15 - scale, 300)))
-    )
+    is_short = (kind == "DOUBLE") & (number < 10.0 ** min(15 - scale, 300))
+    is_exact = (kind == "BIGINT") | kind.startswith("DECIMAL") | is_short
     other = F.when(is_exact, text).otherwise(unusable("is no decimal of at most 38 digits", text))
     decimal = F.when(kind == "STRING", _decimal_text(text, F.lit(scale), is_bytes=False)).otherwise(other)
     return F.when(text.isNotNull(), decimal)
