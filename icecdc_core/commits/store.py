@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import ConflictError, NotFoundError, RequestError
+from opensearchpy.exceptions import ConflictError, NotFoundError
 
 from icecdc_core.commits.position import (
     Batch,
@@ -33,7 +33,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import FencedError, IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.logs import event, set_fields
 from icecdc_core.opensearch.client import Backoff, Connection, reading, typed_errors
-from icecdc_core.opensearch.indexes import indexes_behind, write_alias
+from icecdc_core.opensearch.indexes import create_index, indexes_behind, write_alias
 
 MAX_EPOCH = 2**52
 """The highest epoch that a repair may choose: versions up to 2^53 are exact in every JSON parser."""
@@ -56,12 +56,7 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
     alias, found = write_alias(positions_index), indexes_behind(client, positions_index)
     if not found:
         settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
-        body = {"mappings": MAPPING, "settings": settings, "aliases": {alias: {}}}
-        try:
-            client.indices.create(index=positions_index, body=body)
-        except RequestError as error:
-            if error.error != "resource_already_exists_exception":
-                raise
+        create_index(client, positions_index, {"mappings": MAPPING, "settings": settings, "aliases": {alias: {}}})
         found = indexes_behind(client, positions_index)
     if len(found) != 1:
         raise PositionError(
@@ -78,10 +73,8 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
 
 
 def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
-    found = mappings.get("properties") or {}
-    is_other = any(
-        found[name].get("type") != ours["type"] for name, ours in MAPPING["properties"].items() if name in found
-    )
+    found, ours = mappings.get("properties") or {}, MAPPING["properties"]
+    is_other = any(found[name].get("type") != ours[name]["type"] for name in found.keys() & ours.keys())
     if is_other or str(mappings.get("dynamic")).lower() != "false" or mappings.get("_source"):
         raise PositionError(
             f"icecdc did not create the positions index '{name}': its mapping is another one",
@@ -150,8 +143,7 @@ class PositionStore:
             _, holder = parse_position(document["_source"])
             if holder is None or (gone := is_gone(holder, here)):
                 break
-            # A holder on another machine is alive if its renewals change the version. So the clocks of the two
-            # machines need not agree.
+            # A holder on another machine is alive if its renewals change the version: the clocks need not agree.
             if gone is False or seen not in (None, version):
                 host = holder.host.split("/")[0]
                 raise self._locked(f"run {holder.run_id}, process {holder.pid} on {host}, since {holder.since}")

@@ -74,6 +74,15 @@ def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
         return {}
 
 
+def create_index(client: OpenSearch, index: str, body: Mapping[str, Any]) -> None:
+    """Create an index; one that is there was created by somebody else, or by an attempt whose answer was lost."""
+    try:
+        client.indices.create(index=index, body=body)
+    except RequestError as error:
+        if error.error != "resource_already_exists_exception":
+            raise
+
+
 def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
     """Return what icecdc stored in the mapping of an index, its own name too (a copy has another one); else nothing."""
     return dict(entry.get("mappings", {}).get("_meta", {}).get("icecdc") or {})
@@ -114,12 +123,7 @@ def create_physical(
     body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.full_mapping, config.settings)}}
     body["aliases"] = {write_alias(physical): {}}
     with definition_errors(config):
-        try:
-            client.indices.create(index=physical, body=body)
-        except RequestError as error:
-            # An attempt whose answer was lost created it, or somebody else.
-            if error.error != "resource_already_exists_exception":
-                raise
+        create_index(client, physical, body)
     entry = indexes_behind(client, physical).get(physical, {})
     if icecdc_meta(entry).get("run") != run_id:
         raise IndexConflictError(
