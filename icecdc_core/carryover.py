@@ -101,10 +101,7 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
 def _group_keys(
     fields: Sequence[StructField], keys: Mapping[str, Keys], taken: Sequence[str]
 ) -> tuple[list[Column | str], dict[str, Column | str]]:
-    """Return the keys to group by, and by name the columns whose values can be restored from them.
-
-    Spark groups -0.0 with 0.0 and returns 0.0, so whether a value is -0.0 is a key of its own.
-    """
+    """Return the keys to group by, and by name the columns whose values can be restored from them."""
     group_keys: list[Column | str] = []
     restored: dict[str, Column | str] = {}
     for position, field in enumerate(fields):
@@ -112,7 +109,7 @@ def _group_keys(
         group_keys.append(name)
         if name == quoted(field.name):
             restored[field.name] = name
-        for is_negative_zero in flags:
+        for is_negative_zero in flags:  # Spark groups -0.0 with 0.0, and returns 0.0
             flag = unused_name(f"_negative_zero_{position}", taken)
             group_keys.append(is_negative_zero.alias(flag))
             restored[field.name] = F.when(F.col(flag), F.lit(-0.0).cast(field.dataType)).otherwise(F.col(name))
@@ -122,10 +119,7 @@ def _group_keys(
 def _remaining_rows(
     carried: Sequence[StructField], surplus: Column, taken: Sequence[str]
 ) -> tuple[list[Column], Column]:
-    """Return what each group keeps of its inserted and deleted rows, and the array of those that remain.
-
-    Rows are structs of the carried columns, those that the keys do not restore.
-    """
+    """Return what each group keeps of the columns that its keys do not restore, and the array of rows that remain."""
     times = F.abs(surplus).cast("int")
     inserted, deleted = unused_name("_inserted", taken), unused_name("_deleted", taken)
     if not all(isinstance(field.dataType, LongType) for field in carried):
@@ -146,7 +140,6 @@ def _remaining_rows(
 
 
 _XOR, _LEFT_BEFORE = "_icecdc_xor", "_icecdc_left_before"
-# SQL texts, because every small sync builds them, and each part of a Column takes several calls to the JVM.
 _HAS_INSERT = f"({_XOR} & 1) = 1"
 _HAS_DELETE = f"({ROWS} = 2 OR NOT {_HAS_INSERT})"
 _IS_CARRYOVER = f"({ROWS} = 2 AND {_XOR} = 1)"
@@ -156,10 +149,7 @@ _TWO_IN_ROW = f"coalesce({_HAS_DELETE} <> {_LEFT_BEFORE}, false)"
 
 
 def remove_narrow_carryovers(narrow: DataFrame, identifier_columns: Sequence[str], with_step: bool) -> DataFrame:
-    """Return what each step did to each identifier, without steps that left its row as it was.
-
-    Without ``with_step`` all rows are of one step. Identifiers of two rows are marked as duplicates.
-    """
+    """Return what each step, if there are several, did to each identifier; those of two rows are marked."""
     ids = [quoted(name) for name in identifier_columns]
     step = [CHANGE_ORDINAL] if with_step else []
     groups = narrow.groupBy(*ids, *step).agg(F.count(F.lit(1)).alias(ROWS), F.bit_xor(NUMBER).alias(_XOR))

@@ -50,10 +50,7 @@ def with_canonical_columns(
     fields: Sequence[T.StructField],
     canonical: Callable[[T.StructField], Column | None] = canonical_value,
 ) -> tuple[DataFrame, dict[str, str]]:
-    """Add a helper column for each column whose values cannot be compared as they are.
-
-    A column, because Spark treats each use of a lambda as another expression and would sort once for each.
-    """
+    """Add a helper column where values cannot be compared as they are; Spark would compute a lambda at each use."""
     helpers: dict[str, Column] = {}
     names: dict[str, str] = {}
     for position, field in enumerate(fields):

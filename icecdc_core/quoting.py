@@ -2,12 +2,5 @@
 
 
 def quoted(name: str) -> str:
-    """Quote a column name, so that Spark SQL reads every character of it literally.
-
-    Example:
-        >>> quoted("price in $.¢")
-        '`price in $.¢`'
-        >>> quoted("a`b")
-        '`a``b`'
-    """
+    """Quote a column name, so that Spark SQL reads every character of it literally."""
     return "`" + name.replace("`", "``") + "`"

@@ -100,10 +100,7 @@ def net_rows(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate
 
 
 def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str]) -> Column:
-    """Return a condition for ``where`` that ends the query at a duplicate, with an error that shows its identifier.
-
-    A condition, because Spark would prune an unread column together with its error.
-    """
+    """Return a condition that ends the query at a duplicate: Spark would prune a column together with its error."""
     identifier = F.struct(*(F.col(quoted(name)).cast("string").alias(identifier_name(name)) for name in names))
     shown = F.to_json(identifier, {"ignoreNullFields": "false"})
     message = F.concat(F.lit(f"{DUPLICATE_MESSAGE}: two rows have "), shown)

@@ -51,10 +51,7 @@ def rows_met(
 def join_sides(
     changes: DataFrame, identifier_columns: Sequence[str], step: Step, row_hash: str
 ) -> tuple[DataFrame, Observation, Observation]:
-    """Join the newer rows of a step with the identifiers and hashes of the older ones.
-
-    Returns the changed rows, and what computing them counts of the older side and of the join, see ``rows_met``.
-    """
+    """Return the changed rows, and what computing them counts of the older side and of the join, see ``rows_met``."""
     key, ids = new_key(row_hash), [quoted(name) for name in identifier_columns]
     fields = [field for field in changes.schema.fields if field.name not in RESERVED]
     rows, hashed = with_row_hash(changes, fields, key)

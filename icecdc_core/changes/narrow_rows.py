@@ -19,26 +19,19 @@ _BITS = 32
 
 
 def new_key(row_hash: str) -> str:
-    """Return the key that one comparison hashes with; "" for ``fast``.
-
-    Spark shows the key as a literal in its plans, its web UI and its event log. That does no harm: the key is drawn
-    after the rows that it hashes were committed, and used once.
-    """
+    """Return the key that one comparison hashes with; "" for ``fast``."""
+    # Spark's plans and event log show it, which does no harm: it is drawn after its rows were committed, and used once.
     return secrets.token_hex(32) if row_hash == KEYED else ""
 
 
 def with_row_hash(frame: DataFrame, fields: Sequence[T.StructField], key: str = "") -> tuple[DataFrame, str]:
-    """Return what it takes to hash these columns so that the hash differs if a value does.
-
-    Without a key it is xxhash64 over the values, which -0.0 among them, and which are null: Spark's hash skips nulls,
-    so (1, null) and (null, 1) would be the same. One number holds the null bits of up to 32 columns, because hashing a
-    number costs as much as hashing a flag.
-    """
+    """Return what it takes to hash these columns so that the hash differs if a value does."""
     rows, names = with_canonical_columns(frame, fields, _hashable)
     if key:
         return rows, keyed_hash(fields, names, key)
     floats = [names[field.name] for field in fields if is_floating(field.dataType)]
     zeros = [f"({name} = 0.0D AND cast({name} AS string) = '-0.0')" for name in floats]  # as equality.with_keys has it
+    # Spark's hash skips nulls, so (1, null) and (null, 1) would be the same. Hashing 32 bits costs as much as one flag.
     bits = [
         f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
         for position, field in enumerate(field for field in fields if field.nullable)
@@ -48,10 +41,7 @@ def with_row_hash(frame: DataFrame, fields: Sequence[T.StructField], key: str = 
 
 
 def _hashable(field: T.StructField) -> Column | None:
-    """Nested values as the JSON text they have in documents, which keeps microseconds, unlike that of `to_json`.
-
-    Spark's hash skips nulls, within arrays and structs too.
-    """
+    """Nested values as the JSON text of documents: Spark's hash skips nulls in them, plain `to_json` microseconds."""
     value = canonical_value(field)
     if isinstance(field.dataType, (T.ArrayType, T.MapType, T.StructType)):
         nested = F.col(quoted(field.name)) if value is None else value
@@ -60,10 +50,7 @@ def _hashable(field: T.StructField) -> Column | None:
 
 
 def keyed_hash(fields: Sequence[T.StructField], names: Mapping[str, str], key: str) -> str:
-    """SQL text of a number made of SHA-256 over the key and the values.
-
-    xxhash64 only shortens the digest: nobody can choose a digest, so its weakness does not matter here.
-    """
+    """SQL text of SHA-256 over key and values as a number: nobody can choose a digest, which xxhash64 shortens."""
     values = ", ',', ".join(_encoded(field.dataType, names[field.name]) for field in fields)
     return f"xxhash64(sha2(concat('{key},', {values}), 256))"
 

@@ -107,10 +107,9 @@ def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Sel
 def changes_by_row_ids(
     table: IcebergTable, scans: Sequence[StepScan], unchanged: DataFrame, selection: Selection
 ) -> tuple[DataFrame, RowCount]:
-    """Read the planned files, given the row ids that the newer states did not change.
+    """Read the planned files, given the row ids that the newer states did not change, and count the removed rows.
 
-    The result is complete only if the removed rows are as many as the rows of the older states minus the unchanged
-    ones. Otherwise a row came back that was deleted before.
+    With the unchanged rows they must be all rows of the older states; else one came back that was deleted before.
     """
     removed: list[DataFrame] = []
     inserts: list[DataFrame] = []
@@ -126,18 +125,14 @@ def changes_by_row_ids(
             rows_written = [table.read(written).where(f"NOT ({is_old(until)})")] if len(written) else []
         inserts += [selection.select(rows, *change_columns(INSERT, step)) for rows in rows_written]
     counted = RowCount(reduce(DataFrame.unionAll, removed))
-    deletes = selection.select_deleted(
-        counted.rows,
-        *(f"{OWN_PREFIX}{name} AS {name}" for name in (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)),
-    )
+    change = (f"{OWN_PREFIX}{name} AS {name}" for name in (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID))
+    deletes = selection.select_deleted(counted.rows, *change)
     return reduce(DataFrame.unionAll, [*inserts, deletes]), counted
 
 
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
-    (older, _, deletes_removed, changed_older), (newer, deletes_added, _, changed_newer) = (
-        scan.read_older,
-        scan.read_newer,
-    )
+    older, _, deletes_removed, changed_older = scan.read_older
+    newer, deletes_added, _, changed_newer = scan.read_newer
     if scan.unchanged_until is not None:
         older, in_both = table.union(*scan.read_older), table.union(*scan.read_newer[1:])
         row_count = max(sum(table.row_counts(tasks)) for tasks in (older, newer, in_both))

@@ -1,8 +1,9 @@
 """Find rows that differ between two states of a table by row lineage (format version 3), without comparing values.
 
-A row keeps its ``_row_id`` for life, and ``_last_updated_sequence_number`` is the commit that last changed it. So a row
-is unchanged if both states have it, and if neither changed it since the snapshot both descend from. Row ids are kept as
-bitmaps of 64 consecutive ids, which a hash aggregate combines; whole rows are then read for just what differs:
+By Iceberg's specification a row keeps its ``_row_id`` for life, also where engines only move it, and its
+``_last_updated_sequence_number`` is the commit that last changed it. So a row is unchanged if both states have it, and
+if neither changed it since the snapshot both descend from. Row ids are kept as bitmaps of 64 consecutive ids, which a
+hash aggregate combines; whole rows are then read for just what differs:
 
     =======  ===========================  ============================================================
     state    row ids                      bitmap 7 (ids 448 to 511)
@@ -34,7 +35,6 @@ _STEP, _BITMAP_ID, _JOIN_ID = "_icecdc_step", "_icecdc_bitmap_id", "_icecdc_join
 _OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
 _ROWS = "_icecdc_rows"
 
-# SQL texts, because this runs in every small sync and each call to the JVM takes 0.1 ms.
 _BITMAP_OF_ROW, _BIT_OF_ROW = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
 
 
@@ -67,11 +67,7 @@ def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_un
 def changed_by_lineage(
     older: DataFrame, newer: DataFrame, in_both: DataFrame | None, unchanged_until: int, row_count: int
 ) -> tuple[DataFrame, list[DataFrame]]:
-    """Return the rows of each state that the other does not have, by row lineage.
-
-    A row that was updated to equal values counts as changed. The rule is that of the Iceberg specification, "Row
-    Lineage": engines keep both columns of rows they only move, and renew the sequence number of rows they change.
-    """
+    """Return the rows of each state that the other does not have; a row that was updated to equal values counts."""
     old = is_old(unchanged_until)
     states = [(older, _BIT_OF_ROW, "0L"), (newer, "0L", _BIT_OF_ROW)]
     if in_both is not None:

@@ -52,10 +52,7 @@ def json_ready(column: Column, data_type: T.DataType) -> Column:
 
 
 def scalar_text(column: Column, data_type: T.DataType) -> Column:
-    """Return the value as the string that a document has; a struct, array or map as JSON.
-
-    The session of jobs has the time zone UTC, and ANSI mode, in which decimals are written in plain notation.
-    """
+    """Return the value as the string that a document has, in a session of jobs: in UTC, decimals in plain notation."""
     if isinstance(data_type, T.BinaryType):
         return F.replace(F.base64(column), F.lit("\r\n"))  # Spark breaks lines after 76 characters
     if isinstance(data_type, T.TimestampType):
@@ -85,10 +82,7 @@ def delete_version(epoch: int) -> int:
 def to_actions(
     changes: DataFrame, identifier_columns: Sequence[str], epoch: int, physical_index: str = ""
 ) -> DataFrame:
-    """Turn change rows into bulk operations, and keep of each whether its document must be there.
-
-    ``physical_index`` is given if the index of each has a suffix.
-    """
+    """Turn change rows into bulk operations; ``physical_index`` is given if the index of each has a suffix."""
     # The id is used several times; a projection of its own computes it once.
     document_key = unused_name("_document_id", changes.columns)
     identified = changes.withColumn(document_key, document_id(changes.schema, identifier_columns))

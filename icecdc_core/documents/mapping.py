@@ -73,10 +73,7 @@ VECTOR = "knn_vector"
 
 
 def sample_document(schema: T.StructType, properties: Properties, prefix: str = "") -> dict[str, Any]:
-    """Return a document of these types, with which a server shows whether the fields accept them.
-
-    What only the values decide is left out: some texts, numbers of a date with a format, shapes and the like.
-    """
+    """Return a document by which a server shows whether fields accept these types; what values decide is left out."""
     found = {each.name: _sample(f"{prefix}{each.name}", each.dataType, properties) for each in schema.fields}
     return {name: sample for name, sample in found.items() if sample is not None}
 

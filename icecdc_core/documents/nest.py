@@ -48,10 +48,7 @@ _DESCENDING = re.compile(r" desc\Z", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A table in its place in a tree: the keys that link its rows to rows of the place above, on both sides.
-
-    The keys of the root are its identifiers.
-    """
+    """A table in its place in a tree, with the keys on both sides of its link; those of a root are identifiers."""
 
     table: str
     alias: str
@@ -289,10 +286,7 @@ def _refused(path: str, problem: str, remedy: str) -> ConfigError:
 
 
 def find_affected_roots(tree: Tree, changed: Mapping[Place, DataFrame], states: States) -> DataFrame | None:
-    """Return the keys of the roots that changed rows belong to, with repeats; None if there are none.
-
-    ``changed`` has the keys of changed rows by their place.
-    """
+    """Return the keys, with repeats, of the roots to which changed rows (their keys by place) belong; None if none."""
     found = dict(changed)
     for place in tree.root.places():
         if place.above is not None and place in found:

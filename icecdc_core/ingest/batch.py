@@ -108,8 +108,7 @@ class Batches:
     behind: dict[str, Exception] = field(default_factory=dict)
 
     def process(self, records: DataFrame, start: Offsets, end: Offsets) -> LogEntry:
-        # The batch has a session of its own, with catalogs of its own. A commit through another session may be
-        # invisible in it.
+        # The batch has a session with catalogs of its own, in which a commit through another one may be invisible.
         spark = records.sparkSession
         # A pattern matches topics that came later, and one that came again.
         self.topic_ids = with_new_topics(self.topic_ids, self.topics.ids(list(end)))

@@ -95,8 +95,7 @@ class Writer:
                     dead_letters, known = dead_letters + more, recorded.offsets
                 elif has_moved:
                     staged = restage(spark, name, staged)
-                # Else it was staged on a snapshot whose offsets were not read: one that a copy of this job may have
-                # published meanwhile.
+                # Else the offsets of its parent were not read, which a copy of this job may have published meanwhile.
                 if staged is None or staged.parent_id != head:
                     continue
                 publish(spark, name, staged)

@@ -173,8 +173,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 def _require_a_document_of_each_row(run: Run, source: Source, batch: Batch) -> None:
     """Check that no two rows share an identifier: then a new index has a document of each row that was written."""
-    # The table is read where the count proves nothing, too: a refused document may hide another one, and a pipeline may
-    # send two of one id to different shards.
+    # A count proves nothing if a refused document hides another one, or a pipeline sends two of one id to two shards.
     require_same_index(run.client, run.config, batch.uuids)
     indexes = with_suffixes(run.config, batch.physical_index)
     run.client.indices.refresh(index=indexes)

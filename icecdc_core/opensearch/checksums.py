@@ -169,9 +169,7 @@ def _remove(value: Any, parts: list[str], data_type: DataType | None) -> None:
         for each in value:
             _remove(each, parts, element)
     elif isinstance(value, dict):
-        columns = (
-            {field.name: field.dataType for field in data_type.fields} if isinstance(data_type, StructType) else {}
-        )
+        columns = {each.name: each.dataType for each in data_type.fields} if isinstance(data_type, StructType) else {}
         value.pop(".".join(parts), None)
         for count in range(1, len(parts)):
             name = ".".join(parts[:count])
@@ -181,8 +179,7 @@ def _remove(value: Any, parts: list[str], data_type: DataType | None) -> None:
                     del value[name]
 
 
-# Parameters of a search that reads every document as it is stored: every shard has to answer, and no search pipeline
-# hides documents or fields.
+# Of a search for every document as it is stored: all shards must answer, and no search pipeline hides anything.
 WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
 
 # Documents of a page: at first, at most, and as many as make about so many bytes, since the server holds each whole.
@@ -243,8 +240,7 @@ def read_index(
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
 
     def read_part(part: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        # Within one shard, `_doc` is an order without ties. With a filter_path the server would parse each document
-        # instead of passing its bytes on.
+        # Within one shard, `_doc` is an order without ties. With a filter_path the server would parse each document.
         query = {**part, "size": min(FIRST_DOCUMENTS, most), "sort": ["_doc"], "version": True}
         with closing(connection.client(1, retry_seconds=retry_seconds, parses=False)) as client:
             while True:

@@ -103,10 +103,8 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> BatchP
         cuts, nested_cuts = tuple(begun.cuts), tuple(begun.nested_cuts)
         again = BatchPlan(begun.to_snapshot_id, cuts, begun, nested=begun.nested, nested_cuts=nested_cuts)
         return replace(again, looks_up=looks_up)
-    # A begun batch is not repeated if the schema, the spec or the policy changed, if it met duplicates, or if its rows
-    # were rejected and the table has changed since. With its versions, documents that it wrote would not get the fields
-    # of a new mapping. The new batch reads the same snapshots as a step of their own, so it writes again whatever the
-    # earlier one wrote.
+    # With the versions of the begun batch, documents that it wrote would not get the fields of a new mapping. The new
+    # one reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
     return BatchPlan(
         source.head,
         (*begun.cuts, begun.to_snapshot_id),

@@ -29,14 +29,7 @@ from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import DependencyError, IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
-from icecdc_core.session.jars import (
-    avro_package,
-    cache_lock,
-    iceberg_packages,
-    kafka_jars,
-    needed_bundles,
-    spark_line,
-)
+from icecdc_core.session.jars import avro_package, cache_lock, iceberg_packages, kafka_jars, needed_bundles, spark_line
 from icecdc_core.session.java import find_spark_java, jvm_output_to_file
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
 
@@ -162,8 +155,7 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
     names = sorted(re.escape(key.removeprefix("spark.hadoop.")) for key in secret)
     settings["spark.redaction.regex"] = "|".join([settings.get("spark.redaction.regex", _REDACTED_BY_SPARK), *names])
     try:
-        # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
-        # Secrets reach the JVM later, over its socket.
+        # What is set before the JVM starts is on its command line, for all to see. Secrets reach it over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
         # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
         with cache_lock("spark-packages") if settings["spark.jars.packages"] else nullcontext():
@@ -288,10 +280,9 @@ def observed(observation: Observation) -> dict[str, Any] | None:
 
 
 class RowCount:
-    """The number of rows of a frame, observed by the first action that reads ``rows``.
+    """The number of rows of a frame, observed by the first action that reads ``rows``; else a job counts them.
 
-    Adaptive execution drops a stage whose result it does not need, and the observation with it. Spark then reports
-    nothing, or an empty row. Only in that case does a separate job count the rows.
+    Adaptive execution drops a stage whose result it does not need, and the observation with it.
     """
 
     def __init__(self, frame: DataFrame, condition: Column | None = None) -> None:

@@ -28,17 +28,9 @@ from icecdc_core.table.schema import (
 )
 from icecdc_core.table.snapshots import TableMetadata
 
-_join = "\0".join
-"""Makes of texts the one in which the Java helper takes several."""
-
 _NO_FACT = "null"
 # Of rows that a reader holds at once; the bytes in a file are compressed, perhaps so much.
 _BATCH_ROWS, _BATCH_BYTES, _DENSITY = 512, 16 * 1024 * 1024, 32
-
-
-def _split(answer: Any) -> list[str]:
-    joined = fetch_text(answer)
-    return joined.split("\0") if joined else []
 
 
 FileTasks = Sequence[Any]
@@ -58,8 +50,7 @@ class IcebergTable:
         require_supported(spark)
         self.spark = spark
         self.name = name
-        # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
-        # ignored.
+        # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache, and silently ignores the older option.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
         self._table = load_table(spark, name)
         self._java = java_helper(spark)
@@ -95,7 +86,8 @@ class IcebergTable:
         return sides[0], sides[1]
 
     def _facts(self, name: str, files: FileTasks) -> list[str]:
-        return _split(self._java.texts(files, name))
+        joined = fetch_text(self._java.texts(files, name))
+        return joined.split("\0") if joined else []
 
     def _numbers(self, name: str, files: FileTasks) -> list[int]:
         return [int(text) for text in self._facts(name, files)]
@@ -112,10 +104,7 @@ class IcebergTable:
         return cast("FileTasks", everything)
 
     def plan(self, snapshot_id: int, values: Mapping[str, Sequence[Any]] | None = None) -> FileTasks:
-        """Plan a snapshot: all its data files, or those that may have wanted rows.
-
-        ``values`` are lists of the wanted values of columns, or tuples of the least and the greatest.
-        """
+        """Plan a snapshot: all its files, or those with wanted values, each a list or a tuple of least and greatest."""
         self.read_snapshots.add(snapshot_id)
         scan = self._java.scan(self._table, snapshot_id)
         expressions = iceberg_class(self.spark, "expressions.Expressions")
@@ -167,7 +156,7 @@ class IcebergTable:
         return not self.has_row_lineage or bool(self._has_table_cache and not is_encrypted)
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
-        return cast("FileTasks", self._java.at(tasks, _join(map(str, positions)))) if positions else self.union()
+        return cast("FileTasks", self._java.at(tasks, "\0".join(map(str, positions)))) if positions else self.union()
 
     def read(self, tasks: FileTasks, with_deleted: bool = False) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.
