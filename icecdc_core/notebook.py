@@ -173,11 +173,7 @@ def open_spark(config: ParameterModel) -> SparkSession:
     return spark
 
 
-def finish(
-    report: Report | Mapping[str, Any],
-    config: ParameterModel,
-    namespace: Mapping[str, Any],
-) -> None:
+def finish(report: Report | Mapping[str, Any], config: ParameterModel, namespace: Mapping[str, Any]) -> None:
     """End the notebook: print the report as one JSON object, write it to `report_path`, return it to the job."""
     text = report_json(report)
     if config.report_path:

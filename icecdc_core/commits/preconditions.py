@@ -8,13 +8,7 @@ from typing import Any
 from icecdc_core.commits.position import Position
 from icecdc_core.documents.nest import Node, TreeProjection
 from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
-from icecdc_core.errors import (
-    HistoryGapError,
-    IcecdcError,
-    IndexConflictError,
-    SchemaChangeError,
-    TableReplacedError,
-)
+from icecdc_core.errors import HistoryGapError, IcecdcError, IndexConflictError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.schema import schema_change
 from icecdc_core.table.select import ALIAS, new_document_fields
 from icecdc_core.table.snapshots import history_gap_error
@@ -140,10 +134,7 @@ def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
     if position.table != source.table.name:
         what = f"The index was written from another table, '{position.table}', not from '{source.table.name}'"
     return TableReplacedError(
-        what,
-        subject="table_uuid",
-        value=source.metadata.table_uuid,
-        remedy=_REEXPORT.format(_GAP_POLICY),
+        what, subject="table_uuid", value=source.metadata.table_uuid, remedy=_REEXPORT.format(_GAP_POLICY)
     )
 
 
@@ -190,15 +181,12 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
     breaking = [change for change, in_place in changes.items() if not in_place]
     if not breaking:
         return None
+    names = [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)]
     return SchemaChangeError(
         f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
         subject=_SCHEMA_POLICY,
         value="fail",
-        remedy=_remedy(
-            [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)],
-            _with_current_names(position, position.selection, source),
-            source,
-        ),
+        remedy=_remedy(names, _with_current_names(position, position.selection, source), source),
     )
 
 

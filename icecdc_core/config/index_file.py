@@ -149,6 +149,7 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
     for (owner, first), (name, second) in combinations(made.items(), 2):
         if first.index != second.index or {owner, name}.isdisjoint(chosen):
             continue
+        share_dead_letters = (first.table, first.dead_letter_name) == (second.table, second.dead_letter_name)
         # Another positions_index is no other index: each entry would delete what the other one exported.
         if first.opensearch_url.lower() == second.opensearch_url.lower():
             yield (
@@ -156,10 +157,7 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
                 "Remedy: give one of them another index."
             )
         # Dead letters name index and table, but no cluster.
-        elif {owner, name} <= {*chosen} and (first.table, first.dead_letter_name) == (
-            second.table,
-            second.dead_letter_name,
-        ):
+        elif {owner, name} <= {*chosen} and share_dead_letters:
             yield (
                 f"indexes.{name}.dead_letter_table: is that of indexes.{owner}, whose index has this name, too. "
                 "Remedy: give one of them another dead_letter_table or another index."

@@ -75,12 +75,7 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 class ParameterModel(BaseModel):
     """Parameters of a job; frozen, and can be pickled to executors."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        arbitrary_types_allowed=True,
-        use_attribute_docstrings=True,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True)
 
     reads_kafka: ClassVar[bool] = False  # whether the session needs Spark's Kafka connector
 

@@ -18,11 +18,10 @@ from icecdc_core.columns import (
     CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
     DELETE,
-    JSON_OPTIONS,
     is_document_column,
     quoted,
 )
-from icecdc_core.documents.bulk_lines import document_id, json_ready
+from icecdc_core.documents.bulk_lines import document_id, scalar_text
 from icecdc_core.explore.view import Part, View
 from icecdc_core.session.jvm import persisted
 from icecdc_core.session.spark import RowCount
@@ -80,14 +79,11 @@ def row_changes(changes: DataFrame, key_columns: Sequence[str], only_inserts: bo
 
 def collect_changes(found: DataFrame, key_columns: Sequence[str]) -> list[RowChange]:
     identifier = F.coalesce(complete_id(found.schema, key_columns), F.lit("")) if key_columns else F.lit("")
-    documents = [
-        F.to_json(json_ready(F.col(side), found.schema[side].dataType), JSON_OPTIONS) for side in (BEFORE, AFTER)
-    ]
+    documents = [scalar_text(F.col(side), found.schema[side].dataType) for side in (BEFORE, AFTER)]
+    rows = found.select(KIND, identifier, *documents, COMMIT_SNAPSHOT_ID).collect()
     return [
         RowChange(kind, key, before and json.loads(before), after and json.loads(after), snapshot_id)
-        for kind, key, before, after, snapshot_id in found.select(
-            KIND, identifier, *documents, COMMIT_SNAPSHOT_ID
-        ).collect()
+        for kind, key, before, after, snapshot_id in rows
     ]
 
 

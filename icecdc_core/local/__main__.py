@@ -10,8 +10,7 @@ from icecdc_core.local import kafka, opensearch
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:
     parser = argparse.ArgumentParser(
-        prog=program,
-        description=f"OpenSearch and Kafka on loopback. Example: {program} up --kafka",
+        prog=program, description=f"OpenSearch and Kafka on loopback. Example: {program} up --kafka"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the server in the background, or use the running one")

@@ -95,11 +95,7 @@ def start(
             command = service.prepare(folder, data, port)
             with log.open("wb") as output:
                 process = psutil.Popen(
-                    [*guard, *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
+                    [*guard, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
         except OSError as error:
             raise _folder_error(service, data, error) from error

@@ -256,11 +256,8 @@ class ValidationReport(Report):
 
     def then(self, later: ValidationReport) -> ValidationReport:
         """Return one report on parts of an index."""
-        counts = [
-            "source_rows",
-            "index_documents",
-            *(f"{kind}{end}" for kind in ("missing", "extra", "stale") for end in ("", "_ids")),
-        ]
+        found = [f"{kind}{end}" for kind in ("missing", "extra", "stale") for end in ("", "_ids")]
+        counts = ("source_rows", "index_documents", *found)
         sums = {name: getattr(self, name) + getattr(later, name) for name in counts}
         return replace(later, ok=self.ok and later.ok, **sums)
 

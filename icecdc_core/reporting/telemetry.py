@@ -32,11 +32,7 @@ def span(name: str, attributes: Mapping[str, Any] | None = None, parent: Any = N
 
     tracer = trace.get_tracer_provider().get_tracer("icecdc", installed_version("icecdc"))
     with tracer.start_as_current_span(
-        name,
-        parent,
-        attributes=dict(attributes or {}),
-        record_exception=False,
-        set_status_on_exception=False,
+        name, parent, attributes=dict(attributes or {}), record_exception=False, set_status_on_exception=False
     ) as opened:
         try:
             yield facts

@@ -124,14 +124,13 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
             problems[str(failed["message"])] = str(failed["state"])
             if step is _position:
                 break
+    states = [*problems.values(), *(["differs"] if found.get("drifted") else [])]
     return IndexStatus(
         index=str(source.get("index")),
         table=str(source.get("table")),
         last_run={name: last.get(name) for name in _OF_RUN if last},
         problem=" ".join(problems),
-        state=min(
-            [*problems.values(), *(["differs"] if found.get("drifted") else [])], key=WORST_FIRST.index, default="ok"
-        ),
+        state=min(states, key=WORST_FIRST.index, default="ok"),
         **found,
     )
 

@@ -20,13 +20,7 @@ from icecdc_core.documents.spec import SPEC_KEYS, spec_changes, stored_spec
 from icecdc_core.errors import ConfigError, IcecdcError, IndexConflictError, IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors, without_retries
 from icecdc_core.opensearch.index_settings import check_settings
-from icecdc_core.opensearch.indexes import (
-    icecdc_meta,
-    indexes_behind,
-    require_index_of_table,
-    uuid_of,
-    write_alias,
-)
+from icecdc_core.opensearch.indexes import icecdc_meta, indexes_behind, require_index_of_table, uuid_of, write_alias
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.nested import open_nested
@@ -193,9 +187,8 @@ def open_indexable_source(
     source = open_nested(open_source(spark, config, needs_history=needs_history), config, needs_history)
     source = open_embeddings(source, config)
     index_mapping(source.schema, config.full_mapping, config.pipeline_fields)
-    source = replace(
-        source, spec=stored_spec(config.full_mapping, config.settings), number_of_shards=config.number_of_shards
-    )
+    spec = stored_spec(config.full_mapping, config.settings)
+    source = replace(source, spec=spec, number_of_shards=config.number_of_shards)
     return source if position is None else _in_known_words(source, config, position)
 
 

@@ -42,12 +42,8 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable_error(
-            "warehouse",
-            warehouse,
-            error,
-            remedy="give a folder that you may write to, or describe another catalog in catalog_properties",
-        ) from error
+        remedy = "give a folder that you may write to, or describe another catalog in catalog_properties"
+        raise unwritable_error("warehouse", warehouse, error, remedy) from error
     return {
         "type": "jdbc",
         "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",

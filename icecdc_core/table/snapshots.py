@@ -113,10 +113,9 @@ def rows_added(snapshot: Snapshot) -> int:
 
 def rows_removed(snapshot: Snapshot) -> int:
     # A delete file that replaces another repeats the deletes of that one.
-    positions = _in_summary(snapshot, "added-position-deletes") - _in_summary(snapshot, "removed-position-deletes")
-    return (
-        _in_summary(snapshot, "deleted-records") + max(0, positions) + _in_summary(snapshot, "added-equality-deletes")
-    )
+    repeated = _in_summary(snapshot, "removed-position-deletes")
+    positions = max(0, _in_summary(snapshot, "added-position-deletes") - repeated)
+    return _in_summary(snapshot, "deleted-records") + positions + _in_summary(snapshot, "added-equality-deletes")
 
 
 def committed_at(snapshot: Snapshot) -> datetime:
