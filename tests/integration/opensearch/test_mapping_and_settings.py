@@ -128,8 +128,9 @@ class DescribeSettings:
             export_table(spark, make_config())
             (entry,) = opensearch.indices.get_settings(index=name).values()
             settings = entry["settings"]["index"]
-            kept = (settings["gc_deletes"], settings["translog"], settings["codec"], settings.get("refresh_interval"))
-            assert kept == ("1h", {"durability": "request"}, "best_compression", None)
+            names = ("gc_deletes", "translog", "codec", "refresh_interval", "number_of_replicas")
+            kept = [settings.get(each) for each in names]
+            assert kept == ["1h", {"durability": "request"}, "best_compression", None, "1"]
             assert opensearch.indices.exists_alias(name=f"{name}-added")
         finally:
             opensearch.indices.delete_index_template(name=name)

@@ -11,7 +11,6 @@ from icecdc_core.commits.position import Batch, LeaseHolder, Position, position_
 from icecdc_core.commits.store import MAX_EPOCH, PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
-    FencedError,
     IndexNotFoundError,
     OpenSearchRequestError,
     OpenSearchUnreachableError,
@@ -169,15 +168,6 @@ class DescribeTheLock:
             store(lease_seconds=0.4).lock("lake.ns.t", "uuid", "the-next-run")
         assert len(reads) == 2
 
-    def it_is_acquired_when_another_run_releases_it_between_reading_and_writing(self, server, store):
-        store().lock("lake.ns.t", "uuid", "the-run").release()
-        conflicts = [CONFLICT]
-        server.trouble = lambda method, path: (
-            conflicts.pop() if is_position(path) and method == "PUT" and conflicts else None
-        )
-        store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert not conflicts
-
 
 class DescribeABatch:
     def it_is_stored_with_its_progress_and_moves_the_position_and_the_log_when_it_is_committed(
@@ -219,23 +209,12 @@ class DescribeABatch:
         again.release()
 
 
-class DescribeAWrite:
-    def it_goes_on_when_the_answer_to_its_own_earlier_write_was_lost(self, server, lock):
-        server.document("positions", POSITION).seq_no = 99
-        lock.write(replace(lock.position, snapshot_id=8))
-        assert stored(server)["snapshot_id"] == 8
-
-    def it_fails_when_the_version_is_its_own_and_the_conflict_is_not(self, server, lock):
-        server.trouble = lambda method, path: CONFLICT if is_position(path) and method == "PUT" else None
-        with pytest.raises(FencedError):
+def it_creates_no_positions_index_by_accident(server, lock):
+    for deleted in (server.indexes["positions"].documents, server.indexes):
+        deleted.clear()
+        with pytest.raises(IndexNotFoundError, match="deleted under the run"):
             lock.write(lock.position)
-
-    def it_creates_no_positions_index_by_accident(self, server, lock):
-        for deleted in (server.indexes["positions"].documents, server.indexes):
-            deleted.clear()
-            with pytest.raises(IndexNotFoundError, match="deleted under the run"):
-                lock.write(lock.position)
-        assert server.indexes == {}
+    assert server.indexes == {}
 
 
 def it_adds_its_write_alias_to_a_restored_positions_index_and_refuses_several_indexes(server, store, lock):

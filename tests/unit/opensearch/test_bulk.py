@@ -11,11 +11,9 @@ from icecdc_core.opensearch.bulk import (
     BulkResult,
     bulk_requests,
     count_outcomes,
-    item_outcomes,
     parse_action,
     request_body,
 )
-from icecdc_core.opensearch.client import UnusableAnswerError
 from icecdc_core.opensearch.counts import Counts
 
 
@@ -54,38 +52,6 @@ class DescribeRequests:
         assert parse_action(action)[1]["_id"] == "é|"
 
 
-WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
-SENT = pa.array(['{"index":{"_id":"1"}}\n{}\n', '{"delete":{"_id":"2"}}\n', '{"index":{"_id":"3"}}\n{}\n'])[:2]
-
-
-def failed(status, error):
-    return {"errors": True, "items": [{"index": {"status": status, "error": error}}, DELETED]}
-
-
-class DescribeItemOutcomes:
-    def it_gives_operation_and_outcome_in_the_order_of_the_request_with_the_errors_that_opensearch_gives(self):
-        answer = {"errors": False, "items": [WRITTEN, DELETED]}
-        assert item_outcomes(answer, SENT) == [("index", {"status": 201}), ("delete", {"status": 200})]
-        assert item_outcomes({"items": [DELETED]}, SENT[1:]) == [("delete", {"status": 200})]
-        for error in (None, {}, {"type": "x", "reason": None, "caused_by": None}):
-            assert item_outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
-
-    def it_refuses_other_items_than_one_of_each_operation(self):
-        for items in (
-            *([], [WRITTEN], [WRITTEN, WRITTEN, DELETED], [WRITTEN, WRITTEN], [{**WRITTEN, **DELETED}, DELETED], None),
-            *([WRITTEN, {"create": {"status": 201}}], [WRITTEN, {"delete": {}}], [WRITTEN, None]),
-        ):
-            for answer in ({"errors": False, "items": items}, {"message": "ok"}, [], None):
-                with pytest.raises(UnusableAnswerError):
-                    item_outcomes(answer, SENT)
-
-    def it_refuses_every_other_status_or_error(self):
-        wrong = (200, {"type": "x", "reason": "y"}), (201, {}), (400, "x"), (302, None), (True, None), ("201", None)
-        for status, error in wrong:
-            with pytest.raises(UnusableAnswerError):
-                item_outcomes(failed(status, error), SENT)
-
-
 def action(number, operation="index"):
     head = f'{{"{operation}":{{"_id":"{number}","version":3,"version_type":"external"}}}}\n'
     return head + ("{}\n" if operation == "index" else "")
@@ -118,11 +84,6 @@ class DescribeCountOutcomes:
         ):
             result, again, _ = applied_to(index, delete)
             assert (result.counts, len(again), result.failure) == (counts, 0, None)
-
-    @pytest.mark.parametrize("status", [429, 502, 503, 504])
-    def it_sends_operations_again_under_back_pressure(self, status):
-        result, again, reason = applied_to({"status": status, "error": error("busy")})
-        assert (again.to_pylist(), reason["type"], result.counts) == ([action(1)], "busy", Counts(deletes=1))
 
     def it_fails_for_what_is_about_the_index_and_not_the_document(self):
         for index, kind in (

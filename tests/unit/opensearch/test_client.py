@@ -7,61 +7,24 @@ from types import SimpleNamespace
 
 import pytest
 from opensearchpy.exceptions import (
-    ConnectionError,
-    ConnectionTimeout,
-    NotFoundError,
-    SSLError,
     TransportError,
 )
 
 from icecdc_core.opensearch.client import (
-    AnswerConnection,
     AnswerReader,
     Backoff,
     Connection,
-    UnusableAnswerError,
-    is_transient,
-    typed_error,
-    unusable_answer_error,
     without_retries,
 )
-from icecdc_core.reporting.exit_states import state_of
 from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
 
 JSON = "application/json; charset=UTF-8"
 
 
-def it_reads_json_with_any_declared_character_set_and_refuses_everything_else():
+def it_reads_json_with_any_declared_character_set():
     for text in ('{"a": [1, "é"]}', '{"a": "\\ud800"}'):
-        assert AnswerReader(True).loads(text, JSON) == json.loads(text)
-    hits = '{"hits":{"hits":[]}}'
-    assert AnswerReader(False).loads(hits, JSON) == hits  # the answer of a search, where nothing is parsed
-    cut = ("<html>", '{"a": ', "", "[" * 200_000)
-    for text, kind in (("<html>", "text/html"), ("garbage", None), *((text, JSON) for text in cut)):
-        for parses in (True, False):
-            with pytest.raises(UnusableAnswerError):
-                AnswerReader(parses).loads(text, kind)
-
-
-class DescribeAnswerConnection:
-    @pytest.mark.parametrize(
-        ("status", "text", "kind", "expected"),
-        [
-            (404, '{"found":false}', JSON, NotFoundError), (404, "", JSON, NotFoundError),
-            (404, "<html>", "text/html", UnusableAnswerError), (404, "null", JSON, UnusableAnswerError),
-            (409, "<html>", "text/html", UnusableAnswerError), (503, "<html>", "text/html", TransportError),
-            (503, "[]", JSON, TransportError), (502, "{cut", JSON, TransportError),
-            (404, "[" * 200_000, JSON, UnusableAnswerError),
-        ],
-    )  # fmt: skip
-    def it_accepts_404_and_409_only_from_opensearch(self, status, text, kind, expected):
-        with pytest.raises(TransportError) as caught:
-            AnswerConnection()._raise_error(status, text, kind)
-        assert type(caught.value) is expected
-        if expected is UnusableAnswerError:
-            failure = typed_error(caught.value, "http://127.0.0.1:9200", "reading the position")
-            assert (is_transient(caught.value), state_of(failure)) == (True, "retry")
+        assert AnswerReader(True).loads(text, "application/json; charset=UTF-8") == json.loads(text)
 
 
 @pytest.fixture
@@ -93,21 +56,6 @@ def it_trusts_the_file_of_the_system(monkeypatch, tmp_path):
     trusted = opened.transport.get_connection().pool.ca_certs
     opened.close()
     assert trusted == paths.cafile
-
-
-PASSING = [
-    *(TransportError(status, "busy", {}) for status in (429, 502, 503, 504)),
-    *(ConnectionError("N/A", "reset", None), ConnectionTimeout("TIMEOUT", "slow", None)),
-    *(unusable_answer_error("the answer is empty"), unusable_answer_error("a page", "<html>", 404)),
-]
-LASTING = [
-    *(TransportError(status, "broken", {}) for status in (400, 403, 404, 409, 413, 500, 501)),
-    *(SSLError("N/A", "untrusted", None), ValueError("not of the client")),
-]
-
-
-def it_is_transient_if_a_failure_may_pass():
-    assert [is_transient(failure) for failure in (*PASSING, *LASTING)] == [True] * len(PASSING) + [False] * len(LASTING)
 
 
 def it_pauses_twice_as_long_each_time_until_the_time_since_the_first_failure_is_over(monkeypatch):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from fnmatch import fnmatch
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 from opensearchpy.exceptions import AuthorizationException
@@ -14,13 +13,11 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import (
     ConfigError,
-    FencedError,
     IndexConflictError,
     IndexNotFoundError,
-    OpenSearchRequestError,
     SchemaChangeError,
 )
-from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.index_settings import (
     check_settings,
     given_settings,
@@ -30,17 +27,14 @@ from icecdc_core.opensearch.index_settings import (
     vector_settings,
 )
 from icecdc_core.opensearch.indexes import (
-    check_mapping,
     create_physical,
     definition_digest,
     drop_leftovers,
     drop_unless_read,
     evolve_mapping,
     index_uuid,
-    indexes_behind,
     physical_index,
     publish_index,
-    require_index_of_table,
     require_own_alias,
     require_same_index,
     unused_epoch,
@@ -124,15 +118,6 @@ class DescribeCreatePhysical:
         assert (unused_epoch(client, "t", 1), unused_epoch(client, "t", 5)) == (3, 5)
 
 
-def it_blames_the_mapping_only_for_what_is_wrong_with_the_document(server, client, config, monkeypatch):
-    for status, expected in ((400, ConfigError), (429, OpenSearchRequestError)):
-        item = {"status": status, "error": {"type": "some_exception", "reason": "made by the test"}}
-        monkeypatch.setattr(client, "bulk", lambda item=item, **_: {"errors": True, "items": [{"index": item}]})
-        with pytest.raises(expected, match="made by the test"), typed_errors(config, "checking"):
-            check_mapping(client, config.replace(mapping={"name": {"type": "keyword"}}), SCHEMA)
-        assert not server.indexes
-
-
 def it_has_a_digest_of_its_settings_and_mapping(client, config):
     changed = {}, {}, {"number_of_shards": 5}, {"mapping": {"id": {"type": "keyword"}}}
     assert len({definition_digest(client, config.replace(**each), SCHEMA) for each in changed}) == 3
@@ -145,48 +130,23 @@ def it_names_indexes_with_suffixes_and_none_of_another_export(config):
     assert [each for each in names if any(fnmatch(each, pattern) for pattern in patterns)] == [own, f"{own}-a"]
 
 
-class DescribePublish:
-    def it_moves_the_alias_and_makes_the_index_searchable(self, server, client, config, published):
-        create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish_index(client, config, TWO)
-        publish_index(client, config, TWO)  # it may be repeated
-        aliases = {name: "t" in index.aliases for name, index in server.indexes.items()}
-        settings = server.indexes[TWO].settings
-        assert aliases == {ONE: False, TWO: True}
-        assert (settings["number_of_replicas"], settings.get("refresh_interval")) == ("2", None)
-
-    def it_moves_an_alias_of_one_suffix_to_the_index_of_that_suffix(self, server, client, config, published):
-        server.indexes[ONE].aliases["mine"] = {"is_write_index": True}
-        for epoch in (2, 3):
-            names = [physical_index("t", epoch), *(f"{physical_index('t', epoch)}-{each}" for each in ("a", "c"))]
-            for name in names:
-                create_physical(client, config, name, SCHEMA, "the-run")
-            publish_index(client, config, names[0], None, names[1:])
-            server.indexes[f"{TWO}-a"].aliases.update({"of-a": {"filter": {}}, "of-b": {}})
-            server.indexes[f"{TWO}-c"].aliases["of-b"] = {"filter": {}}
-        found = {name[3:]: dict(sorted(index.aliases.items())) for name, index in server.indexes.items()}
+def it_moves_an_alias_of_one_suffix_to_the_index_of_that_suffix(server, client, config, published):
+    server.indexes[ONE].aliases["mine"] = {"is_write_index": True}
+    for epoch in (2, 3):
+        names = [physical_index("t", epoch), *(f"{physical_index('t', epoch)}-{each}" for each in ("a", "c"))]
         for name in names:
-            del found[name[3:]][write_alias(name)], found[name[3:]]["t"]
-        assert {name: found[name[3:]] for name in names} == {
-            "t--000003": {"mine": {}},
-            "t--000003-a": {"mine": {}, "of-a": {"filter": {}}, "of-b": {}},
-            "t--000003-c": {"mine": {}, "of-b": {"filter": {}}},
-        }
-
-    def it_leaves_an_alias_alone_that_another_run_has_moved(self, server, client, config, published):
-        for name in (TWO, "t--000003"):
             create_physical(client, config, name, SCHEMA, "the-run")
-        seen = indexes_behind(client, config.index).keys()
-        publish_index(client, config, "t--000003", seen)
-        with pytest.raises(FencedError, match="Another run has moved the alias 't'"):
-            publish_index(client, config, TWO, seen)
-        # Readers saw nothing before this run stalled.
-        with (
-            mock.patch("icecdc_core.opensearch.indexes.indexes_behind", return_value={}),
-            pytest.raises(FencedError, match="Another run has moved the alias 't'"),
-        ):
-            publish_index(client, config, ONE)
-        assert indexes_behind(client, config.index).keys() == {"t--000003"}
+        publish_index(client, config, names[0], None, names[1:])
+        server.indexes[f"{TWO}-a"].aliases.update({"of-a": {"filter": {}}, "of-b": {}})
+        server.indexes[f"{TWO}-c"].aliases["of-b"] = {"filter": {}}
+    found = {name[3:]: dict(sorted(index.aliases.items())) for name, index in server.indexes.items()}
+    for name in names:
+        del found[name[3:]][write_alias(name)], found[name[3:]]["t"]
+    assert {name: found[name[3:]] for name in names} == {
+        "t--000003": {"mine": {}},
+        "t--000003-a": {"mine": {}, "of-a": {"filter": {}}, "of-b": {}},
+        "t--000003-c": {"mine": {}, "of-b": {"filter": {}}},
+    }
 
 
 def it_refuses_only_pipelines_that_the_server_does_not_have(server, client, config):
@@ -239,18 +199,11 @@ def it_adds_new_fields_and_names_one_that_has_another_type(server, client, confi
         evolve_mapping(client, config, ONE, StructType().add("id", StringType()))
 
 
-class DescribeRequireOwnAlias:
-    def it_refuses_an_index_of_that_name_and_an_alias_of_others(self, server, client, config):
-        for aliases, name in (({}, "t"), ({"t": {}}, "others")):
-            server.indexes = {name: Index(aliases=aliases)}
-            with pytest.raises(IndexConflictError, match=rf"not made by icecdc \({name}\).*choose another index name"):
-                require_own_alias(client, config)
-
-    def it_refuses_an_index_of_another_table(self, client, config, published):
-        require_own_alias(client, config)
-        with pytest.raises(IndexConflictError, match=r"another table, lake\.ns\.t.*another name"):
-            require_own_alias(client, config.replace(table="lake.ns.u"))
-        require_index_of_table(config, "lake.ns.t")
+def it_refuses_an_index_of_that_name_and_an_alias_of_others(server, client, config):
+    for aliases, name in (({}, "t"), ({"t": {}}, "others")):
+        server.indexes = {name: Index(aliases=aliases)}
+        with pytest.raises(IndexConflictError, match=rf"not made by icecdc \({name}\).*choose another index name"):
+            require_own_alias(client, config)
 
 
 OF_ONE = Position("t", "lake.ns.t", "u", physical_index=ONE)
