@@ -73,7 +73,7 @@ class File:
     rows: tuple[dict[str, Any], ...] = ()
     content: int = DATA
     spec: int = 0
-    region: str | None = None
+    region: int | None = None
     sequence: int = 0
     snapshot: int = 0
     first_row_id: int | None = None
@@ -101,10 +101,11 @@ class State:
 
 
 class OtherWriter:
-    def __init__(self, place: Path, version: int, field_ids: bool) -> None:
-        self.place, self.version, self.field_ids = place, version, field_ids
+    def __init__(self, place: Path, version: int, field_ids: bool = True, has_key: bool = False) -> None:
+        self.place, self.field_ids, self.has_key = place, field_ids, has_key
+        self.stated_version, self.version = version, min(version, 3)  # what is new in version 4 is not written
         place.mkdir(parents=True)
-        self.schemas = [{1: ("id", "int"), 2: ("name", "string"), 3: ("region", "string")}]
+        self.schemas = [{1: ("id", "int"), 2: ("name", "string"), 3: ("region", "int")}]
         self.specs: list[list[dict[str, Any]]] = [
             [],
             [{"source-id": 3, "field-id": 1000, "name": "region", "transform": "identity"}],
@@ -131,7 +132,7 @@ class OtherWriter:
         pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields)), path)
         return path
 
-    def data_file(self, rows: list[dict[str, Any]], region: str | None = None, lineage: bool = False) -> File:
+    def data_file(self, rows: list[dict[str, Any]], region: int | None = None, lineage: bool = False) -> File:
         columns = {name: (number, kind) for number, (name, kind) in self.schemas[-1].items()}
         if lineage:
             columns |= {name: (_RESERVED[name], "long") for name in (ROW_ID, LAST_UPDATED)}
@@ -158,11 +159,13 @@ class OtherWriter:
         made = File(path, content=POSITIONS, spec=like.spec, region=like.region, size=len(whole), target=like.path)
         return replace(made, positions=at, blob=(4, len(blob)))
 
-    def equality_deletes(self, column: str, values: list[Any]) -> File:
+    def equality_deletes(self, column: str, values: list[Any], like: File) -> File:
+        """In the partition of a file; everywhere if that has none."""
         number, kind = next((n, each[1]) for n, each in self.schemas[-1].items() if each[0] == column)
         rows = tuple({column: value} for value in values)
         path = self._write_parquet({column: (number, kind)}, list(rows))
-        return File(path, rows, EQUALITY, size=Path(path).stat().st_size, column=f"{number}")
+        made = File(path, rows, EQUALITY, spec=like.spec, region=like.region, size=Path(path).stat().st_size)
+        return replace(made, column=f"{number}")
 
     def alive(self, file: File) -> list[tuple[int, dict[str, Any]]]:
         """The rows of a data file that no delete file of the current state hits, with their positions."""
@@ -173,7 +176,8 @@ class OtherWriter:
             hit = any((file.path, at) in each.positions and each.sequence >= file.sequence for each in deletes)
             for each in (each for each in deletes if each.content == EQUALITY and each.sequence > file.sequence):
                 name = self.schemas[-1].get(int(each.column), ("",))[0]
-                hit |= any(deleted.get(name, 0) == row.get(name) for deleted in each.rows)
+                is_there = not each.spec or (each.spec, each.region) == (file.spec, file.region)
+                hit |= is_there and any(deleted.get(name, 0) == row.get(name) for deleted in each.rows)
             if not hit:
                 rows.append((at, row))
         return rows
@@ -185,17 +189,23 @@ class OtherWriter:
         added: list[File],
         removed: set[Any] = frozenset(),  # type: ignore[assignment]
         operation: str = "overwrite",
+        renamed: str = "",
         layout: str = "delta",
         marks: str = "own",
         counts: str = "right",
         orphan: bool = False,
         snapshot_id: int | None = None,
         row_ids_from: int | None = None,
+        late: int = 0,
     ) -> int:
-        """Commit files; ``layout`` says which manifests are written again, ``marks`` how removed files are marked."""
+        """Commit files; ``layout`` says which manifests are written again, ``marks`` how removed files are marked.
+
+        ``renamed``: an operation that no release knows, in place of one that changes rows. ``late``: by how much the
+        sequence number is too low.
+        """
         number = len(self.snapshots) + 1
         snapshot_id = snapshot_id or 1000 + number
-        sequence = number if self.version > 1 else 0
+        sequence = max(1, number - late) if self.version > 1 else 0
         before = self.current.manifests if self.current else []
         first_row_id = self.next_row_id if row_ids_from is None else row_ids_from
         state, next_row_id = State(snapshot_id), first_row_id
@@ -231,6 +241,7 @@ class OtherWriter:
             if numbered or marked:
                 made = self._write_manifest(numbered, marked, is_deletes, spec, snapshot_id, sequence)
                 state.manifests.append({**made, "gone": gone, "first_row_id": base if self.version > 2 else None})
+        operation = operation if operation == "replace" else renamed or operation
         self._write_snapshot(state, sequence, operation, counts, orphan, first_row_id, next_row_id)
         return snapshot_id
 
@@ -251,7 +262,8 @@ class OtherWriter:
         snapshot_id: int,
         sequence: int,
     ) -> dict[str, Any]:
-        fields = [(1000, "region?", "string")] if self.specs[spec] else []
+        kind = next(each[3][1] for each in reversed(self.schemas) if 3 in each)
+        fields = [(1000, "region?", kind)] if self.specs[spec] else []
         parts = [(134, "content", "int")] if self.version > 1 else [(105, "block_size_in_bytes", "long")]
         parts += [
             (100, "file_path", "string"),
@@ -380,22 +392,30 @@ class OtherWriter:
         mapping += [
             {"field-id": n, "names": [f"extra_{n}" if n > 3 else "region"]} for n in range(3, self.last_column + 1)
         ]
+        if self.version > 2:  # a type that Spark does not have, of a column that was dropped
+            nanos = {"id": 99, "name": "ns", "type": "timestamp_ns", "initial-default": "2026-01-31T12:00:00"}
+            fields = [*schemas[0]["fields"], {**nanos, "required": False}]
+            schemas.insert(0, {"type": "struct", "schema-id": 99, "fields": fields})
+        unknown = {"transform": "bucketv2[4]", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
+        properties = {"schema.name-mapping.default": json.dumps(mapping)}
+        if self.has_key:  # deleted rows of such a table cannot be marked
+            properties["encryption.key-id"] = "unused"
         content = {
-            "format-version": self.version,
+            "format-version": self.stated_version,
             "table-uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, str(self.place))),
-            "location": str(self.place),
+            "location": f"file:{self.place}",
             "last-updated-ms": 1_700_000_000_000 + 1000 * len(self.snapshots),
             "last-column-id": self.last_column,
             "schema": schemas[-1],
             "schemas": schemas,
-            "current-schema-id": len(schemas) - 1,
+            "current-schema-id": len(self.schemas) - 1,
             "partition-spec": self.specs[self.spec],
             "partition-specs": [{"spec-id": n, "fields": fields} for n, fields in enumerate(self.specs)],
             "default-spec-id": self.spec,
             "last-partition-id": 1000,
-            "sort-orders": [{"order-id": 0, "fields": []}],
+            "sort-orders": [{"order-id": 0, "fields": []}, {"order-id": 1, "fields": [unknown]}],
             "default-sort-order-id": 0,
-            "properties": {"schema.name-mapping.default": json.dumps(mapping)},
+            "properties": properties,
             "current-snapshot-id": self.current.snapshot_id if self.current else -1,
             "snapshots": self.snapshots,
         }

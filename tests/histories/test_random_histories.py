@@ -26,11 +26,12 @@ EXCUSES = {
 SYNC, BROKEN_SYNC, MOVE = "sync", "sync that breaks off", "UPDATE of the partition column"
 MEND = "DELETE of repeated rows"
 IDENTIFIERS = {"INSERT of known identifiers": Lake.repeat_identifiers, MEND: Lake.mend_identifiers}
-REPEATED = [{"on_duplicate_identifier": "fail"}]
+REPEATED = [{"on_duplicate_identifier": "fail", "change_mode": mode} for mode in ("net", "snapshot")]
 # Rows come and go more often than histories are rewritten.
 CHANGES = {**OPERATIONS, **HISTORIES, **IDENTIFIERS}
 STEPS = [st.sampled_from(sorted(each)) for each in (OPERATIONS, OPERATIONS, HISTORIES, [SYNC])]
 ROUTED, SUFFIXED = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
+SPREAD = {**ROUTED, "settings": {"routing_partition_size": 2}}  # over several shards
 PATIENT = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 # By default no table as small as these is read by row ids, and most that compare values are joined.
 LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS", "LOOK_UP_FROM_ROWS")}
@@ -39,7 +40,7 @@ LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JO
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize(
     "places",
-    [pytest.param([{}], marks=pytest.mark.long), [ROUTED, SUFFIXED, {**ROUTED, **SUFFIXED}], REPEATED],
+    [pytest.param([{}], marks=pytest.mark.long), [SPREAD, SUFFIXED, {**ROUTED, **SUFFIXED}], REPEATED],
     ids=["plain", "places change", "identifiers repeat"],
 )
 def it_follows_every_history(spark, warehouse, opensearch, make_config, name, places):

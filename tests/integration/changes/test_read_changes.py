@@ -1,7 +1,5 @@
 """The contract of ``read_changes``, and with ``remove_carryovers`` the true changes of every snapshot."""
 
-from collections import Counter
-
 import pytest
 
 from icecdc_core.carryover import remove_carryovers
@@ -116,24 +114,3 @@ def it_reads_what_only_format_version_3_has(spark, sql, name, java_table):
     frame = changes_frame(loaded, planned, Selection(("id", "v", "added")))
     (row,) = frame.selectExpr("id", "to_json(v) AS v", "added", "_change_type AS kind").collect()
     assert tuple(row) == (1, "[1]", 7, "DELETE")
-
-
-def it_finds_deletes_that_cannot_be_marked_by_row_lineage(sql, commit, changes):
-    # Keys do not come with the copy of the metadata that marks are read by.
-    first, *_, last = commit(
-        "ALTER TABLE {t} SET TBLPROPERTIES ('encryption.key-id' = 'unused')",
-        FILL,
-        "INSERT INTO {t} VALUES (4, NULL, 'south'), (5, 'e', NULL)",
-        "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
-        "UPDATE {t} SET region = 'moved' WHERE id = 1",
-        "DELETE FROM {t} WHERE id = 2",
-        version=3,
-        mode=MOR,
-    )
-    before, after = (
-        Counter(tuple(row) for row in sql(f"SELECT * FROM {{t}} VERSION AS OF {snapshot}").collect())
-        for snapshot in (first, last)
-    )
-    expected = [(*row, "DELETE") for row in (before - after).elements()]
-    expected += [(*row, "INSERT") for row in (after - before).elements()]
-    assert Counter(tuple(row[:4]) for row in changes(first)) == Counter(expected)

@@ -5,8 +5,6 @@ import json
 import pytest
 
 from icecdc_core import sync_changes, validate_table
-from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import read_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.jobs import sync
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("sql")
 CREATE = """CREATE TABLE {{t}} (id INT NOT NULL, name STRING NOT NULL, small INT, ratio FLOAT, price DECIMAL(9, 2),
 place STRUCT<city: STRING, zip: INT>, places ARRAY<STRUCT<city: STRING>>, named MAP<STRING, STRUCT<city: STRING>>,
 spare STRING) USING iceberg TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}',
-'write.delete.mode' = '{mode}', 'write.merge.mode' = '{mode}', 'write.format.default' = '{file_format}')"""
+'write.delete.mode' = '{mode}', 'write.merge.mode' = '{mode}')"""
 FILL = """INSERT INTO {t} SELECT CAST(id AS INT), concat('n', id), CAST(id AS INT), CAST(id / 4 AS FLOAT),
 CAST(id AS DECIMAL(9, 2)), named_struct('city', 'c', 'zip', 1), array(named_struct('city', 'd')),
 map('k', named_struct('city', 'e')), concat('s', id) FROM range(6)"""
@@ -100,7 +98,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("when", ["within_a_batch", pytest.param("between_two", marks=pytest.mark.long)])
 def it_follows_in_place_what_an_index_can(spark, sql, new_index, alter, table, indexed, position, when):
-    config = new_index(CREATE.format(version=2, mode="copy-on-write", file_format="parquet"), FILL)
+    config = new_index(CREATE.format(version=2, mode="copy-on-write"), FILL)
     physical = position().physical_index
     sql("UPDATE {t} SET spare = 'before' WHERE id = 0")
     uses = []
@@ -121,7 +119,7 @@ class DescribeAChangeThatAnIndexCannotFollow:
     def it_is_refused_or_exported_again(self, spark, sql, new_index, alter, table, indexed, position, change):
         (within, between), messages = REFUSED[change]
         version = 3 if "default" in change else 2
-        config = new_index(CREATE.format(version=version, mode="merge-on-read", file_format="parquet"), FILL)
+        config = new_index(CREATE.format(version=version, mode="merge-on-read"), FILL)
 
         def refused(step, text):
             """Whether the sync after this is refused, says so with the remedy, and writes nothing."""
@@ -141,7 +139,7 @@ class DescribeAChangeThatAnIndexCannotFollow:
         assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True), (True,) * 3)
 
     def it_leaves_the_ids_of_documents(self, spark, sql, new_index, alter, indexed):
-        create = CREATE.format(version=2, mode="copy-on-write", file_format="parquet")
+        create = CREATE.format(version=2, mode="copy-on-write")
         config = new_index(create, "ALTER TABLE {t} SET IDENTIFIER FIELDS id, name", FILL, identifier_columns=[])
         ids = indexed().keys()
         alter("ALTER COLUMN name FIRST")
@@ -152,70 +150,6 @@ class DescribeAChangeThatAnIndexCannotFollow:
         sql("DELETE FROM {t} WHERE id = 1")
         report = sync_changes(spark, config.replace(on_schema_change="reexport"))
         assert (report.strategy, indexed().keys(), "2|n2" in ids) == ("reexport", ids - {"1|n1"}, True)
-
-
-class DescribeAPartitionSpecWhoseSourceIsDropped:
-    # Iceberg 1.12 itself can write no merge-on-read delete for files of such a spec.
-    def it_is_followed_over_both_specs(self, spark, sql, new_index, table, indexed):
-        config = new_index(
-            "CREATE TABLE {t} (id INT, region STRING, v STRING) USING iceberg PARTITIONED BY (region) "
-            "TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'copy-on-write')",
-            "INSERT INTO {t} VALUES (1, 'north', 'a'), (2, 'north', 'b'), (3, 'south', 'c'), (5, 'south', 'e')",
-            columns=["id", "v"],
-        )
-        sql("DELETE FROM {t} WHERE id = 1", "ALTER TABLE {t} DROP PARTITION FIELD region")
-        sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)", "ALTER TABLE {t} DROP COLUMN region")
-        sql("INSERT INTO {t} VALUES (4, 'd')", "DELETE FROM {t} WHERE id = 3")
-        sync_changes(spark, config)
-        assert indexed() == table()
-
-    def it_is_read_as_it_was_before_the_source_was_widened(self, spark, sql, name, snapshots):
-        sql("CREATE TABLE {t} (id INT, region INT) USING iceberg PARTITIONED BY (region)")
-        sql("INSERT INTO {t} VALUES (1, 7)", "INSERT INTO {t} VALUES (2, 7)")
-        first, second = snapshots()
-        sql("ALTER TABLE {t} ALTER COLUMN region TYPE BIGINT")
-        sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
-        changes = read_changes(spark, f"lake.ns.{name}", second).collect()
-        assert [(row.id, row.region, row._change_type) for row in changes] == [(2, 7, "DELETE")]
-
-
-@pytest.mark.parametrize(
-    ("mode", "file_format"),
-    [("copy-on-write", "orc"), pytest.param("merge-on-read", "avro", marks=pytest.mark.long)],
-)
-def it_gives_rows_of_todays_schema_on_both_sides(spark, sql, name, mode, file_format):
-    sql(CREATE.format(version=2, mode=mode, file_format=file_format))
-    sql(FILL)
-    first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
-    sql("UPDATE {t} SET name = 'renamed later' WHERE id = 1", "ALTER TABLE {t} RENAME COLUMN name TO title")
-    sql("ALTER TABLE {t} DROP COLUMN spare", "ALTER TABLE {t} ADD COLUMN spare BIGINT")
-    sql("ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT", "ALTER TABLE {t} ALTER COLUMN ratio TYPE DOUBLE")
-    sql("ALTER TABLE {t} ALTER COLUMN price TYPE DECIMAL(20, 2)", "ALTER TABLE {t} DROP COLUMN place.zip")
-    sql("ALTER TABLE {t} ADD COLUMN places.element.zip INT", "ALTER TABLE {t} ADD COLUMN named.value.zip INT")
-    sql("ALTER TABLE {t} ALTER COLUMN price FIRST", "UPDATE {t} SET small = 22, spare = 9000000000 WHERE id = 2")
-    sql("DELETE FROM {t} WHERE id = 3")
-
-    def row(identifier, title, small, spare, change):
-        return {
-            "price": f"{identifier}.00", "id": identifier, "title": title, "small": small, "ratio": identifier / 4,
-            "place": {"city": "c"}, "places": [{"city": "d", "zip": None}],
-            "named": {"k": {"city": "e", "zip": None}}, "spare": spare, "_change_type": change,
-        }  # fmt: skip
-
-    def read(mode):
-        changes = remove_carryovers(read_changes(spark, f"lake.ns.{name}", first, mode=mode))
-        rows = [document(each.asDict(recursive=True)) for each in changes.collect()]
-        kept = [{key: value for key, value in each.items() if key != "_commit_snapshot_id"} for each in rows]
-        return sorted(kept, key=lambda each: (each.pop("_change_ordinal"), each["id"], each["_change_type"]))
-
-    expected = [
-        row(1, "n1", 1, None, "DELETE"),
-        row(1, "renamed later", 1, None, "INSERT"),
-        row(2, "n2", 2, None, "DELETE"),
-        row(2, "n2", 22, 9000000000, "INSERT"),
-        row(3, "n3", 3, None, "DELETE"),
-    ]
-    assert (read("snapshot"), read("net")) == (expected, expected)
 
 
 def it_goes_on_from_a_batch_that_died_before_its_commit(spark, sql, new_index, indexed, opensearch, name):

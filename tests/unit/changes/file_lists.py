@@ -15,10 +15,7 @@ class File(NamedTuple):
 
 
 class Table:
-    name = "lake.ns.t"
-
-    def __init__(self, marks_deletes=True):
-        self.marks_deletes = marks_deletes
+    name, marks_deletes = "lake.ns.t", True
 
     def locations(self, files):
         return [file.location for file in files]
@@ -57,10 +54,8 @@ def shown(tasks):
 
 class History(Table):
     def __init__(self, *states, parents=None, operations=None):
-        super().__init__()
         self.parents = {n: (parents or {}).get(n, n - 1 or None) for n in range(1, len(states) + 1)}
         self.states = {None: []}
-        self.read_snapshots = set()
         for number, text in enumerate(states, 1):
             older = {file.location: file.sequence_number for file in self.states.get(self.parents[number], [])}
             self.states[number] = [_file(part, older, number) for part in text.split()]
@@ -73,7 +68,6 @@ class History(Table):
         return Difference(*({name: side[name] for name in side.keys() - other.keys()} for side, other in pairs), True)
 
     def changed(self, older, newer):
-        self.read_snapshots |= {older, newer} - {None}
         return self.states[older], self.states[newer]
 
     def plan(self, snapshot_id):
