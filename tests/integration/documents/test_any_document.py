@@ -67,6 +67,7 @@ ONLY_V3, REALS, WORDS = ("variant", "unknown"), ("float", "double"), ("string", 
 TIMES, BYTES = ("date", "timestamp", "timestamptz"), ("fixed[4]", "binary")
 SINGLE = [kind for kind in TYPES if kind not in ONLY_V3]
 KEYS = [kind for kind in SINGLE if kind not in REALS]
+ODD = ["uuid", "binary", "string", *TIMES]  # keys that Python, or Iceberg's bounds of files, could change
 MAPPED = [kind for kind in SINGLE if kind not in BYTES]
 NESTED = st.recursive(
     st.sampled_from(SINGLE),
@@ -185,7 +186,7 @@ class Rows:
         rows = enumerate(zip(*map(self.column, kinds.values()), strict=True))
         rows = [dict(zip(self.columns, (n, *row), strict=True)) for n, row in rows]
         self.rows = [*{str(self.key(row)): row for row in rows if None not in self.key(row)}.values()]
-        self.link, self.identifiers, self.takes_commas = rnd.choice(KEYS), identifiers, False
+        self.link, self.identifiers, self.takes_commas = rnd.choice([*KEYS, *ODD]), identifiers, False
         self.kinds, self.made = dict(self.columns), {name: itemgetter(name) for name in self.columns}
         self.given = given = {"identifier_columns": identifiers, "max_rejected_documents": 99, "number_of_shards": 2}
         if rnd.random() < 0.6:
@@ -354,7 +355,7 @@ def it_is_what_its_row_says_and_is_found(spark, sql, check, model, name):
         ),
         nested=st.lists(NESTED, min_size=2, max_size=2),
         identifiers=st.lists(st.sampled_from(KEYS), max_size=3),
-        wide=st.sampled_from(["string", "binary", *TIMES]),
+        wide=st.sampled_from(ODD[1:]),
         version=st.sampled_from([3, 2]),
         mode=st.sampled_from(["copy-on-write", "merge-on-read"]),
         zone=st.sampled_from(["America/Sao_Paulo", "UTC", "Asia/Kathmandu", "Pacific/Apia"]),

@@ -189,43 +189,6 @@ class DescribeDocumentsOfSeveralTables:
         with pytest.raises(ConfigError, match=r"_change_type of '.*_language'"):
             export_table(spark, config.replace(nest=nest))
 
-    def it_keeps_keys_as_they_are(self, spark, sql, name, new_index, indexed):
-        """Old dates, bytes, and texts beside some that are not UTF-8, which change the bounds of a file."""
-        rows = [
-            "(date '1582-10-10', timestamp '1582-10-10 12:00:00', X'ff00', '\U0001f600', 'a')",
-            "(date '0001-01-01', timestamp '2026-10-25 01:30:00.000001', X'', cast(X'ff61' AS STRING), 'a')",
-            "(date '1500-02-28', timestamp '0001-01-01 00:00:00', X'00', 'é', 'a')",
-        ]
-        root, columns = f"lake.ns.{name}_root", "day DATE, at TIMESTAMP, bytes BINARY, code STRING, name STRING"
-        for table in ("{t}", root):
-            sql(f"CREATE TABLE {table} ({columns}) USING iceberg")
-            sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES {', '.join(rows)}")
-        by = {"alias": "n", "table": f"lake.ns.{name}", "select": ["n.name"]}
-        nest = {key: {**by, "on": f"n.{key} = r.{key}"} for key in ("day", "bytes", "code")}
-        given = {"table": root, "alias": "r", "select": ["r.name"], "identifier_columns": ["day", "at", "bytes"]}
-        config = new_index(**given, nest=nest)
-        ids, rows_of = indexed().keys(), lambda text: {key: {"name": text} for key in nest}
-        sql(f"UPDATE {root} SET name = 'b'")
-        sync_changes(spark, config)
-        assert [*indexed().values()] == [{"name": "b", **rows_of("a")}] * 3
-        sql("UPDATE {t} SET name = 'b'")
-        report = sync_changes(spark, config)
-        spark.sql(f"DROP TABLE {root}")
-        assert (report.upserts, report.deletes, indexed().keys()) == (3, 0, ids)
-        assert [*indexed().values()] == [{"name": "b", **rows_of("b")}] * 3
-
-    def it_finds_roots_by_uuids(self, spark, sql, create_table, pair, make_config, indexed):
-        # Iceberg orders UUIDs in a way that is not that of its bounds of files (apache/iceberg 14216).
-        columns = (("id", "uuid"), ("language_id", "int"))
-        config = make_config(alias="f", nest={"language": pair.spec["nest"]["language"]})
-        create_table([{"id": n, "name": c, "type": t, "required": False} for n, (c, t) in enumerate(columns, 1)])
-        ids = [f"{number}-0000-0000-0000-000000000000" for number in ("00000000", "f79c3e09")]
-        sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM VALUES ('{ids[0]}', 1), ('{ids[1]}', 1)")
-        export_table(spark, config)
-        pair.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
-        sync_changes(spark, config)
-        assert {key: each["language"]["name"] for key, each in indexed().items()} == dict.fromkeys(ids, "Anglais")
-
     def it_nests_the_root_in_itself(self, spark, sql, name, indexed, new_index):
         """Also as a link in the middle of a chain (pgsync 586)."""
         sql("CREATE TABLE {t} (id INT, name STRING, boss INT) USING iceberg")

@@ -3,7 +3,6 @@
 import pytest
 
 from icecdc_core import errors, export_table, replay_dead_letters, status, sync_changes, validate_table
-from icecdc_core.changes import net_changes
 from icecdc_core.columns import PLACE
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.table.source import Selection, Source
@@ -52,38 +51,7 @@ def move(sql, to, where):
     sql(f"UPDATE {{t}} SET place = '{to}' WHERE {where}")
 
 
-def shift(sql, places):
-    """Move most rows to the place that is so many after their first one."""
-    sql(f"UPDATE {{t}} SET place = substr('abcde', (id + {places}) % 5 + 1, 1) WHERE id < 15")
-
-
 class DescribeAMovedRow:
-    def it_is_one_document_at_its_new_place(self, spark, sql, new_index, in_place, monkeypatch, tmp_path):
-        """However the table is written, and though the server spreads a routing over shards."""
-        monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
-        log = tmp_path / "log"
-        config = new_index(**FOUR_SHARDS, settings={"routing_partition_size": 2}, log_path=str(log))
-        for number, (version, mode) in enumerate(((2, "merge-on-read"), (3, "copy-on-write"))):
-            modes = f"'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}'"
-            sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version' = '{version}', {modes})")
-            shift(sql, 3 + number)
-            sql(f"DELETE FROM {{t}} WHERE id IN (1, {3 + number})")
-            move(sql, "c", "id = 2")
-            move(sql, "e", "id = 2")
-            sql(f"INSERT INTO {{t}} VALUES (1, 'again', 'e', 'x'), ({97 + number}, 'new', 'd', 'x')")
-            dry = sync_changes(spark, config.replace(dry_run=True))
-            report = sync_changes(spark, config)
-            in_place(config)
-            assert report.upserts == dry.upserts
-            assert report.deletes + report.already_applied == dry.deletes
-        log.unlink()
-        move(sql, "a", "id < 8")
-        sync_changes(spark, config)
-        assert '"change_strategy": "row-ids"' in log.read_text()  # which all rows have by now
-        in_place(config)
-        report = validate_table(spark, config)
-        assert (report.ok, report.missing, report.extra, report.stale) == (True, 0, 0, 0)
-
     def it_is_one_document_in_its_new_index(self, spark, sql, new_index, in_place, opensearch, name):
         """Here in the index that a projection says."""
         select = ["id", "name", "area", "concat('p-', place) AS place"]
@@ -122,7 +90,7 @@ class DescribeAMovedRow:
         # The batch wrote an intermediate place and then some documents were rejected, so it is not repeated.
         select = ["id", "replace(name, 'row ', '') AS name"]
         config = new_index(**FOUR_SHARDS, select=select, mapping={"name": {"type": "long"}})
-        shift(sql, 4)
+        sql("UPDATE {t} SET place = substr('abcde', (id + 4) % 5 + 1, 1) WHERE id < 15")
         sql("UPDATE {t} SET name = 'no number' WHERE id = 19")
         with pytest.raises(errors.RejectedDocumentsError):
             sync_changes(spark, config)
@@ -131,16 +99,6 @@ class DescribeAMovedRow:
         sync_changes(spark, config)
         in_place(config, ", ".join([*select, "place"]), hidden=["place"])
         assert sync_changes(spark, config).upserts == 0
-
-    @pytest.mark.long
-    @pytest.mark.parametrize("n", range(4))
-    def it_is_gone_from_where_a_batch_put_it_that_broke_off(self, spark, sql, new_index, in_place, n):
-        config = new_index(**BOTH)
-        sql("UPDATE {t} SET place = 'between', area = 'y' WHERE id < 9")
-        break_off(spark, config, n)
-        sql("UPDATE {t} SET place = 'end', area = 'z' WHERE id < 5", "DELETE FROM {t} WHERE id = 7")
-        sync_changes(spark, config)
-        in_place(config)
 
     def it_moves_with_the_row_of_the_root_of_several_tables(self, spark, new_index, opensearch, name, make_shop):
         shop = make_shop("'format-version' = '2'", "'format-version' = '3'", tables=("film", "language"))

@@ -56,45 +56,11 @@ def documents(frame):
     return [json.loads(row[0]) for row in texts.collect()]
 
 
-# A table, images of its rows, other rows of tables before and after, and the roots that are affected.
-IMAGES = {
-    "link of the root": (FILM, [(1, "Alien", 1, "DELETE"), (1, "Alien", 2, "INSERT")], {}, {}, [1]),
-    "column that no document has": (FILM, [(1, "Alien", 1, "DELETE"), (1, "Aliens", 1, "INSERT")], {}, {}, []),
-    "new root": (FILM, [(4, "Dune", 2, "INSERT")], {}, {}, [4]),
-    "object": (LANGUAGE, [(1, "English", "DELETE"), (1, "Anglais", "INSERT")], {}, {}, [1]),
-    "object of no root": (LANGUAGE, [(2, "French", "DELETE")], {}, {}, []),
-    "object that was missing": (LANGUAGE, [(9, "Welsh", "INSERT")], {}, {}, [3]),
-    "moved link": (CAST, [(1, 11, "DELETE"), (2, 11, "INSERT")], {}, {}, [1, 2]),
-    "link to nothing": (CAST, [(None, 11, "DELETE")], {}, {}, []),
-    "two levels and two places": (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bob", None, "INSERT")], {}, {}, [1, 2]),
-    "carryover": (ACTOR, [(11, "Bo", None, "DELETE"), (11, "Bo", None, "INSERT")], {}, {}, []),
-    "DELETE: roots before": (ACTOR, [(10, "Ana", 11, "DELETE")], {}, {CAST: [(1, 11)]}, [1, 2]),
-    "INSERT: roots after": (ACTOR, [(12, "Cy", None, "INSERT")], {CAST: [(2, 12)]}, {CAST: [(3, 12)]}, [3]),
-}
-
-
-class DescribeAffectedRoots:
-    def it_finds_the_roots_of_images(self, spark, frames, changes):
-        # All at once: each case has ids of its own.
-        def shifted(rows, number):
-            return [tuple(each + 100 * number if isinstance(each, int) else each for each in row) for row in rows]
-
-        images, states = {table: [] for table in SCHEMAS}, [{table: [] for table in SCHEMAS} for _ in range(2)]
-        for number, (changed, rows, *others, _) in enumerate(IMAGES.values()):
-            images[changed] += shifted(rows, number)
-            for state, other in zip(states, others, strict=True):
-                for table in SCHEMAS:
-                    state[table] += shifted(other.get(table, ROWS[table]), number)
-        given = {table: frame for each, rows in images.items() for table, frame in changes(each, *rows).items()}
-        roots = [row.film_id for row in affected_roots(SPEC, given, *map(frames, states)).collect()]
-        found = {case: sorted(root % 100 for root in roots if root // 100 == n) for n, case in enumerate(IMAGES)}
-        assert found == {case: expected for case, (*_, expected) in IMAGES.items()}
-        assert affected_roots(SPEC, {}, frames(), frames()).count() == 0
-
-    def it_takes_raw_changes_of_a_filtered_place(self, frames, changes):
-        spec = {**SPEC, "row_filter": "f.film_id > 1", "nest": {"actors": {**ACTORS, "row_filter": "name = 'Ana'"}}}
-        given = changes(ACTOR, (10, "Ana", 1, "DELETE"), (10, "Anna", 1, "INSERT"), (11, "Bo", None, "DELETE"))
-        assert [row.film_id for row in affected_roots(spec, given, frames(), frames()).collect()] == [2]
+def it_finds_the_roots_that_raw_changes_of_a_filtered_place_affect(frames, changes):
+    spec = {**SPEC, "row_filter": "f.film_id > 1", "nest": {"actors": {**ACTORS, "row_filter": "name = 'Ana'"}}}
+    given = changes(ACTOR, (10, "Ana", 1, "DELETE"), (10, "Anna", 1, "INSERT"), (11, "Bo", None, "DELETE"))
+    assert [row.film_id for row in affected_roots(spec, given, frames(), frames()).collect()] == [2]
+    assert affected_roots(spec, {}, frames(), frames()).count() == 0
 
 
 class DescribeAssembledDocuments:
