@@ -11,14 +11,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, given, seed, settings, strategies as st
+from hypothesis import Phase, strategies as st
 from opensearchpy.exceptions import ConnectionError, ConnectionTimeout
 
 from icecdc_core.errors import IcecdcError, RejectedDocumentsError, SchemaRegistryError
 from icecdc_core.ingest.formats import schemas
 from icecdc_core.jobs import export, sync
 from icecdc_core.runs.cluster_status import cluster_status
-from tests.faults.tables import SEED
+from tests.examples import for_examples
 from tests.http_server import http_server
 from tests.loopback_proxy import Act
 from tests.simulation import simulated_jobs
@@ -27,7 +27,6 @@ from tests.simulation.scheduler import current
 from tests.simulation.world import World
 
 MANY = int(os.environ.get("ICECDC_FUZZ", "6")) * 50
-QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 REASONS = (
     *("index_not_found_exception", "resource_already_exists_exception", "version_conflict_engine_exception"),
@@ -254,9 +253,9 @@ def simulate(number, job, faults):
 
 
 def it_ends_in_sync_at_the_latest_with_the_next_run():
-    run = given(number=st.integers(0, 10_000), job=st.sampled_from(sorted(SIMULATED)), faults=FAULTS)(simulate)
+    drawn = {"number": st.integers(0, 10_000), "job": st.sampled_from(sorted(SIMULATED)), "faults": FAULTS}
     with simulated_jobs.simulated():
-        seed(SEED)(settings(max_examples=MANY, **QUIET)(run))()
+        for_examples(simulate, MANY, Phase.shrink, **drawn)
 
 
 class DescribeASchemaRegistry:
@@ -279,9 +278,6 @@ class DescribeASchemaRegistry:
         def read():
             return schemas.registered_schema(7, {}, url)
 
-        @seed(SEED)
-        @settings(max_examples=MANY // 5, **QUIET)
-        @given(st.lists(FAULT, min_size=1, max_size=4))
         def ask(drawn):
             faults[:] = drawn
             try:
@@ -294,4 +290,4 @@ class DescribeASchemaRegistry:
 
         with http_server(answer) as url:
             right = read()
-            ask()
+            for_examples(ask, MANY // 5, Phase.shrink, drawn=st.lists(FAULT, min_size=1, max_size=4))

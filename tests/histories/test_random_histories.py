@@ -7,16 +7,16 @@ import os
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
+from hypothesis import strategies as st
 
 from icecdc_core import export_table, validate_table
 from icecdc_core.changes import net_changes
 from icecdc_core.errors import DuplicateIdentifierError
+from tests.examples import SEED, for_examples
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_placed, assert_true_changes, break_off, follow
 
 MANY = int(os.environ.get("ICECDC_HISTORIES", "1"))
-SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 # What a refusal must be due to: something in the stretch, or what it did to the history of the index.
 EXCUSES = {
     "HistoryGapError": {"snapshots expired"},
@@ -32,7 +32,6 @@ CHANGES = {**OPERATIONS, **HISTORIES, **IDENTIFIERS}
 STEPS = [st.sampled_from(sorted(each)) for each in (OPERATIONS, OPERATIONS, HISTORIES, [SYNC])]
 ROUTED, SUFFIXED = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
 SPREAD = {**ROUTED, "settings": {"routing_partition_size": 2}}  # over several shards
-PATIENT = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 # By default no table as small as these is read by row ids, and most that compare values are joined.
 LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS", "LOOK_UP_FROM_ROWS")}
 
@@ -48,15 +47,6 @@ def it_follows_every_history(spark, warehouse, opensearch, make_config, name, pl
     steps = st.one_of([*STEPS, *([st.sampled_from(more)] if more else [])])
     lived = []
 
-    @seed(SEED)
-    # A history takes seconds to live, so a failing one is shown as it is.
-    @settings(max_examples=MANY, phases=[Phase.generate], print_blob=True, **PATIENT)
-    @given(
-        kind=st.sampled_from(KINDS),
-        limits=st.fixed_dictionaries({name: st.sampled_from([0, limit]) for name, limit in LIMITS.items()}),
-        history=st.lists(st.tuples(steps, st.integers(0, 20)), min_size=3, max_size=12),
-        parameters=st.sampled_from(places),
-    )
     def live(kind, limits, history, parameters):
         lived.append(kind.name)
         print(f"{len(lived)}: {kind.name}, {limits}: {', '.join(step for step, _ in history)}", parameters, flush=True)
@@ -71,7 +61,15 @@ def it_follows_every_history(spark, warehouse, opensearch, make_config, name, pl
             lake.drop()
             opensearch.indices.delete(index=f"{table}--*,positions-{table}", ignore_unavailable=True)
 
-    live()
+    # A history takes seconds to live, so a failing one is shown as it is.
+    for_examples(
+        live,
+        MANY,
+        kind=st.sampled_from(KINDS),
+        limits=st.fixed_dictionaries({name: st.sampled_from([0, limit]) for name, limit in LIMITS.items()}),
+        history=st.lists(st.tuples(steps, st.integers(0, 20)), min_size=3, max_size=12 if MANY > 1 else 4),
+        parameters=st.sampled_from(places),
+    )
     print(f"{len(lived)} histories, seed {SEED}")
     assert len(lived) >= min(MANY, 1)
 

@@ -12,7 +12,7 @@ from functools import reduce
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
+from hypothesis import Phase, strategies as st
 from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core import export_table, status, sync_changes, validate_table
@@ -23,12 +23,12 @@ from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_s
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
+from tests.examples import SEED, for_examples
 from tests.histories.other_writer import DATA, LAST_UPDATED, ROW_ID, OtherWriter
 from tests.histories.proof import balance, difference
 
-MANY = int(os.environ.get("ICECDC_FUZZ", "4"))
-SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
-PHASES = [Phase.generate, Phase.shrink][: 1 + (MANY > 5)]
+MANY = int(os.environ.get("ICECDC_FUZZ", "2"))
+SHRINK = [Phase.shrink] if MANY > 5 else []
 REGIONS = 1, 2
 
 
@@ -239,25 +239,8 @@ class Truth:
 def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse, name):
     lived = []
 
-    @seed(SEED)
-    @settings(
-        max_examples=MANY,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-        phases=PHASES,
-    )
-    @given(
-        field_ids=st.booleans(),
-        has_key=st.sampled_from([False, False, True]),
-        some=SOME,
-        steps=STEPS,
-        rows=st.sampled_from([0, 10**6]),
-        is_sent=st.booleans(),
-    )
     def follow(field_ids, has_key, some, steps, rows, is_sent):
-        lived.append(1 + len(lived) % 4)
+        lived.append((3, 2, 4, 1)[len(lived) % 4])
         writer = OtherWriter(warehouse / f"{name}_{len(lived)}", lived[-1], field_ids, has_key)
         live(writer, some, steps)
         table = f"lake.ns.{name}_{len(lived)}"
@@ -274,7 +257,17 @@ def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse,
         finally:
             spark.sql(f"DROP TABLE {table}")
 
-    follow()
+    for_examples(
+        follow,
+        MANY,
+        *SHRINK,
+        field_ids=st.booleans(),
+        has_key=st.sampled_from([False, False, True]),
+        some=SOME,
+        steps=STEPS,
+        rows=st.sampled_from([0, 10**6]),
+        is_sent=st.booleans(),
+    )
     print(f"{len(lived)} histories, seed {SEED}")
 
 

@@ -9,15 +9,16 @@ import os
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
+from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from icecdc_core import SyncConfig, export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
+from tests.examples import SEED, for_examples
 from tests.histories.proof import placed
 
-MANY, SEED = int(os.environ.get("ICECDC_FUZZ", "1")), int(os.environ.get("ICECDC_SEED", "20261121"))
+MANY = int(os.environ.get("ICECDC_FUZZ", "1"))
 
 
 def spelled(name, *values):
@@ -179,11 +180,6 @@ def state(opensearch, index):
 def it_follows_every_edit_and_none_that_means_the_same(spark, opensearch, make_config, name, tmp_path):
     lived = []
 
-    @seed(SEED)
-    @settings(
-        max_examples=MANY, phases=[Phase.generate], deadline=None, database=None, suppress_health_check=[*HealthCheck]
-    )
-    @given(st.tuples(SAME, MOVED, CHANGED), MORE, st.randoms())
     def live(some, more, chance):
         lived.append(len(some) + len(more))
         index = f"{name}_{len(lived)}"
@@ -200,7 +196,7 @@ def it_follows_every_edit_and_none_that_means_the_same(spark, opensearch, make_c
             wanted = f"{index}-*,positions-{index}"
             opensearch.indices.delete(index=wanted, params={"expand_wildcards": "all", "ignore_unavailable": "true"})
 
-    live()
+    for_examples(live, MANY, some=st.tuples(SAME, MOVED, CHANGED), more=MORE, chance=st.randoms())
     print(f"{len(lived)} files, seed {SEED}")
 
 
