@@ -250,8 +250,8 @@ def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse,
                 mock.patch.multiple(
                     net_changes, ROW_IDS_FROM_ROWS=rows, LOOK_UP_FROM_ROWS=rows, can_broadcast=lambda *_: is_sent
                 ),
-                mock.patch.object(row_lineage, "can_broadcast", lambda *_: is_sent),
-                mock.patch.object(row_changes, "can_broadcast", lambda *_: is_sent),
+                mock.patch.object(row_lineage, "can_broadcast", return_value=is_sent),
+                mock.patch.object(row_changes, "can_broadcast", return_value=is_sent),
             ):
                 _follow(spark, table, writer)
         finally:
