@@ -26,9 +26,8 @@ _DELETED_IN, _OLDER, _NEWER = "_icecdc_deleted_in", 1, 2
 def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) -> tuple[DataFrame, DataFrame]:
     """Return the rows that are deleted in one state only, of data files that both states have."""
     # Selected as plain columns, because metadata columns get lost in a join.
-    deleted_older, deleted_newer = (
-        rows.select("*", *_POSITION, "_deleted").where("_deleted") for rows in (older, newer)
-    )
+    columns = ("*", *_POSITION, "_deleted")
+    deleted_older, deleted_newer = (rows.select(*columns).where("_deleted") for rows in (older, newer))
     positions = (
         deleted_older.select(*_POSITION, F.lit(_OLDER).alias(_DELETED_IN))
         .unionAll(deleted_newer.select(*_POSITION, F.lit(_NEWER).alias(_DELETED_IN)))

@@ -85,23 +85,18 @@ def open_embeddings(source: Source, config: SyncConfig) -> Source:
         paths = (path.partition(".") for path in found.computed_from)
         computed_from |= {f"{columns[field]}{dot}{rest}" for field, dot, rest in paths if field in columns}
         if found.used_columns & config.nest.keys():  # whatever changes the type of a nested value may change the text
-            nested = {
-                table: replace(
-                    each,
-                    projection=each.projection
-                    and replace(
-                        each.projection,
-                        computed_from=frozenset(each.columns),
-                        stored=tuple(f"({text})" for text in each.projection.stored),  # order counts for any `*`
-                    ),
-                )
-                for table, each in nested.items()
-            }
+            nested = {table: _computed_from_all_columns(each) for table, each in nested.items()}
             if config.table in nested_tables(config.entries):
                 computed_from |= {*source.columns}
         schema = StructType([*schema.fields, StructField(name, ArrayType(FloatType()))])
     embeddings = Embeddings(config.embed_name, config.embeddings, texts, computed_from)
     return replace(source, schema=schema, nested=nested, embeddings=embeddings)
+
+
+def _computed_from_all_columns(source: Source) -> Source:
+    assert source.projection is not None, "a nested source has one"
+    texts = tuple(f"({text})" for text in source.projection.stored)  # order counts for any `*`
+    return replace(source, projection=replace(source.projection, computed_from=frozenset(source.columns), stored=texts))
 
 
 def _refused(field: str, problem: str, remedy: str) -> ConfigError:
