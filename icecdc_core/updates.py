@@ -117,6 +117,11 @@ DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
 """SQL texts for rows of ``merge_narrow_updates``: what is left to do (nothing for a duplicate), and by which step."""
 
 
+def first_is_delete(insert: str) -> str:
+    """Return an aggregate that says whether the first change is a DELETE, which comes before an INSERT of its step."""
+    return f"min({CHANGE_ORDINAL} * 2 + cast({insert} AS int)) % 2 = 0"
+
+
 def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> DataFrame:
     """Keep one row for each identifier of ``remove_narrow_carryovers``: the last step decides."""
     ids = [quoted(name) for name in identifier_columns]
@@ -125,6 +130,6 @@ def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], on
     return steps.groupBy(*ids).agg(
         F.expr(f"max({CHANGE_ORDINAL} * {_KINDS} + {KIND}) AS {_DECISION}"),
         F.expr(f"max({IS_DUPLICATE}) AS {IS_DUPLICATE}"),
-        F.expr(f"min({CHANGE_ORDINAL} * 2 + cast(NOT {WAS_THERE} AS int)) % 2 = 0 AS {WAS_THERE}"),
+        F.expr(f"{first_is_delete(f'NOT {WAS_THERE}')} AS {WAS_THERE}"),
         F.expr(f"sum({ROWS}) AS {ROWS}"),
     )

@@ -48,7 +48,7 @@ from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import require_distinct
 from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, identity_of, lag
 from icecdc_core.table.source import Selection, Source
-from icecdc_core.updates import merge_updates
+from icecdc_core.updates import first_is_delete, merge_updates
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -308,7 +308,7 @@ def _documents_of(
     # Without a change of its own, a root had a row before exactly if it has one now.
     was_there = IS_INSERT
     if own is not None:
-        first = F.expr(f"min({CHANGE_ORDINAL} * 2 + cast({IS_INSERT} AS int)) % 2 = 0 AS {_FIRST_IS_DELETE}")
+        first = F.expr(f"{first_is_delete(IS_INSERT)} AS {_FIRST_IS_DELETE}")
         own_ids = [*map(quoted, source.identifier_columns)]
         merged = merged.join(own.groupBy(*own_ids).agg(first).toDF(*ids, _FIRST_IS_DELETE), ids, "left")
         was_there = f"coalesce({_FIRST_IS_DELETE}, {IS_INSERT})"
