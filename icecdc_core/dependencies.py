@@ -21,10 +21,8 @@ def user_folder(variable: str, default: str) -> Path:
 
 
 def keep_archive_caches() -> None:
-    """Keep the directories of zip archives in memory, as Python 3.9 did; called first in a task.
-
-    Until version 4.2 (SPARK-54744), Spark invalidates Python's import caches at the start of every task. Python 3.11
-    then reads the directory of each archive again (cpython#103200): 0.2 s for that of PySpark.
-    """
+    """Keep the directories of zip archives in memory, as Python 3.9 did; called first in a task."""
+    # Until version 4.2 (SPARK-54744), Spark invalidates Python's import caches at the start of every task. Python 3.11
+    # then reads the directory of each archive again (cpython#103200): 0.2 s for that of PySpark.
     if sys.version_info < (3, 12):
         zipimporter.invalidate_caches = lambda importer: None  # type: ignore[assignment, method-assign]

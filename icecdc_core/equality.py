@@ -34,11 +34,8 @@ def with_keys(frame: DataFrame, fields: Sequence[T.StructField]) -> tuple[DataFr
 
 
 def canonical_value(field: T.StructField, keep_floats: bool = False) -> Column | None:
-    """Return a form of a column that is the same for the same values; None if Spark compares the column as it is.
-
-    Floats within structs, arrays and maps may be kept: Spark sorts them as numbers, but takes -0.0 for 0.0. Of a column
-    without any, that form says nothing more.
-    """
+    """Return a form of a column that is the same for the same values; None if Spark compares the column as it is."""
+    # Nested floats may be kept: Spark sorts them as numbers, but takes -0.0 for 0.0. Without any, it says no more.
     has_floats = any(map(is_floating, types_within(field.dataType)))
     if is_floating(field.dataType) or is_comparable(field.dataType) or (keep_floats and not has_floats):
         return None

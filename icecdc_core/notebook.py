@@ -79,10 +79,7 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[C] = SyncConfig) ->
 
 
 def list_indexes(namespace: Mapping[str, Any]) -> None:
-    """With `list_only`, give the names of all indexes in `index_file` to a Databricks job, and end the notebook.
-
-    They are the task value `indexes`. Their parameters are checked, but no table is read.
-    """
+    """With `list_only`, give a Databricks job the names in `index_file` as task value `indexes`, and exit."""
     given, problems = _given(namespace, SyncConfig)
     dbutils, list_only = namespace.get("dbutils"), str(given.pop(LIST_ONLY, "")).lower() == "true"
     if dbutils is None or not list_only:

@@ -111,11 +111,9 @@ class PlannedRange:
         return sum(self.table.row_counts(older)), sum(self.table.row_counts(newer))
 
     def older_row_count(self) -> int | None:
-        """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it.
-
-        Also None if a step undoes snapshots, because rows that come back show only where both sides are compared.
-        """
+        """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
         changing = [scan for scan in self.scans if not is_insert_only([scan])]
+        # Rows that come back show only where both sides are compared.
         undoes = any(scan.step.from_snapshot_id in (scan.step.path or ()) for scan in changing)
         if undoes or any(scan.unchanged_until is None for scan in changing):
             return None
@@ -166,13 +164,10 @@ def find_changed_identifiers(
     changes: DataFrame,
     identifier_columns: Sequence[str],
     only_step: int | None = None,
-    row_count: int | None = None,
+    row_count: int | None = None,  # a wrong one costs time and a right number of carryovers, no change
     row_hash: str = FAST,
 ) -> ChangedIdentifiers:
-    """Decide for every identifier what is left to do, moving only identifiers and hashes.
-
-    A wrong ``row_count`` costs time and a right number of carryovers, no change.
-    """
+    """Decide for every identifier what is left to do, moving only identifiers and hashes."""
     narrow = narrow_rows(changes, identifier_columns, row_hash, with_step=only_step is None)
     # Here, where rows leave generated code anyway; between grouping and filter it would split that code in two.
     counted = RowCount(narrow) if row_count is None else None
@@ -207,11 +202,7 @@ def find_changed_identifiers(
 
 
 def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], found: ChangedIdentifiers) -> DataFrame:
-    """Return one change row for each changed identifier, as ``net_rows`` would.
-
-    Identifiers of two rows end the query with an error that says "duplicate identifier" and shows one, unless a part of
-    it is null. A DELETE has only its identifier columns, as nothing else of it is needed.
-    """
+    """Return one change row for each changed identifier, as ``net_rows`` would; a DELETE has only its identifiers."""
     rows = changes.where(IS_INSERT)
     if found.all_newer and found.inserts in (0, found.upserts):
         rows = rows.selectExpr("*", f"{found.inserts == 0} AS {WAS_THERE}")
@@ -229,6 +220,7 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
     rows = _with_deletes(rows, found.identifiers.where(IS_DELETED), identifier_columns)
     if not found.duplicates:
         return rows
+    # The check for nulls names an identifier with one.
     complete = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in identifier_columns)
     fail = keep_unless_duplicate(F.expr(complete), F.lit(True), identifier_columns)
     duplicates = found.identifiers.where(IS_DUPLICATE).where(fail)

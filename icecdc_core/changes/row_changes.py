@@ -106,10 +106,7 @@ def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Sel
 def changes_by_row_ids(
     table: IcebergTable, scans: Sequence[StepScan], unchanged: DataFrame, selection: Selection
 ) -> tuple[DataFrame, RowCount]:
-    """Read the planned files, given the row ids that the newer states did not change, and count the removed rows.
-
-    With the unchanged rows they must be all rows of the older states; else one came back that was deleted before.
-    """
+    """Read the planned files, given the row ids that the newer states did not change, and count the removed rows."""
     removed: list[DataFrame] = []
     inserts: list[DataFrame] = []
     for scan in scans:
@@ -123,6 +120,7 @@ def changes_by_row_ids(
             removed.append(rows.selectExpr("*", *change_columns(DELETE, step, OWN_PREFIX)))
             rows_written = [table.read(written).where(f"NOT ({is_old(until)})")] if len(written) else []
         inserts += [selection.select(rows, *change_columns(INSERT, step)) for rows in rows_written]
+    # With the unchanged rows they must be all rows of the older states; else one came back that was deleted before.
     counted = RowCount(reduce(DataFrame.unionAll, removed))
     change = (f"{OWN_PREFIX}{name} AS {name}" for name in (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID))
     deletes = selection.select_deleted(counted.rows, *change)

@@ -17,14 +17,11 @@ from icecdc_core.table.snapshots import TableMetadata, common_ancestor, sequence
 
 @dataclass(frozen=True)
 class StepScan:
-    """What to read of each state: data files that only it has, then those of both, in the same order on both sides.
-
-    These are three lists: files whose delete files were added, removed, and changed.
-    """
+    """What to read of each state: files that only it has, then shared ones with deletes added, removed, changed."""
 
     step: Step
     read_older: Sequence[FileTasks]
-    read_newer: Sequence[FileTasks]
+    read_newer: Sequence[FileTasks]  # shared files in the same order
     unchanged_until: int | None = None
     by_value: bool = False
 

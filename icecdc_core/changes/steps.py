@@ -4,13 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from icecdc_core.table.snapshots import (
-    TableMetadata,
-    ancestors,
-    common_ancestor,
-    history_gap_error,
-    require_first_snapshot,
-)
+from icecdc_core.table import snapshots
 
 
 @dataclass(frozen=True)
@@ -27,45 +21,42 @@ Sizes = Mapping[str, int]  # the bytes of files by their location
 
 
 def plan_steps(
-    metadata: TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int, mode: str = "net"
+    metadata: snapshots.TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int, mode: str = "net"
 ) -> list[Step]:
-    """Turn a range of snapshots into steps: ``net`` compares the two ends once, ``snapshot`` has one of each snapshot.
-
-    A ``replace`` (compaction, manifest rewrite) changes no row by the Iceberg specification, so it makes no step. From
-    a start that is no ancestor of the end (a rollback, another branch) a step goes back to their common ancestor first.
-    """
+    """Turn a range of snapshots into steps: ``net`` compares the two ends once, ``snapshot`` has one each."""
     for snapshot_id in (start_snapshot_id, end_snapshot_id):
-        if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id)) is not None:
+        if snapshot_id is not None and (gap := snapshots.history_gap_error(metadata, snapshot_id)) is not None:
             raise gap
     if start_snapshot_id == end_snapshot_id:
         return []
     if mode == "net":
         path = snapshots_between(metadata, start_snapshot_id, end_snapshot_id)
         return [Step(0, start_snapshot_id, end_snapshot_id, path)]
-    wanted, common = ancestors(metadata, end_snapshot_id), common_ancestor(metadata, end_snapshot_id, start_snapshot_id)
+    wanted = snapshots.ancestors(metadata, end_snapshot_id)
+    common = snapshots.common_ancestor(metadata, end_snapshot_id, start_snapshot_id)
     steps: list[Step] = []
     if common is not None:
         wanted = wanted[: wanted.index(common)]
-        if common != start_snapshot_id:
-            undone = ancestors(metadata, start_snapshot_id)
+        if common != start_snapshot_id:  # after a rollback, or of another branch: a step goes back first
+            undone = snapshots.ancestors(metadata, start_snapshot_id)
             steps.append(Step(0, start_snapshot_id, common, tuple(undone[: undone.index(common)])))
     elif start_snapshot_id is not None:
         return [Step(0, start_snapshot_id, end_snapshot_id, None)]
     else:
-        require_first_snapshot(metadata, end_snapshot_id)
+        snapshots.require_first_snapshot(metadata, end_snapshot_id)
     for snapshot in (metadata.by_id[snapshot_id] for snapshot_id in reversed(wanted)):
-        if snapshot.operation != "replace":
+        if snapshot.operation != "replace":  # which changes no row by the Iceberg specification
             steps.append(Step(len(steps), snapshot.parent_snapshot_id, snapshot.snapshot_id, (snapshot.snapshot_id,)))
     return steps
 
 
 def snapshots_between(
-    metadata: TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int
+    metadata: snapshots.TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int
 ) -> tuple[int, ...] | None:
     """Return the snapshots whose commits separate two states: those undone from start, then those done to the end."""
 
     def chain(snapshot_id: int | None) -> list[int | None]:
-        known = ancestors(metadata, snapshot_id)
+        known = snapshots.ancestors(metadata, snapshot_id)
         before = metadata.by_id[known[-1]].parent_snapshot_id if known else snapshot_id
         # A chain ends at the empty table (None) or at an expired parent, which is unknown territory.
         return [*known, None] if before is None else [*known]
@@ -80,12 +71,11 @@ def snapshots_between(
 
 
 def cut_at_replaces(
-    metadata: TableMetadata, step: Step, files: Mapping[int, tuple[Sizes, Sizes]], everywhere: bool = False
+    metadata: snapshots.TableMetadata, step: Step, files: Mapping[int, tuple[Sizes, Sizes]], everywhere: bool = False
 ) -> list[Step]:
     """Split a net step at its ``replace`` snapshots, ``everywhere`` or where that reads fewer bytes.
 
-    Cut into (from, parent of the replace] and (replace, to], a range does not read a compaction. The cheapest set of
-    cuts is found by dynamic programming over the stretches between them. ``files``: what each commit removed and added.
+    Cut into (from, parent of the replace] and (replace, to], a range does not read a compaction.
     """
     path, by_id = step.path or (), metadata.by_id
     line = (step.from_snapshot_id, *path)
@@ -98,7 +88,7 @@ def cut_at_replaces(
     ends = [*replaces, len(path)]
     stretches = [*zip(starts, ends, strict=True)]
     if not everywhere:
-        # By node: the bytes up to it, the stretches up to it, and the node before.
+        # The cheapest cuts, by node: the bytes up to it, the stretches up to it, and the node before.
         best = [(0, 0, 0), *[(sys.maxsize, 0, 0)] * len(ends)]
         for first, begin in enumerate(starts):
             size, count, _ = best[first]

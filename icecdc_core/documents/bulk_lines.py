@@ -118,11 +118,7 @@ def document_json(schema: T.StructType) -> Column:
 
 
 def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Column:
-    """Return the id of a row's document: its identifiers as strings, joined by `|`; without any its `_row_position`.
-
-    One that OpenSearch refuses (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256, and so is
-    one that looks like such a digest, or it could be the id of another row.
-    """
+    """Return the id of a row's document: its identifiers as strings, joined by `|`; without any its `_row_position`."""
     if not identifier_columns:
         return F.col(ROW_POSITION)
     texts = []
@@ -136,6 +132,7 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
     if not is_text and len(texts) * (_MOST_BYTES + 1) <= MAX_ID_BYTES:
         return joined
     size = F.octet_length(joined)
+    # OpenSearch refuses these. One that looks like a digest could be the id of another row.
     unfit = (size > MAX_ID_BYTES) | (size == 0) | ~F.is_valid_utf8(joined)
     if len(texts) == 1:  # a `|` is in no digest
         unfit |= (size == 64) & joined.rlike("[0-9a-f]{64}")

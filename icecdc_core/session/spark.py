@@ -280,10 +280,7 @@ def observed(observation: Observation) -> dict[str, Any] | None:
 
 
 class RowCount:
-    """The number of rows of a frame, observed by the first action that reads ``rows``; else a job counts them.
-
-    Adaptive execution drops a stage whose result it does not need, and the observation with it.
-    """
+    """The number of rows of a frame, observed by the first action that reads ``rows``; else a job counts them."""
 
     def __init__(self, frame: DataFrame, condition: Column | None = None) -> None:
         self._counted = frame if condition is None else frame.where(condition)
@@ -293,5 +290,6 @@ class RowCount:
 
     def value(self) -> int:
         """Return the number of rows; an action must have read ``rows`` before."""
+        # Adaptive execution drops a stage whose result it does not need, and the observation with it.
         found = observed(self._observation)
         return self._counted.count() if found is None else int(found["rows"])
