@@ -13,14 +13,7 @@ from pyspark.sql.types import StructType
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import is_insert_only, plan_scans
-from icecdc_core.columns import (
-    CHANGE_ORDINAL,
-    CHANGE_TYPE,
-    COMMIT_SNAPSHOT_ID,
-    DELETE,
-    is_document_column,
-    quoted,
-)
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, DELETE, is_document_column, quoted
 from icecdc_core.documents.bulk_lines import document_id, scalar_text
 from icecdc_core.explore.view import Part, View
 from icecdc_core.session.jvm import persisted

@@ -10,14 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, quoted_table
-from icecdc_core.ingest.formats.change_events import (
-    decode_debezium_envelope,
-    decode_debezium_json,
-    decode_dms,
-    delete_by_key,
-    delete_by_typed_key,
-    unavailable_problem,
-)
+from icecdc_core.ingest.formats import change_events
 from icecdc_core.ingest.formats.decode_results import (
     IGNORED,
     LONE_SURROGATE,
@@ -80,13 +73,13 @@ def decode_records(
     # A tombstone has its operation, others have it in a field.
     code = json_field(F.col("payload"), settings.op_field.split("."))
     op, unknown = parse_operation(code, f"the operation (field {settings.op_field})")
-    lost = F.when(op == "upsert", unavailable_problem(F.col("payload")))  # plain records may be Debezium's
+    lost = F.when(op == "upsert", change_events.unavailable_problem(F.col("payload")))  # may be Debezium's
     problem = F.coalesce("problem", F.when(F.col("op").isNull(), F.coalesce(unknown, lost)))
     return decoded.withColumns({"op": F.coalesce("op", op), "problem": problem})
 
 
 def _decode_plain(text: Column, tombstone: Column, settings: IngestConfig) -> list[Column]:
-    key = delete_by_key(text, settings)
+    key = change_events.delete_by_key(text, settings)
     problem = F.when(text.isNull(), F.lit(_NO_VALUE)).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
     payload = F.when(tombstone, key["payload"]).otherwise(text)
     problem = problem.when(has_lone_surrogate(payload), F.lit(LONE_SURROGATE)).when(tombstone, key["problem"])
@@ -118,9 +111,9 @@ def _decode_change_text(records: DataFrame, text: Column, tombstone: Column, set
         return F.when(is_usable, decoded).otherwise(decode_result(problem=problem))
 
     if settings.format == "dms":
-        decoded = decode_dms(text, tombstone, settings)
+        decoded = change_events.decode_dms(text, tombstone, settings)
     else:
-        decoded = decode_debezium_json(records, text, tombstone, settings)
+        decoded = change_events.decode_debezium_json(records, text, tombstone, settings)
     result = F.when(~F.is_valid_utf8(text), decode_result(problem=_NOT_UTF8))
     return result.otherwise(evaluate_once(decoded, with_lost_values))
 
@@ -140,7 +133,7 @@ def _decode_wire_format(
     unframed = decode_result(problem=F.concat(problem, F.hex(F.substring(body, 1, 5))))
     # Keys are often plain texts or numbers, whatever the format of the values.
     text, data = body.cast("string"), F.substring(body, 6, (1 << 31) - 1)
-    deleted = delete_by_key(F.when(F.is_valid_utf8(text), text), settings)
+    deleted = change_events.delete_by_key(F.when(F.is_valid_utf8(text), text), settings)
     result = F.when(~has_header, F.when(tombstone, deleted).otherwise(unframed))
     for number in ids:
         schema, name = registered_schema(number, known, url, auth), f"schema {number}"
@@ -171,10 +164,10 @@ def _decode_avro(
     def decode(row: Column) -> Column:
         if settings.format == "avro" and logical_type.fields:
             result = decode_result(payload_json(row, logical_type), column_type(logical_type).json())
-            result = F.when(tombstone, delete_by_typed_key(row, logical_type, settings)).otherwise(result)
+            result = F.when(tombstone, change_events.delete_by_typed_key(row, logical_type, settings)).otherwise(result)
         else:
             problem = f"{name} does not describe a {'record' if settings.format == 'avro' else 'change event'}"
-            result = decode_debezium_envelope(row, logical_type, tombstone, settings, problem)
+            result = change_events.decode_debezium_envelope(row, logical_type, tombstone, settings, problem)
         decoded = F.when(row.isNull(), decode_result(problem=f"the bytes do not fit {name}"))
         return decoded.otherwise(evaluate_once(result, with_gained_marks))
 
@@ -187,7 +180,7 @@ def _decode_json(
     text, kind = data.cast("string"), json_schema_struct(schema)
     if kind is None:
         other = decode_result(problem=f"{name} does not describe an object")
-        return F.when(tombstone, delete_by_key(text, settings, is_json=True)).otherwise(other)
+        return F.when(tombstone, change_events.delete_by_key(text, settings, is_json=True)).otherwise(other)
     problem = F.when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8)).when(has_lone_surrogate(text), F.lit(LONE_SURROGATE))
     problem = problem.when(~tombstone, schema_problem(text, kind))
     return decode_result(text, kind.json(), F.when(tombstone, F.lit("delete")), problem)

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.errors import IcecdcError, LostOffsetsError, SparkJobError
-from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest import commit_log, offsets, start_offsets
 from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.config import IngestConfig, quoted_table
@@ -25,14 +25,6 @@ from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.report import COUNTS, IngestReport, add_entry
-from icecdc_core.ingest.start_offsets import (
-    RefillError,
-    StreamStart,
-    find_start,
-    ignores_case,
-    known_tables,
-    recorded_offsets,
-)
 from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
@@ -77,7 +69,7 @@ class IngestRun(JobRun[IngestConfig]):
                 raise
             raise java_ended(SparkJobError, error) from error
 
-    def _run_streams(self, topics: Topics) -> tuple[StreamStart, Batches]:
+    def _run_streams(self, topics: Topics) -> tuple[start_offsets.StreamStart, Batches]:
         """Run stream after stream: a new one to refill tables, after lost records, and to retry tables behind."""
         # No library for this loop: each stream starts from a new plan, and most of them follow a success.
         pause, losses_in_a_row = FIRST_PAUSE, 0
@@ -85,8 +77,8 @@ class IngestRun(JobRun[IngestConfig]):
             planned_at = datetime.now(UTC)
             with self.stage("plan"):
                 logged = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
-                recorded = {} if logged.exists else recorded_offsets(self.spark, self.config)
-                stream_start = find_start(topics, self.config, logged, recorded, self._routed)
+                recorded = {} if logged.exists else start_offsets.recorded_offsets(self.spark, self.config)
+                stream_start = start_offsets.find_start(topics, self.config, logged, recorded, self._routed)
                 self._log_start(stream_start, logged)
                 logged = replace(logged, tables={**logged.tables, **stream_start.given_up})
             batches = self._new_batches(topics, stream_start, logged)
@@ -102,13 +94,14 @@ class IngestRun(JobRun[IngestConfig]):
             complete_at = planned_at if stream_start.is_at_end and not logged.behind else None
             if (through := batches.last.valid_through if batches.last else complete_at) is not None:
                 self.note(complete_through=through.timestamp())
-            is_refilling = batches.behind and all(isinstance(error, RefillError) for error in batches.behind.values())
+            failures = batches.behind.values()
+            is_refilling = failures and all(isinstance(error, start_offsets.RefillError) for error in failures)
             is_done = self.config.trigger == "available_now" and not is_refilling
             if self.stop.requested or self.seconds > self._limit or is_done:
                 return stream_start, batches
             pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else FIRST_PAUSE
 
-    def _stream(self, stream_start: StreamStart, batches: Batches, pause: float) -> None:
+    def _stream(self, stream_start: start_offsets.StreamStart, batches: Batches, pause: float) -> None:
         available_now = self.config.trigger == "available_now"
         complete = {topic: parts for topic, parts in batches.complete.items() if topic in stream_start.topics}
         # The pause counts from where new records begin: a broken table must not keep the others from these.
@@ -155,7 +148,7 @@ class IngestRun(JobRun[IngestConfig]):
                 facts["complete_through"] = through.timestamp()
         publish_run_metrics(RunMetrics({**facts, "job": "ingest", **config.subject}), config)
 
-    def _log_start(self, stream_start: StreamStart, logged: LoggedJob) -> None:
+    def _log_start(self, stream_start: start_offsets.StreamStart, logged: LoggedJob) -> None:
         self.note(topics=stream_start.topics)
         self.lost += stream_start.lost
         for name, error in stream_start.cut_off.items():
@@ -176,20 +169,20 @@ class IngestRun(JobRun[IngestConfig]):
         if stream_start.lost:
             event("records were lost before they were read", logging.WARNING, lost=stream_start.lost)
 
-    def _new_batches(self, topics: Topics, stream_start: StreamStart, logged: LoggedJob) -> Batches:
+    def _new_batches(self, topics: Topics, stream_start: start_offsets.StreamStart, logged: LoggedJob) -> Batches:
         config = self.config
         if config.mode == "upsert" and config.route_by == "table" and not config.identifier_columns:
             with suppress(IcecdcError):  # the writer says what is wrong with the table
                 names = load_table(self.spark, quoted_table(config.table)).schema().identifierFieldNames()
                 config = config.replace(identifier_columns=sorted(map(str, names)))
-        any_case = config.route_by in ("field", "topic") and ignores_case(self.spark, config)
+        any_case = config.route_by in ("field", "topic") and start_offsets.ignores_case(self.spark, config)
         earliest = topics.earliest(stream_start.topics)
         return Batches(
             config,
             self.run_id,
             topics,
             Writer(config, DeadLetters(config, self.run_id), logged.tables, earliest, routed=self._routed),
-            SharedParse(config, known_tables(self.spark, config, logged), any_case),
+            SharedParse(config, start_offsets.known_tables(self.spark, config, logged), any_case),
             number=logged.batch + 1,
             complete=logged.offsets,
             recovering=logged.behind,
@@ -198,7 +191,7 @@ class IngestRun(JobRun[IngestConfig]):
             behind=dict(stream_start.cut_off),
         )
 
-    def _report(self, stream_start: StreamStart, batches: Batches) -> IngestReport:
+    def _report(self, stream_start: start_offsets.StreamStart, batches: Batches) -> IngestReport:
         """Compact the tables, then report. Raises the error of a table if none was written."""
         tables, compacted = self.counts["tables"], list[str]()
         written = [name for name, total in tables.items() if total["files"]]

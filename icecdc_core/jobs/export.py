@@ -10,37 +10,16 @@ from functools import partial
 from opensearchpy.exceptions import RequestError
 from pyspark.sql import SparkSession
 
+from icecdc_core import errors
 from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity, parameter_changes
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import index_with_suffix, to_actions
-from icecdc_core.errors import (
-    ConfigError,
-    DuplicateIdentifierError,
-    HistoryGapError,
-    IdentifierColumnsError,
-    SeveralMatchesError,
-    TableReplacedError,
-)
 from icecdc_core.logs import event
+from icecdc_core.opensearch import indexes
 from icecdc_core.opensearch.bulk import BulkResult
 from icecdc_core.opensearch.index_settings import named_pipelines, require_pipelines
-from icecdc_core.opensearch.indexes import (
-    check_mapping,
-    count_operations,
-    create_physical,
-    create_suffixed,
-    definition_digest,
-    drop_unless_read,
-    index_uuid,
-    physical_index,
-    publish_index,
-    require_own_alias,
-    require_same_index,
-    unused_epoch,
-    with_suffixes,
-)
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
@@ -86,7 +65,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("export", spark, config) as run:
         with run.stage("check"):
             position, source = run.look()
-            require_own_alias(run.client, config)
+            indexes.require_own_alias(run.client, config)
             require_pipelines(run.client, config)
             require_identity(run.client, config, position, source)
         if config.dry_run:
@@ -100,7 +79,7 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
     for _ in range(_ATTEMPTS - 1):
         try:
             return _export(run, source, lock)
-        except (HistoryGapError, TableReplacedError) as error:
+        except (errors.HistoryGapError, errors.TableReplacedError) as error:
             if run.config.on_history_gap != "reexport":
                 raise
             event(f"the exported snapshot is gone: {error.message}", logging.WARNING)
@@ -124,7 +103,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     with run.stage("plan"):
         rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
     done = sum(rows[: batch.groups_done])
-    operations = partial(count_operations, run.client, with_suffixes(config, batch.physical_index))
+    operations = partial(indexes.count_operations, run.client, indexes.with_suffixes(config, batch.physical_index))
     try:
         with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
             for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
@@ -144,20 +123,25 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         if not lock.position.exists:
             with run.stage("check identifiers"):
                 _require_a_document_of_each_row(run, source, lock.batch)
-    except (ConfigError, DuplicateIdentifierError, IdentifierColumnsError, SeveralMatchesError) as error:
+    except (
+        errors.ConfigError,
+        errors.DuplicateIdentifierError,
+        errors.IdentifierColumnsError,
+        errors.SeveralMatchesError,
+    ) as error:
         if not lock.position.exists and error.subject in _SEEN_IN_ROWS:
             # Nobody reads this index, and there is no earlier one: as if the export had never begun.
             with run.stage("check identifiers"):
-                drop_unless_read(run.client, config, batch.physical_index)
+                indexes.drop_unless_read(run.client, config, batch.physical_index)
                 lock.write(replace(lock.position, batch=None))
-                if isinstance(error, IdentifierColumnsError):  # of a task; this one names the row
+                if isinstance(error, errors.IdentifierColumnsError):  # of a task; this one names the row
                     source.require_unique_identifiers(config.on_duplicate_identifier, batch.to_snapshot_id)
         elif error.subject in _SEEN_IN_ROWS:  # the pinned snapshot stays wrong, so no export can go on with it
             lock.record(failure=str(error)[:2000])
         raise
     with run.stage("publish"):
-        require_same_index(run.client, config, batch.uuids)
-        publish_index(run.client, config, batch.physical_index, seen, batch.indexes)
+        indexes.require_same_index(run.client, config, batch.uuids)
+        indexes.publish_index(run.client, config, batch.physical_index, seen, batch.indexes)
     report = replace(
         run.report("export", None, batch.to_snapshot_id, "export", **report_fields(total)),
         rejected=batch.rejected + total.counts.rejected,
@@ -174,10 +158,10 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
 def _require_a_document_of_each_row(run: Run, source: Source, batch: Batch) -> None:
     """Check that no two rows share an identifier: then a new index has a document of each row that was written."""
     # A count proves nothing if a refused document hides another one, or a pipeline sends two of one id to two shards.
-    require_same_index(run.client, run.config, batch.uuids)
-    indexes = with_suffixes(run.config, batch.physical_index)
-    run.client.indices.refresh(index=indexes)
-    is_other = run.client.count(index=indexes)["count"] != batch.operations
+    indexes.require_same_index(run.client, run.config, batch.uuids)
+    names = indexes.with_suffixes(run.config, batch.physical_index)
+    run.client.indices.refresh(index=names)
+    is_other = run.client.count(index=names)["count"] != batch.operations
     if batch.rejected or is_other or named_pipelines(run.config):
         source.require_unique_identifiers(batch.on_duplicate_identifier, batch.to_snapshot_id)
 
@@ -192,9 +176,9 @@ def _resume(run: Run, source: Source, begun: Batch | None) -> tuple[list[FileTas
             groups, digest = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
             if digest != begun.groups_digest:
                 reason = "its files are grouped differently"
-            elif any(index_uuid(run.client, physical) != uuid for physical, uuid in begun.uuids.items()):
+            elif any(indexes.index_uuid(run.client, physical) != uuid for physical, uuid in begun.uuids.items()):
                 reason = "its index was deleted or created again"
-            elif definition_digest(run.client, run.config, source.schema) != begun.index_digest:
+            elif indexes.definition_digest(run.client, run.config, source.schema) != begun.index_digest:
                 reason = "the settings or the mapping of a new index changed"
             else:
                 return groups, []
@@ -221,9 +205,9 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
     _store_vectors(run, source, groups)
     number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
-        check_mapping(run.client, config, source.schema)
-        epoch = unused_epoch(run.client, config.index, lock.next_epoch(number, new_index=True))
-        physical = physical_index(config.index, epoch)
+        indexes.check_mapping(run.client, config, source.schema)
+        epoch = indexes.unused_epoch(run.client, config.index, lock.next_epoch(number, new_index=True))
+        physical = indexes.physical_index(config.index, epoch)
         batch = Batch(
             kind="export",
             epoch=epoch,
@@ -242,18 +226,18 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
         )
         lock.begin(batch)
         try:
-            identity = index_identity(batch.selection)
-            created = create_physical(run.client, config, physical, source.schema, run.run_id, identity=identity)
-            indexes = create_suffixed(run.client, config, batch.indexes, source.schema, run.run_id, identity=identity)
-        except (ConfigError, RequestError):
+            definition = source.schema, run.run_id, True, index_identity(batch.selection)
+            created = indexes.create_physical(run.client, config, physical, *definition)
+            suffixed = indexes.create_suffixed(run.client, config, batch.indexes, *definition)
+        except (errors.ConfigError, RequestError):
             # Nothing was written, so the next run goes on from where the index is.
-            drop_unless_read(run.client, config, physical)
+            indexes.drop_unless_read(run.client, config, physical)
             lock.write(replace(lock.position, batch=earlier))
             raise
-        digest = definition_digest(run.client, config, source.schema)
-        lock.record(index_uuid=created, index_digest=digest, indexes=indexes)
+        digest = indexes.definition_digest(run.client, config, source.schema)
+        lock.record(index_uuid=created, index_digest=digest, indexes=suffixed)
         if earlier is not None and earlier.kind == "export":
-            drop_unless_read(run.client, config, earlier.physical_index)
+            indexes.drop_unless_read(run.client, config, earlier.physical_index)
     return groups
 
 
@@ -262,7 +246,7 @@ def _store_vectors(run: Run, source: Source, groups: Sequence[FileTasks]) -> Non
     if source.embeddings is None:
         return
     with run.stage("check"):  # a model may take hours
-        check_mapping(run.client, run.config, source.schema)
+        indexes.check_mapping(run.client, run.config, source.schema)
     for tasks in groups:
         with run.stage("embed"):
             rows = source.rows_as_inserts(tasks, run.config.on_duplicate_identifier)
@@ -282,7 +266,7 @@ def dry_run_export(run: Run, position: Position, source: Source) -> RunReport:
     else:
         notes += noted_changes(parameter_changes(position, source))
         with run.stage("check"):
-            check_mapping(run.client, config, source.schema)
+            indexes.check_mapping(run.client, config, source.schema)
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier, source.head)
             find_suffixes(config, source.placed_rows(source.head))

@@ -12,15 +12,7 @@ from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_act
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.checksums import FOREIGN_ROUTING
 from icecdc_core.opensearch.indexes import with_suffixes
-from icecdc_core.runs.batch import (
-    find_suffixes,
-    log_entry,
-    prepare_indexes,
-    report_fields,
-    with_indexes,
-    write_batch,
-    written_to,
-)
+from icecdc_core.runs import batch
 from icecdc_core.runs.nested import at_vector
 from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
@@ -73,7 +65,7 @@ def repair_differences(run: Run, position: Position, source: Source, differences
     # It must exceed the versions of a foreign writer. The validation knows those of documents; those of deleted
     # documents show only in conflicts, after which the batch is written again.
     source.require_identifier_columns("a repair writes single documents")
-    suffixes = find_suffixes(run.config, source.placed_rows(position.snapshot_id), position.every_index)
+    suffixes = batch.find_suffixes(run.config, source.placed_rows(position.snapshot_id), position.every_index)
     wrong, identity, newest = wrong_documents(differences)
     with run.lock(position, source) as (lock, source):
         require_repairable(lock.position, position)
@@ -88,28 +80,29 @@ def repair_differences(run: Run, position: Position, source: Source, differences
                     remedy="run the export (it builds a new index), and find out who else writes to the index",
                 )
             epoch = max(epoch, above)
-            batch = Batch(
-                kind="repair",
-                epoch=epoch,
-                from_snapshot_id=position.snapshot_id,
-                to_snapshot_id=position.snapshot_id,
-                identity=position.identity,
-                physical_index=physical,
-                table_uuid=source.metadata.table_uuid,
-                selection=source.stored_selection,
-                indexes=with_indexes(lock.position, suffixes),
+            lock.begin(
+                Batch(
+                    kind="repair",
+                    epoch=epoch,
+                    from_snapshot_id=position.snapshot_id,
+                    to_snapshot_id=position.snapshot_id,
+                    identity=position.identity,
+                    physical_index=physical,
+                    table_uuid=source.metadata.table_uuid,
+                    selection=source.stored_selection,
+                    indexes=batch.with_indexes(lock.position, suffixes),
+                )
             )
-            lock.begin(batch)
-            prepare_indexes(run, lock, source)
-            placed = written_to(source, physical)
+            batch.prepare_indexes(run, lock, source)
+            placed = batch.written_to(source, physical)
             actions = repair_actions(placed, position, wrong, epoch, run.config.on_duplicate_identifier)
-            result = write_batch(run, lock, actions)
+            result = batch.write_batch(run, lock, actions)
             deletes += result.counts.deletes  # a later attempt finds nothing to delete, and writes all others again
             newest, identity = result.newest
             if newest <= upsert_version(epoch):
                 break
         run.client.indices.refresh(index=with_suffixes(run.config, physical))
-        report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
-        report = replace(report, deletes=deletes)
-        lock.commit(replace(lock.position, indexes=lock.position.every_index, drifted=0), log_entry(report))
+        found = {**batch.report_fields(result), "deletes": deletes}
+        report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **found)
+        lock.commit(replace(lock.position, indexes=lock.position.every_index, drifted=0), batch.log_entry(report))
         return report.upserts + report.deletes

@@ -17,13 +17,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_of
 from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
-from icecdc_core.opensearch.checksums import (
-    documents_of_page,
-    index_checksums,
-    index_parts,
-    source_checksums,
-    texts_are_comparable,
-)
+from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
@@ -111,10 +105,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
 def _open_indexes(
     run: Run, resources: ExitStack, at_position: bool, repairs: bool, done: Collection[str]
 ) -> tuple[Position, Source, dict[str, OpenIndex], bool]:
-    """Look at position and table, and open a point in time of the next indexes while no other run writes to them.
-
-    Returns them by their suffixes, and whether they are the last ones.
-    """
+    """Look at position and table, and open the next indexes, by suffix, while no run writes; are they the last?"""
     config, give_up = run.config, time.monotonic() + _LONGEST_WAIT_SECONDS
     while True:
         with run.stage("check"):
@@ -160,7 +151,7 @@ def _compare(
     opened: Mapping[str, OpenIndex],
     part: Column | None,
 ) -> tuple[ValidationReport, DataFrame]:
-    spark, most = run.spark, documents_of_page(position.largest_document)
+    spark, most = run.spark, checksums.documents_of_page(position.largest_document)
     with run.stage("compare"), tuned_for_many_groups(spark):
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         rows = rows if part is None else rows.where(part)
@@ -172,20 +163,20 @@ def _compare(
         )
         indexes = []
         for suffix, (name, pit, shards) in opened.items():
-            parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
+            parts = checksums.index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
             indexes.append((pit, parts, name, suffix))
 
         def compared(schema: StructType | None = None) -> tuple[ValidationReport, DataFrame]:
             found = (
-                index_checksums(spark, run.config, parts, most, name, suffix, schema)
+                checksums.index_checksums(spark, run.config, parts, most, name, suffix, schema)
                 for _, parts, name, suffix in indexes
             )
-            sides = source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
+            sides = checksums.source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
             return _compared(*sides, by_content=not source.identifier_columns)
 
         # The documents of a pipeline have other texts than their rows.
         if not run.config.pipeline_fields and all(
-            texts_are_comparable(run.client, pit, source.schema, most) for pit, *_ in indexes
+            checksums.texts_are_comparable(run.client, pit, source.schema, most) for pit, *_ in indexes
         ):
             report, differences = compared()
             if report.ok:

@@ -21,16 +21,9 @@ from opensearchpy.exceptions import NotFoundError, OpenSearchException, Transpor
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from icecdc_core import errors
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.documents.bulk_lines import place_of, write_alias
-from icecdc_core.errors import (
-    IcecdcError,
-    IndexNotFoundError,
-    OpenSearchRequestError,
-    OpenSearchUnreachableError,
-    RejectedDocumentsError,
-    shorten,
-)
 from icecdc_core.logs import current_fields, log_fields, logging_to
 from icecdc_core.opensearch.client import (
     RETRIED_STATUSES,
@@ -95,7 +88,7 @@ _REMEDIES = {
 class BulkResult:
     counts: Counts = Counts()  # noqa: RUF009 (it is frozen)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
-    failure: IcecdcError | None = None
+    failure: errors.IcecdcError | None = None
     newest: tuple[int, str] = 0, ""  # the newest version that a conflict named, and its document
     duplicates: int = 0  # operations that met a document though the table had no row before
     unchecked: int = 0  # operations whose document should not have been there, where no answer says whether it was
@@ -129,7 +122,7 @@ def require_accepted(result: BulkResult, max_rejected_documents: int, before: in
     if result.counts.rejected and rejected > max_rejected_documents:
         first = result.rejected_samples[0]
         remedy = _REMEDIES.get(first["status"], "correct the rows or leave the column out with `columns`")
-        error = RejectedDocumentsError(
+        error = errors.RejectedDocumentsError(
             f"At least {rejected} documents were rejected, {max_rejected_documents} are allowed; "
             f"the first is '{first['id']}': {first['reason']}",
             subject="max_rejected_documents",
@@ -167,7 +160,7 @@ def count_outcomes(
     upserts = deletes = already_applied = 0
     newest = 0, ""
     rejected: list[tuple[int, int, dict[str, Any]]] = []
-    failure: IcecdcError | None = None
+    failure: errors.IcecdcError | None = None
     again: list[int] = []
     reason: Any = None
     outcomes = item_outcomes(answer, actions)
@@ -202,8 +195,8 @@ def count_outcomes(
             rejected.append((number, status, error))
         else:
             # A closed (400) or blocked (403) index or a broken shard (500) says nothing about the document.
-            failure = OpenSearchRequestError(
-                shorten(f"OpenSearch rejects all writes: {status} {error_reason(error)}"),
+            failure = errors.OpenSearchRequestError(
+                errors.shorten(f"OpenSearch rejects all writes: {status} {error_reason(error)}"),
                 subject="index",
                 value=alias,
                 remedy="remove the cause (a write block, a full disk or shard, missing permissions, a missing ingest "
@@ -221,10 +214,9 @@ def count_outcomes(
 def _unlike_the_table(
     outcomes: Sequence[tuple[str, dict[str, Any]]], was_there: Sequence[bool | None]
 ) -> tuple[list[int], list[int], int]:
-    """Return the operations that met a document though the table had no row, and those that met none though it had one.
+    """Return the operations that met a document without a row, those that met none of a row, and how many are unknown.
 
-    OpenSearch answers 200 if there was a document, else 201 to an index operation and 404 to a delete. A conflict and
-    an operation that is sent again show nothing: also returned is how many of these should not have met a document.
+    OpenSearch answers 200 if there was a document, else 201 to an index operation and 404 to a delete.
     """
     duplicates, drifted, unchecked = [], [], 0
     for number, (had_row, (_, outcome)) in enumerate(zip(was_there, outcomes, strict=False)):
@@ -232,7 +224,7 @@ def _unlike_the_table(
         met_none = outcome["status"] == 201 or (outcome["status"] == 404 and "error" not in outcome)
         if had_row is False and met:
             duplicates.append(number)
-        elif had_row is False and outcome["status"] in _SHOW_NOTHING:
+        elif had_row is False and outcome["status"] in _SHOW_NOTHING:  # a conflict, or it is sent again
             unchecked += 1
         elif had_row and met_none:
             drifted.append(number)
@@ -258,8 +250,8 @@ def item_outcomes(answer: Any, actions: pa.Array) -> list[tuple[str, dict[str, A
     return outcomes
 
 
-def _alias_missing(alias: str) -> IndexNotFoundError:
-    return IndexNotFoundError(
+def _alias_missing(alias: str) -> errors.IndexNotFoundError:
+    return errors.IndexNotFoundError(
         f"The write alias '{alias}' is gone: the index was deleted while it was written",
         subject="index",
         value=alias,
@@ -280,7 +272,7 @@ def _dead_letter(action: pa.Scalar, alias: str, status: int, error: dict[str, An
         "operation": operation,
         "document": document,
         "status": status,
-        "reason": shorten(error_reason(error)),
+        "reason": errors.shorten(error_reason(error)),
     }
 
 
@@ -344,16 +336,8 @@ class BulkWriter:
 
     @classmethod
     def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION, searched: str = "") -> BulkWriter:
-        return cls(
-            Connection.of(config),
-            alias,
-            config.bulk_bytes,
-            config.bulk_connections,
-            config.retry_timeout_seconds,
-            config.max_rejected_documents,
-            highest_version,
-            searched,
-        )
+        limits = config.bulk_bytes, config.bulk_connections, config.retry_timeout_seconds, config.max_rejected_documents
+        return cls(Connection.of(config), alias, *limits, highest_version, searched)
 
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all actions; return the rejected ones as they come, for there may be many, and then the result."""
@@ -416,7 +400,7 @@ class BulkWriter:
                     is_searched, was_there = True, [had_row or None for had_row in was_there]
                 answer = client.transport.perform_request(
                     "POST",
-                    bulk_path(self.alias),
+                    f"/{quote(self.alias, safe='')}/_bulk",
                     params={"require_alias": "true", "filter_path": _FILTER},
                     body=bytes(request_body(actions)),
                 )
@@ -463,19 +447,15 @@ class BulkWriter:
                 found += [hit["_id"] for hit in hits if hit["_version"] < self.highest_version - 1]
         return BulkResult(duplicates=len(found), duplicate_ids=tuple(found[:SAMPLES]))
 
-    def _failure(self, cause: Any) -> IcecdcError:
+    def _failure(self, cause: Any) -> errors.IcecdcError:
         if isinstance(cause, NotFoundError):
             return _alias_missing(self.alias)
         if isinstance(cause, OpenSearchException):
             return typed_error(cause, self.connection.url, "a bulk request", self.connection.username)
-        return OpenSearchUnreachableError(
+        return errors.OpenSearchUnreachableError(
             f"OpenSearch ({self.connection.url}) kept refusing documents for {self.retry_timeout_seconds:g} s: "
             f"{error_reason(cause)}",
             subject="retry_timeout_seconds",
             value=self.retry_timeout_seconds,
             remedy="relieve the cluster (disk space, write queue) or allow more time; the position did not move",
         )
-
-
-def bulk_path(alias: str) -> str:
-    return f"/{quote(alias, safe='')}/_bulk"

@@ -15,15 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from opensearchpy import OpenSearch, Transport, Urllib3HttpConnection
-from opensearchpy.exceptions import (
-    AuthenticationException,
-    AuthorizationException,
-    ConnectionError,
-    OpenSearchException,
-    SSLError,
-    TransportError,
-)
+from opensearchpy import OpenSearch, Transport, Urllib3HttpConnection, exceptions
 from opensearchpy.serializer import Deserializer
 from urllib3.connection import HTTPSConnection
 
@@ -56,7 +48,7 @@ _SHAPES: dict[str, Any] = {
 }
 
 
-class UnusableAnswerError(TransportError):
+class UnusableAnswerError(exceptions.TransportError):
     """The response is no answer of OpenSearch."""
 
 
@@ -207,7 +199,7 @@ class RetryingTransport(Transport):
                 answer = super().perform_request(method, url, *args, **again)
                 require_usable(method, url, answer)
                 return answer
-            except TransportError as error:
+            except exceptions.TransportError as error:
                 request = f"{method} {url.partition('?')[0]}"
                 if not is_transient(error) or not backoff.wait(
                     "OpenSearch gave no usable answer; retrying the request", request=request, status=error.status_code
@@ -227,9 +219,9 @@ def without_retries(client: OpenSearch) -> Iterator[None]:
 
 
 def is_transient(error: Exception) -> bool:
-    if isinstance(error, (ConnectionError, UnusableAnswerError)):
-        return not isinstance(error, SSLError)
-    return isinstance(error, TransportError) and error.status_code in RETRIED_STATUSES
+    if isinstance(error, (exceptions.ConnectionError, UnusableAnswerError)):
+        return not isinstance(error, exceptions.SSLError)
+    return isinstance(error, exceptions.TransportError) and error.status_code in RETRIED_STATUSES
 
 
 _FILES = ("ca_certs", "client_cert", "client_key")
@@ -313,28 +305,29 @@ class Connection:
 def typed_errors(config: SyncConfig, doing: str) -> Iterator[None]:
     try:
         yield
-    except OpenSearchException as error:
+    except exceptions.OpenSearchException as error:
         raise typed_error(error, config.opensearch_url, doing, config.opensearch_username) from error
 
 
-def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> errors.IcecdcError:
+def typed_error(error: exceptions.OpenSearchException, url: str, doing: str, username: str = "") -> errors.IcecdcError:
     reason = exception_reason(error)
-    is_block = isinstance(error, TransportError) and str(error.error).endswith("block_exception")  # of a full disk, say
-    if isinstance(error, (AuthenticationException, AuthorizationException)) and not is_block:
+    # Of a full disk, for example.
+    is_block = isinstance(error, exceptions.TransportError) and str(error.error).endswith("block_exception")
+    if isinstance(error, (exceptions.AuthenticationException, exceptions.AuthorizationException)) and not is_block:
         return errors.OpenSearchAuthError(
             f"OpenSearch refused the user or its permissions ({doing}, {url}): {reason}",
             subject="opensearch_username",
             value=username or None,
             remedy="check opensearch_username, the secret behind opensearch_password, and the role's permissions",
         )
-    if isinstance(error, SSLError):
+    if isinstance(error, exceptions.SSLError):
         return errors.OpenSearchUnreachableError(
             f"No trusted TLS connection to OpenSearch ({doing}): {reason}",
             subject="opensearch_ca_certs",
             remedy="set opensearch_ca_certs to the file with the server's CA; check the host name in the URL",
         )
-    if isinstance(error, (ConnectionError, UnusableAnswerError)) or (
-        isinstance(error, TransportError) and error.status_code == 503
+    if isinstance(error, (exceptions.ConnectionError, UnusableAnswerError)) or (
+        isinstance(error, exceptions.TransportError) and error.status_code == 503
     ):
         return errors.OpenSearchUnreachableError(
             f"Cannot connect to OpenSearch ({doing}): {reason}",
@@ -350,8 +343,8 @@ def typed_error(error: OpenSearchException, url: str, doing: str, username: str 
     )
 
 
-def exception_reason(error: OpenSearchException) -> str:
-    if not isinstance(error, TransportError):
+def exception_reason(error: exceptions.OpenSearchException) -> str:
+    if not isinstance(error, exceptions.TransportError):
         return str(error)
     details = error.info.get("error") if isinstance(error.info, dict) else None
     return f"{error.status_code} {error_reason(details) if isinstance(details, dict) else error.error}"

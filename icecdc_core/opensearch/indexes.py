@@ -10,15 +10,7 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
-from opensearchpy import OpenSearch
-from opensearchpy.exceptions import (
-    AuthenticationException,
-    AuthorizationException,
-    NotFoundError,
-    OpenSearchException,
-    RequestError,
-    TransportError,
-)
+from opensearchpy import OpenSearch, exceptions
 from pyspark.sql.types import StructType
 
 from icecdc_core.config import SyncConfig
@@ -27,17 +19,9 @@ from icecdc_core.documents.mapping import index_limits, index_mapping, sample_do
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError
 from icecdc_core.logs import event
+from icecdc_core.opensearch import index_settings
 from icecdc_core.opensearch.bulk import item_outcomes
 from icecdc_core.opensearch.client import error_reason, exception_reason, without_retries
-from icecdc_core.opensearch.index_settings import (
-    check_settings,
-    definition_errors,
-    given_settings,
-    new_index_settings,
-    not_in_place_error,
-    published_settings,
-    vector_settings,
-)
 
 
 def physical_index(index: str, epoch: int) -> str:
@@ -70,7 +54,7 @@ def count_operations(client: OpenSearch, physical: str) -> int:
 def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
     try:
         return dict(client.indices.get(index=index))
-    except NotFoundError:
+    except exceptions.NotFoundError:
         return {}
 
 
@@ -78,7 +62,7 @@ def create_index(client: OpenSearch, index: str, body: Mapping[str, Any]) -> Non
     """Create an index; one that is there was created by somebody else, or by an attempt whose answer was lost."""
     try:
         client.indices.create(index=index, body=body)
-    except RequestError as error:
+    except exceptions.RequestError as error:
         if error.error != "resource_already_exists_exception":
             raise
 
@@ -97,11 +81,11 @@ def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
 def index_definition(
     client: OpenSearch, config: SyncConfig, schema: StructType, loading: bool = True
 ) -> dict[str, dict[str, Any]]:
-    needed = _limits(config, schema) | vector_settings(client, config)
+    needed = _limits(config, schema) | index_settings.vector_settings(client, config)
     mapping = index_mapping(schema, config.full_mapping, config.pipeline_fields)
     if config.routing:
         mapping["_routing"] = {"required": True}
-    return {"settings": {"index": new_index_settings(config, needed, loading)}, "mappings": mapping}
+    return {"settings": {"index": index_settings.new_index_settings(config, needed, loading)}, "mappings": mapping}
 
 
 def definition_digest(client: OpenSearch, config: SyncConfig, schema: StructType) -> str:
@@ -122,7 +106,7 @@ def create_physical(
     meta = {"table": config.table, "index": config.index, "name": physical, "run": run_id, **(identity or {})}
     body["mappings"]["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.full_mapping, config.settings)}}
     body["aliases"] = {write_alias(physical): {}}
-    with definition_errors(config):
+    with index_settings.definition_errors(config):
         create_index(client, physical, body)
     entry = indexes_behind(client, physical).get(physical, {})
     if icecdc_meta(entry).get("run") != run_id:
@@ -136,7 +120,7 @@ def create_physical(
     changed = [f"`{name}`" for name in ("_source", "_routing") if made.get(name) != asked.get(name)]
     changed += [f"the alias '{config.index}'"] if config.index in entry["aliases"] else []
     try:
-        check_settings(entry["settings"]["index"])
+        index_settings.check_settings(entry["settings"]["index"])
         if changed:
             raise ConfigError(
                 f"An index template changes {' and '.join(changed)} of a new index",
@@ -170,7 +154,7 @@ def show_suffixed(client: OpenSearch, config: SyncConfig, physical: str, indexes
     actions = [*_unless_taken_over(physical), *({"add": {"index": name, "alias": config.index}} for name in indexes)]
     try:
         client.indices.update_aliases(body={"actions": actions})
-    except NotFoundError as error:
+    except exceptions.NotFoundError as error:
         raise _fenced(config, []) from error
 
 
@@ -193,7 +177,7 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     """Let the server index a document in an index of its own: do the fields of the mapping accept the columns?"""
     if not config.full_mapping:
         return
-    given = given_settings(config.settings).items()
+    given = index_settings.given_settings(config.settings).items()
     settings = {name: value for name, value in given if name not in ("default_pipeline", "final_pipeline")}
     properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
     run_id = uuid.uuid4().hex
@@ -207,7 +191,7 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     ((_, item),) = item_outcomes(answer, pa.array(['{"index"']))
     if error := item.get("error"):
         if item["status"] != 400:  # it says nothing about the mapping
-            raise TransportError(item["status"], error.get("type"), {"error": error})
+            raise exceptions.TransportError(item["status"], error.get("type"), {"error": error})
         raise ConfigError(
             f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
             subject="mapping",
@@ -247,8 +231,8 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
         for name, entry in sorted(indexes_behind(client, with_suffixes(config, physical)).items()):
             meta = {"icecdc": {**icecdc_meta(entry), **spec}}
             client.indices.put_mapping(index=name, body={"properties": properties, "_meta": meta})
-    except RequestError as error:
-        raise not_in_place_error(
+    except exceptions.RequestError as error:
+        raise index_settings.not_in_place_error(
             f"The table's new columns cannot be added to the mapping of index '{physical}': {exception_reason(error)}"
         ) from error
 
@@ -256,15 +240,15 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
 def _delete(client: OpenSearch, physical: str) -> None:
     try:
         client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
-    except (AuthenticationException, AuthorizationException):
+    except (exceptions.AuthenticationException, exceptions.AuthorizationException):
         raise
-    except OpenSearchException as error:  # while the cluster takes a snapshot, for example: a later commit deletes it
+    except exceptions.OpenSearchException as error:  # while the cluster takes a snapshot: a later commit deletes it
         event(f"the index '{physical}' was not deleted: {exception_reason(error)}", logging.WARNING)
 
 
 def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
     limits = index_limits(schema, config.full_mapping, config.pipeline_fields)
-    return {name: value for name, value in limits.items() if name not in given_settings(config.settings)}
+    return {name: value for name, value in limits.items() if name not in index_settings.given_settings(config.settings)}
 
 
 def publish_index(
@@ -275,8 +259,9 @@ def publish_index(
     suffixed: Collection[str] = (),
 ) -> None:
     """Make a loaded index searchable and move all aliases of readers to it in one atomic step; may be repeated."""
-    with definition_errors(config):
-        client.indices.put_settings(index=with_suffixes(config, physical), body={"index": published_settings(config)})
+    with index_settings.definition_errors(config):
+        settings = index_settings.published_settings(config)
+        client.indices.put_settings(index=with_suffixes(config, physical), body={"index": settings})
     client.indices.refresh(index=with_suffixes(config, physical))
     actions: list[dict[str, Any]] = []
     seen, own = indexes_behind(client, config.index), {physical, *suffixed}
@@ -300,7 +285,7 @@ def publish_index(
     actions += [{"add": {"index": name, "alias": config.index}} for name in sorted(own)]
     try:
         client.indices.update_aliases(body={"actions": actions})
-    except NotFoundError as error:
+    except exceptions.NotFoundError as error:
         # The request is sent again if its answer is lost, and then finds nothing left to move.
         if indexes_behind(client, config.index).keys() != own:
             raise _fenced(config, seen) from error
@@ -353,12 +338,12 @@ def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
         try:
             pit = client.create_pit(index=index, params={**params, "keep_alive": keep_alive})["pit_id"]
             break
-        except RequestError as error:
+        except exceptions.RequestError as error:
             if "max_keep_alive" not in str(error.info) or keep_alive == "1m":
                 raise
     try:
         yield pit
     finally:
         # If it cannot be closed, it expires by itself.
-        with suppress(OpenSearchException), without_retries(client):
+        with suppress(exceptions.OpenSearchException), without_retries(client):
             client.delete_pit(body={"pit_id": [pit]})

@@ -14,19 +14,7 @@ from typing import Any
 
 from icecdc_core.errors import unwritable_error
 from icecdc_core.opensearch.counts import COUNTERS
-from icecdc_core.reporting.card import (
-    BEHIND,
-    FAILED,
-    IN_SYNC,
-    NOTHING,
-    Card,
-    card_html,
-    card_text,
-    command_for,
-    failure_card,
-    moment,
-    snapshots_text,
-)
+from icecdc_core.reporting import card as cards
 from icecdc_core.reporting.exit_states import utc_now
 
 
@@ -58,22 +46,22 @@ class Report:
         return ""
 
     def text(self) -> str:
-        return card_text(self.card())
+        return cards.card_text(self.card())
 
     @property
     def word(self) -> str:
-        return "done" if self.state == "ok" else FAILED
+        return "done" if self.state == "ok" else cards.FAILED
 
-    def card(self) -> Card:
+    def card(self) -> cards.Card:
         table, index, problems = (getattr(self, name, "") for name in ("table", "index", "problems"))
-        command = command_for("sync", table, index) if table and self.state == "ok" else ""
+        command = cards.command_for("sync", table, index) if table and self.state == "ok" else ""
         title = ", from ".join(filter(None, (index, table)))
-        return Card(self.word, title, "\n".join([self.line, *problems]), [("Ended", self.ended)], command)
+        return cards.Card(self.word, title, "\n".join([self.line, *problems]), [("Ended", self.ended)], command)
 
     @property
     def ended(self) -> str:
         seconds = getattr(self, "seconds", None)
-        return moment(self.ended_at) + ("" if seconds is None else f", after {seconds:,.1f} s")
+        return cards.moment(self.ended_at) + ("" if seconds is None else f", after {seconds:,.1f} s")
 
     def _repr_html_(self) -> str:
         return report_html(self)
@@ -173,26 +161,25 @@ class RunReport(Report):
             **{name: getattr(self, name) + getattr(later, name) for name in COUNTERS},
         )
 
-    def card(self) -> Card:
+    def card(self) -> cards.Card:
         done = ("to write", "to delete") if self.dry_run else ("written", "deleted")
         what = f"{self.upserts:,} documents {done[0]}, {self.deletes:,} {done[1]}"
-        word, job, lag, before = IN_SYNC, "sync" if self.kind == "export" else "validate", "none", ""
+        word, job, lag, before = cards.IN_SYNC, "sync" if self.kind == "export" else "validate", "none", ""
         if self.lag_snapshots and self.lag_seconds is not None:
             before = f"{self.lag_snapshots:,} snapshots, {self.lag_seconds:,.0f} s"
         if self.kind == "replay":
             again = f", {self.rejected:,} refused again" if self.rejected else ""
-            word, lag = BEHIND if self.rejected else "done", ""
+            word, lag = cards.BEHIND if self.rejected else "done", ""
             what = f"{what}: dead letters, which OpenSearch had refused before{again}"
         elif self.strategy == "none" and not self.rejected:
-            word, what = NOTHING, "The index has every change of the table."
+            word, what = cards.NOTHING, "The index has every change of the table."
         elif self.dry_run:
-            word, job, lag = BEHIND, self.kind, before
+            word, job, lag = cards.BEHIND, self.kind, before
         elif self.rejected:
-            word, job, what = BEHIND, "replay", f"{what}, {self.rejected:,} refused by OpenSearch (dead letters)"
+            word, job, what = cards.BEHIND, "replay", f"{what}, {self.rejected:,} refused by OpenSearch (dead letters)"
         elif self.drifted:
-            what = (
-                f"{what}; {self.drifted:,} documents had been missing, others may be: {', '.join(self.drifted_ids[:5])}"
-            )
+            some = ", ".join(self.drifted_ids[:5])
+            what = f"{what}; {self.drifted:,} documents had been missing, others may be: {some}"
         rewritten = self.rows_rewritten or 0
         changed = self.upserts + self.deletes + self.already_applied + self.rejected
         rows = f"{rewritten:,} rewritten by the table's commits, {changed:,} really changed"
@@ -205,7 +192,8 @@ class RunReport(Report):
             ("Run id", self.run_id),
             ("Note", "\n".join(self.notes)),
         ]
-        return Card(word, f"{self.index}, from {self.table}", what, facts, command_for(job, self.table, self.index))
+        command = cards.command_for(job, self.table, self.index)
+        return cards.Card(word, f"{self.index}, from {self.table}", what, facts, command)
 
 
 @dataclass(frozen=True)
@@ -270,10 +258,10 @@ class ValidationReport(Report):
         compared, position = self.snapshot_id, self.position_snapshot_id
         return (compared, self.nested_snapshots) != (position, self.position_nested_snapshots)
 
-    def card(self) -> Card:
-        compared = snapshots_text(self.snapshot_id, self.nested_snapshots)
-        position = snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
-        word, job = (IN_SYNC, "sync") if self.ok else (BEHIND, "sync") if self.is_behind else ("differs", "repair")
+    def card(self) -> cards.Card:
+        compared = cards.snapshots_text(self.snapshot_id, self.nested_snapshots)
+        position = cards.snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
+        word, job = (cards.BEHIND, "sync") if self.is_behind else ("differs", "repair")
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
         facts = [
             ("Compared", f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"),
@@ -284,9 +272,11 @@ class ValidationReport(Report):
         ]
         what = f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
         if self.ok:
+            word, job = cards.IN_SYNC, "sync"
             what = f"equal in every field, {self.source_rows:,} rows"
             what += f", {self.repaired:,} repaired" if self.repaired else ""
-        return Card(word, f"{self.index}, from {self.table}", what, facts, command_for(job, self.table, self.index))
+        command = cards.command_for(job, self.table, self.index)
+        return cards.Card(word, f"{self.index}, from {self.table}", what, facts, command)
 
 
 def report_json(report: Report | Mapping[str, Any]) -> str:
@@ -358,9 +348,9 @@ class ManyReport(Report):
 
     @property
     def word(self) -> str:
-        return {"differs": "differs", "locked": NOTHING, "partial": BEHIND}.get(self.state, super().word)
+        return {"differs": "differs", "locked": cards.NOTHING, "partial": cards.BEHIND}.get(self.state, super().word)
 
-    def card(self) -> Card:
+    def card(self) -> cards.Card:
         what = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
         return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
 
@@ -384,8 +374,8 @@ def _values(report: Report | dict[str, Any]) -> dict[str, Any]:
 def report_html(report: Report | Mapping[str, Any]) -> str:
     """Return a report as HTML: the card, all values folded, and what it has of each index; of a failed run the card."""
     if not isinstance(report, Report):
-        return card_html(failure_card(report))
+        return cards.card_html(cards.failure_card(report))
     values = escape(json.dumps(report.to_dict(), indent=1, default=str))
     values = f'<details><summary>All values</summary><pre style="white-space: pre-wrap">{values}</pre></details>'
     parts = report.indexes.values() if isinstance(report, ManyReport) else ()
-    return card_html(report.card()) + "".join(map(report_html, parts)) + values
+    return cards.card_html(report.card()) + "".join(map(report_html, parts)) + values

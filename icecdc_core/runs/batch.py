@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, functions as F
 
-from icecdc_core.changes.net_changes import (
-    NetChanges,
-    PlannedRange,
-    agree,
-    compute_inserts,
-    compute_last_rows,
-    compute_net_changes,
-)
+from icecdc_core import errors
+from icecdc_core.changes import net_changes
+from icecdc_core.changes.net_changes import NetChanges, PlannedRange
 from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.columns import PLACE, WAS_THERE
 from icecdc_core.commits.position import NestedPosition, Position
@@ -30,39 +25,10 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
-from icecdc_core.errors import (
-    ConfigError,
-    DuplicateIdentifierError,
-    FencedError,
-    IcecdcError,
-    RejectedDocumentsError,
-    SchemaChangeError,
-)
 from icecdc_core.logs import event, set_fields
-from icecdc_core.opensearch.bulk import (
-    ANY_VERSION,
-    FAILED_DEAD_LETTERS,
-    BulkResult,
-    BulkWriter,
-    require_accepted,
-    write_actions,
-)
+from icecdc_core.opensearch import bulk, indexes
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.opensearch.index_settings import change_settings
-from icecdc_core.opensearch.indexes import (
-    check_mapping,
-    count_operations,
-    create_physical,
-    create_suffixed,
-    drop_leftovers,
-    evolve_mapping,
-    physical_index,
-    publish_index,
-    show_suffixed,
-    unused_epoch,
-    with_suffixes,
-    write_alias,
-)
 from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
@@ -97,11 +63,13 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
         elif plan.looks_up and source.identifier_columns:
             changes = _last_rows(source, config, plan, planned)
         elif is_insert_only(plan.scans):
-            changes = compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
+            changes = net_changes.compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
         else:
-            changes = compute_net_changes(planned)
-        if not (changes.rows is None or plan.looks_up or plan.is_first_try or source.nest):
-            changes = _proven_by_the_table(changes, source, config, plan, planned)
+            changes = net_changes.compute_net_changes(planned)
+        # Of a batch that is repeated, OpenSearch cannot say what was there before.
+        if not (plan.looks_up or plan.is_first_try) and _has_duplicates(changes, source, plan):
+            changes.close()
+            changes = _last_rows(source, config, plan, planned)
         return changes
 
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
@@ -122,36 +90,30 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
     return changes
 
 
-def _proven_by_the_table(
-    changes: NetChanges, source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange
-) -> NetChanges:
-    """Look for duplicates in the table: of a batch that is repeated, OpenSearch cannot say what was there before."""
-    assert changes.rows is not None
-    if source.identifier_columns and not agree(changes.rows, source.key_columns, source.identifier_rows(plan.end)):
-        changes.close()
-        return _last_rows(source, config, plan, planned)
-    return changes
+def _has_duplicates(changes: NetChanges, source: Source, plan: BatchPlan) -> bool:
+    """Whether the table has rows of one identifier among those that a range added."""
+    if changes.rows is None or source.nest or not source.identifier_columns:
+        return False
+    return not net_changes.agree(changes.rows, source.key_columns, source.identifier_rows(plan.end))
 
 
 def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
     policy = config.on_duplicate_identifier
     if policy == "fail":
         source.require_unique_identifiers(policy, plan.end)
-    return compute_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
+    return net_changes.compute_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
 
 
 def require_written_once(
-    result: BulkResult, changes: NetChanges, source: Source, config: SyncConfig, plan: BatchPlan
+    result: bulk.BulkResult, changes: NetChanges, source: Source, config: SyncConfig, plan: BatchPlan
 ) -> None:
     """Ask the table where no answer of OpenSearch showed whether an added row met a document."""
-    if not result.unchecked or changes.rows is None or source.nest or not source.identifier_columns:
-        return
-    if not agree(changes.rows, source.key_columns, source.identifier_rows(plan.end)):
+    if result.unchecked and _has_duplicates(changes, source, plan):
         raise _duplicates_met(config, "rows that were added")
 
 
-def _duplicates_met(config: SyncConfig, which: str) -> DuplicateIdentifierError:
-    return DuplicateIdentifierError(
+def _duplicates_met(config: SyncConfig, which: str) -> errors.DuplicateIdentifierError:
+    return errors.DuplicateIdentifierError(
         f"'{config.index}' had documents of {which}: two rows of '{config.table}' have one identifier, or another "
         "program wrote the documents",
         subject="on_duplicate_identifier",
@@ -191,9 +153,9 @@ def count_documents(source: Source, rows: DataFrame) -> int:
     return int(actions.agg(F.count("*"), F.sum(F.length("action"))).collect()[0][0])
 
 
-def written_to(source: Source, physical_index: str) -> Source:
+def written_to(source: Source, physical: str) -> Source:
     """Return a source whose documents are written to indexes with suffixes, if it has an `index_column`."""
-    return replace(source, physical_index=physical_index) if source.index_column else source
+    return replace(source, physical_index=physical) if source.index_column else source
 
 
 def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[str] = ()) -> list[str]:
@@ -205,7 +167,7 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
     known = {*map(suffix_of, known)}
     every = {*found, *known}
     if len(every) > config.max_indexes:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"The values of '{config.index_column}' make more than {config.max_indexes} indexes, for example for "
             f"{', '.join(sorted(every)[:5])}",
             subject="max_indexes",
@@ -214,7 +176,7 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
         )
     longest = max({*found} - known, key=len, default="")
     if len(f"{config.index}-{longest}".encode()) > MAX_TARGET_BYTES:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"The value '{longest}' of '{config.index_column}' makes the name of an index too long",
             subject="index_column",
             value=config.index_column,
@@ -239,48 +201,49 @@ def prepared_index(
     with (
         shuffle_partitions_for(run.spark, plan.file_bytes),
         progress(count, f"Syncing {config.table}") as bar,
-        bar.watching(partial(count_operations, run.client, with_suffixes(config, physical))),
+        bar.watching(partial(indexes.count_operations, run.client, indexes.with_suffixes(config, physical))),
     ):
         yield bar
-    run.client.indices.refresh(index=with_suffixes(config, physical))
+    run.client.indices.refresh(index=indexes.with_suffixes(config, physical))
 
 
 def prepare_indexes(run: Run, lock: IndexLock, source: Source) -> None:
     """Map new columns and create missing indexes with suffixes for the begun batch; readers see them at once."""
     batch = lock.batch
     if has_other_schema(lock.position, source):  # of a repair, too: the rows may have columns that no sync mapped yet
-        evolve_mapping(run.client, run.config, batch.physical_index, source.schema)
+        indexes.evolve_mapping(run.client, run.config, batch.physical_index, source.schema)
     if missing := [name for name, uuid in batch.indexes.items() if not uuid]:
         identity = index_identity(batch.selection)
-        created = create_suffixed(run.client, run.config, missing, source.schema, run.run_id, False, identity)
-        show_suffixed(run.client, run.config, batch.physical_index, created)
+        created = indexes.create_suffixed(run.client, run.config, missing, source.schema, run.run_id, False, identity)
+        indexes.show_suffixed(run.client, run.config, batch.physical_index, created)
         lock.record(indexes={**batch.indexes, **created})
 
 
-def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_before: int = 0) -> BulkResult:
+def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_before: int = 0) -> bulk.BulkResult:
     if actions is None:
-        return BulkResult()
+        return bulk.BulkResult()
     batch = lock.batch
     spark, config = actions.sparkSession, run.config
     # A repair goes above whatever versions it meets.
-    highest = ANY_VERSION if batch.kind == "repair" else upsert_version(batch.epoch)
+    highest = bulk.ANY_VERSION if batch.kind == "repair" else upsert_version(batch.epoch)
     # An answer shows whether a document was in one shard of one index; places have several.
-    searched = with_suffixes(config, batch.physical_index) if config.routing or config.index_column else ""
-    writer = BulkWriter.of(config, write_alias(batch.physical_index), highest, searched)
-    with write_actions(actions, writer) as (result, dead_letters):
+    searched = indexes.with_suffixes(config, batch.physical_index) if config.routing or config.index_column else ""
+    writer = bulk.BulkWriter.of(config, indexes.write_alias(batch.physical_index), highest, searched)
+    with bulk.write_actions(actions, writer) as (result, dead_letters):
         try:
-            require_accepted(result, config.max_rejected_documents, rejected_before)
-        except RejectedDocumentsError as error:
+            bulk.require_accepted(result, config.max_rejected_documents, rejected_before)
+        except errors.RejectedDocumentsError as error:
             try:
                 lock.record(failure=str(error)[:2000])
-            except IcecdcError as unrecorded:
-                if isinstance(unrecorded, FencedError) and {letter["status"] for letter in error.dead_letters} == {409}:
+            except errors.IcecdcError as unrecorded:
+                are_newer = {letter["status"] for letter in error.dead_letters} == {409}
+                if isinstance(unrecorded, errors.FencedError) and are_newer:
                     raise  # the newer versions are those of the run that has the lock now
                 event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
             try:
-                few = dead_letters.limit(FAILED_DEAD_LETTERS)
+                few = dead_letters.limit(bulk.FAILED_DEAD_LETTERS)
                 store_dead_letters(spark, config, batch, run.run_id, result, few)
-            except ConfigError as unwritable:
+            except errors.ConfigError as unwritable:
                 event(str(unwritable), logging.WARNING)
             raise
         store_dead_letters(spark, config, batch, run.run_id, result, dead_letters)
@@ -308,10 +271,10 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
         largest=max(before.largest, batch.largest),
     )
     lock.commit(position_at(position, source, batch.to_snapshot_id, batch.nested), log_entry(report))
-    drop_leftovers(run.client, run.config, batch.physical_index)
+    indexes.drop_leftovers(run.client, run.config, batch.physical_index)
 
 
-def report_fields(result: BulkResult) -> dict[str, Any]:
+def report_fields(result: bulk.BulkResult) -> dict[str, Any]:
     found = {"rejected_samples": result.rejected_samples, "drifted_ids": list(result.drifted_ids)}
     return {**asdict(result.counts), **found}
 
@@ -344,7 +307,7 @@ def log_entry(report: RunReport) -> dict[str, Any]:
 
 def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     """Put a changed spec in place, where that leaves every indexed document right."""
-    physical = with_suffixes(run.config, lock.position.physical_index)
+    physical = indexes.with_suffixes(run.config, lock.position.physical_index)
     was, unfinished = lock.position.selection, lock.position.unfinished_specs
     # Recorded before the first write: a run that dies halfway leaves parts of this spec, and the next one must know.
     lock.write(
@@ -359,13 +322,13 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
         # First: a new field may need a limit that was raised.
         change_settings(run.client, run.config, physical, changed)
         are_changed = True
-        evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
-    except (ConfigError, SchemaChangeError) as error:
+        indexes.evolve_mapping(run.client, run.config, lock.position.physical_index, source.schema)
+    except (errors.ConfigError, errors.SchemaChangeError) as error:
         # OpenSearch refuses a request as a whole, and would refuse to reset the settings that it refused to set.
         if are_changed:
             change_settings(run.client, run.config, physical, dynamic_settings(source.spec, was))
         lock.write(replace(lock.position, unfinished_specs=unfinished))
-        if isinstance(error, ConfigError) or run.config.on_schema_change != "reexport":
+        if isinstance(error, errors.ConfigError) or run.config.on_schema_change != "reexport":
             raise
         return False
     lock.write(replace(lock.position, selection=source.stored_selection, unfinished_specs=[]))
@@ -385,11 +348,11 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
     """Create an empty index, which readers see at once, and record its position."""
     config = run.config
     seen = run.confirm_readers_indexes(lock)
-    epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
-    physical = physical_index(config.index, epoch)
+    epoch = indexes.unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
+    physical = indexes.physical_index(config.index, epoch)
     identity = index_identity(source.stored_selection)
-    check_mapping(run.client, config, source.schema)
-    uuid = create_physical(run.client, config, physical, source.schema, run.run_id, loading=False, identity=identity)
-    publish_index(run.client, config, physical, seen)
+    indexes.check_mapping(run.client, config, source.schema)
+    uuid = indexes.create_physical(run.client, config, physical, source.schema, run.run_id, False, identity)
+    indexes.publish_index(run.client, config, physical, seen)
     start = replace(start, epoch=epoch, physical_index=physical, index_uuid=uuid)
     lock.write(position_at(start, source, start.snapshot_id, start.nested))

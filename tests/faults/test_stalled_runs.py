@@ -11,7 +11,8 @@ from opensearchpy import RequestError
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError, OpenSearchRequestError, TableLockedError
-from icecdc_core.jobs import export, sync, validate
+from icecdc_core.jobs import sync, validate
+from icecdc_core.opensearch import indexes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs import batch
 from icecdc_core.runs.run import Run
@@ -121,7 +122,7 @@ def it_does_not_move_the_alias_back_after_a_stall(spark, sql, config, opensearch
         sql("UPDATE {t} SET name = 'w'")
         export_table(spark, config.replace(export_group_bytes=1))
 
-    just_before(export, "publish_index", overtake)
+    just_before(indexes, "publish_index", overtake)
     with pytest.raises(FencedError):
         export_table(spark, config)
     (physical,) = opensearch.indices.get_alias(name=config.index)
@@ -130,19 +131,19 @@ def it_does_not_move_the_alias_back_after_a_stall(spark, sql, config, opensearch
 
 
 def it_leaves_everything_as_it_is_when_the_index_of_an_export_is_refused(spark, sql, config, names, opensearch):
-    def indexes():
+    def existing():
         return sorted(opensearch.indices.get(index=f"{config.index}--*", expand_wildcards="all"))
 
     def refused(*arguments, **more):
         create(*arguments, **more)
         raise RequestError(400, "validation_exception", "maximum shards open")
 
-    before, create = indexes(), export.create_suffixed
+    before, create = existing(), indexes.create_suffixed
     with pytest.raises(OpenSearchRequestError, match="maximum shards open"):
         export_table(spark, config.replace(number_of_shards=1024))
-    with mock.patch.object(export, "create_suffixed", refused), pytest.raises(OpenSearchRequestError):
+    with mock.patch.object(indexes, "create_suffixed", refused), pytest.raises(OpenSearchRequestError):
         export_table(spark, config.replace(index_column="name"))
-    assert indexes() == before
+    assert existing() == before
     # The sync goes on from where the index is.
     sql("UPDATE {t} SET name = 'w'")
     assert (sync_changes(spark, config).kind, names()) == ("sync", {"1": "w"})

@@ -8,7 +8,7 @@ import pytest
 from icecdc_core import sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, SchemaChangeError
-from icecdc_core.runs import batch
+from icecdc_core.opensearch import indexes
 
 TITLE = {"type": "text", "analyzer": "standard"}
 
@@ -69,7 +69,7 @@ def it_builds_a_new_index_behind_the_alias_when_the_policy_says_so(spark, sql, o
 
 
 def it_puts_a_spec_followed_halfway_back_when_it_is_taken_back_or_refused(spark, sql, opensearch, config):
-    evolve = batch.evolve_mapping
+    evolve = indexes.evolve_mapping
 
     def die(config, after):
         """Sync, and die before or after its mapping is in place."""
@@ -79,7 +79,7 @@ def it_puts_a_spec_followed_halfway_back_when_it_is_taken_back_or_refused(spark,
                 evolve(*given)
             raise RuntimeError("killed")
 
-        with mock.patch.object(batch, "evolve_mapping", killed), pytest.raises(RuntimeError):
+        with mock.patch.object(indexes, "evolve_mapping", killed), pytest.raises(RuntimeError):
             sync_changes(spark, config)
 
     mapping = {"title": {**TITLE, "search_analyzer": "whitespace"}}

@@ -30,7 +30,7 @@ def config(**given):
 def it_goes_on_after_lost_records_until_nothing_is_written_between_losses(monkeypatch, batches_before, expected):
     run, streams = IngestRun(None, config(on_lost_offsets="continue")), iter(batches_before)
     monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob(True))
-    monkeypatch.setattr(job, "find_start", lambda *given: StreamStart(["t"], {}))
+    monkeypatch.setattr(job.start_offsets, "find_start", lambda *given: StreamStart(["t"], {}))
     entry = SimpleNamespace(offsets={}, valid_through=None)
     made = lambda *given: SimpleNamespace(last=None, behind={}, recovering={})  # noqa: E731
     monkeypatch.setattr(run, "_new_batches", made)
@@ -55,7 +55,7 @@ def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch, policy, b
     logged = LoggedJob(True, 1, {"a": {0: 6}, "b": {0: 9}}, {}, {"t": lacks})
     monkeypatch.setattr(job.commit_log, "read", lambda *given: logged)
     monkeypatch.setattr(job.commit_log, "write", lambda spark, name, entry: written.append(entry))
-    monkeypatch.setattr(job, "known_tables", lambda *given: [])
+    monkeypatch.setattr(job.start_offsets, "known_tables", lambda *given: [])
     run, ends = IngestRun(None, config(topics="a", on_lost_offsets=policy)), lambda names: {"a": {0: 6}}
     topics = SimpleNamespace(names=lambda: ["a"], ids=lambda names: {}, earliest=ends, latest=ends)
     report = run._report(*run._run_streams(topics))
