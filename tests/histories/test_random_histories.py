@@ -26,12 +26,12 @@ EXCUSES = {
 SYNC, BROKEN_SYNC, MOVE = "sync", "sync that breaks off", "UPDATE of the partition column"
 MEND = "DELETE of repeated rows"
 IDENTIFIERS = {"INSERT of known identifiers": Lake.repeat_identifiers, MEND: Lake.mend_identifiers}
-REPEATED = [{"on_duplicate_identifier": "fail", "change_mode": mode} for mode in ("net", "snapshot")]
+ROUTED, SUFFIXED = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
+SPREAD = {**ROUTED, "settings": {"routing_partition_size": 2}}  # over several shards
+REPEATED = [{"change_mode": mode, **place} for mode in ("net", "snapshot") for place in ({}, ROUTED, SUFFIXED)]
 # Rows come and go more often than histories are rewritten.
 CHANGES = {**OPERATIONS, **HISTORIES, **IDENTIFIERS}
 STEPS = [st.sampled_from(sorted(each)) for each in (OPERATIONS, OPERATIONS, HISTORIES, [SYNC])]
-ROUTED, SUFFIXED = {"routing": "region", "number_of_shards": 3}, {"index_column": "region"}
-SPREAD = {**ROUTED, "settings": {"routing_partition_size": 2}}  # over several shards
 # By default no table as small as these is read by row ids, and most that compare values are joined.
 LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS", "LOOK_UP_FROM_ROWS")}
 

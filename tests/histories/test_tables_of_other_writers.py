@@ -161,12 +161,12 @@ def evolve(writer, n, how):
 
 
 def copy_with_row_ids(writer, n, how):
-    """Rows of new identifiers that say to have the row ids of others."""
+    """Rows of new identifiers with the row ids of others; an old number of the commit would hide them in this range."""
     if writer.version < 3:
         return append(writer, n, how)
     rows = _with_ids(writer, _chosen(writer, n))
     for row in rows:
-        row["id"], writer.next_id = writer.next_id, writer.next_id + 1
+        row["id"], row[LAST_UPDATED], writer.next_id = writer.next_id, None, writer.next_id + 1
     return writer.commit([_file(writer, rows, lineage=True)], **how)
 
 

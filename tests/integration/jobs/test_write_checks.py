@@ -45,18 +45,6 @@ class DescribeADuplicateFromOutsideTheRange:
         assert {key: row["v"] for key, row in indexed().items()} == {"1": "a", "2": "c", "3": "d"}
         assert validate_table(spark, config).ok
 
-    @pytest.mark.parametrize("places", [ROUTED, SUFFIXED], ids=["routed", "suffixed"])
-    def it_is_found_in_another_shard_or_index(self, spark, sql, new_index, opensearch, places):
-        config = new_index(
-            table("merge-on-read"), FIRST, "INSERT INTO {t} VALUES (5, 'e', 'x'), (6, 'f', 'y')", **places
-        )
-        sql("INSERT INTO {t} VALUES (2, 'c', 'x')")
-        with pytest.raises(DuplicateIdentifierError, match="example 2:"):
-            synced(spark, config)
-        sql(MEND)
-        synced(spark, config)
-        assert validate_table(spark, config).ok
-
     def it_is_looked_up_where_an_answer_was_lost(self, spark, sql, new_index):
         config = new_index(table("copy-on-write"), FIRST)
         sql(AGAIN)

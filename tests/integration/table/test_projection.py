@@ -1,7 +1,6 @@
 """The projection of a row to a document: which selections are accepted, and what they make of a row."""
 
 import pytest
-from pyspark.sql import functions as F
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.table.select import open_projection
@@ -17,27 +16,7 @@ def projection(spark):
     return lambda select, alias="": open_projection(spark, schema, select, alias, ["id"], {})
 
 
-@pytest.fixture
-def rows(spark):
-    """One row, with a column that is not the table's."""
-    row = (7, "a@x.org", 1.5, 2.5, None, ["t"], (1, 2))
-    return spark.createDataFrame([row], SCHEMA).withColumn("_change_type", F.lit("INSERT"))
-
-
 class DescribeProjection:
-    def it_makes_the_fields_of_a_document(self, projection, rows):
-        for select, alias, expected in (
-            (["email"], "", {"email": "a@x.org"}),
-            (["upper(email) AS E"], "", {"E": "A@X.ORG"}),
-            (["* EXCEPT (email, lat, lon, seen, tags, place)"], "", {"id": 7}),
-            (["f.id", "f.lat + f.lon AS total"], "f", {"id": 7, "total": 4.0}),
-            (["place.x", "place.* EXCEPT (x)"], "", {"x": 1, "y": 2}),
-            (["transform(tags, t -> concat(t, '!')) AS tags"], "", {"tags": ["t!"]}),
-            (["named_struct('lat', lat, 'lon', lon) AS place"], "", {"place": (1.5, 2.5)}),
-        ):
-            actual = projection(select, alias).apply(rows).collect()[0].asDict()
-            assert actual == {**expected, "_change_type": "INSERT"}
-
     def it_knows_the_columns_that_it_uses(self, projection):
         for select, used in (
             (["id", "sha2(email, 256) AS owner"], {"id", "email"}),
@@ -65,9 +44,6 @@ class DescribeProjection:
             (["deep.inner AS i", "hash(i) AS p"], {"deep.inner"}),
         ):
             assert open_projection(spark, schema, select, "", ["id"], {}).computed_from == expected
-
-    def it_stores_the_texts_as_they_are(self, projection):
-        assert projection(["f.id"], "f").stored == ("AS f", "f.id")
 
 
 NOT_DETERMINISTIC = (

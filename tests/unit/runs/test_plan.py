@@ -12,7 +12,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, HistoryGapError
 from icecdc_core.runs.batch import has_few_texts
 from icecdc_core.runs.cluster_status import lag_of
-from icecdc_core.runs.plan import BatchPlan, next_range, start_position
+from icecdc_core.runs.plan import start_position
 from tests.table_metadata import metadata
 
 TABLE = SimpleNamespace(name="lake.ns.t")
@@ -36,47 +36,14 @@ def it_has_few_texts_to_look_up_vectors_of_after_an_append_of_few_rows():
     assert found == [True, True, True, False]
 
 
-class DescribeStart:
-    @pytest.mark.parametrize(
-        ("position", "start_point", "expected"),
-        [
-            (NEW, None, None),
-            (replace(NEW, batch=EXPORT), "latest", None),
-            (replace(THERE, batch=EXPORT), None, None),
-            (THERE, "latest", THERE),
-            (replace(THERE, batch=SYNC), None, replace(THERE, batch=SYNC)),
-            (replace(THERE, batch=REPAIR), None, THERE),
-        ],
-        ids=["nothing", "begun export", "begun export of an index", "position", "begun sync", "begun repair"],
-    )
-    def it_is_an_export_or_the_position(self, position, start_point, expected):
-        assert start_position(position, SOURCE, config(start_point=start_point)) == expected
-
-    @pytest.mark.parametrize("point", [42, datetime(2020, 1, 1, tzinfo=UTC)])
-    def it_refuses_a_start_that_the_table_does_not_have(self, point):
-        snapshot = SimpleNamespace(snapshot_id=9, parent_snapshot_id=8, timestamp_ms=1_700_000_000_000)
-        refs = {"main": 9}
-        metadata = SimpleNamespace(snapshots=[snapshot], by_id={9: snapshot}, refs=refs, current_snapshot_id=9)
-        source = SimpleNamespace(**{**vars(SOURCE), "metadata": metadata})
-        with pytest.raises(ConfigError, match=r"oldest is 9 of 2023.*start_from='(42|2020).*Remedy: .*latest"):
-            start_position(NEW, source, config(start_point=point, branch="main"))
-
-
-@pytest.mark.parametrize(
-    ("batch", "policy", "expected"),
-    [
-        (None, "fail", BatchPlan(9, is_first_try=True)),
-        (SYNC, "fail", BatchPlan(8, replayed=SYNC)),
-        (SYNC, "last", BatchPlan(9, cuts=(8,), looks_up=True, nested_cuts=({},))),
-        (replace(SYNC, met_duplicates=True), "fail", BatchPlan(9, cuts=(8,), looks_up=True, nested_cuts=({},))),
-        (replace(SYNC, schema="{ }"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
-        (replace(SYNC, selection={"spec": "older"}), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
-        (replace(SYNC, failure="rejected"), "fail", BatchPlan(9, cuts=(8,), nested_cuts=({},))),
-    ],
-    ids=["nothing begun", "begun", "another policy", "duplicates", "another schema", "another spec", "failed"],
-)
-def it_repeats_a_begun_batch_exactly_or_covers_it_by_a_step(batch, policy, expected):
-    assert next_range(replace(THERE, batch=batch), SOURCE, config(on_duplicate_identifier=policy)) == expected
+@pytest.mark.parametrize("point", [42, datetime(2020, 1, 1, tzinfo=UTC)])
+def it_refuses_a_start_that_the_table_does_not_have(point):
+    snapshot = SimpleNamespace(snapshot_id=9, parent_snapshot_id=8, timestamp_ms=1_700_000_000_000)
+    refs = {"main": 9}
+    metadata = SimpleNamespace(snapshots=[snapshot], by_id={9: snapshot}, refs=refs, current_snapshot_id=9)
+    source = SimpleNamespace(**{**vars(SOURCE), "metadata": metadata})
+    with pytest.raises(ConfigError, match=r"oldest is 9 of 2023.*start_from='(42|2020).*Remedy: .*latest"):
+        start_position(NEW, source, config(start_point=point, branch="main"))
 
 
 @pytest.mark.parametrize("stored", [{"snapshot_id": 9}, {"snapshot_id": 2, "nested": {"l.n.u": {"snapshot_id": 9}}}])
