@@ -400,7 +400,7 @@ class BulkWriter:
                     is_searched, was_there = True, [had_row or None for had_row in was_there]
                 answer = client.transport.perform_request(
                     "POST",
-                    f"/{quote(self.alias, safe='')}/_bulk",
+                    bulk_path(self.alias),
                     params={"require_alias": "true", "filter_path": _FILTER},
                     body=bytes(request_body(actions)),
                 )
@@ -459,3 +459,7 @@ class BulkWriter:
             value=self.retry_timeout_seconds,
             remedy="relieve the cluster (disk space, write queue) or allow more time; the position did not move",
         )
+
+
+def bulk_path(alias: str) -> str:
+    return f"/{quote(alias, safe='')}/_bulk"
