@@ -75,6 +75,10 @@ def _unchanged_until(
     until = sequence_number(metadata, ancestor)
     if any(sequence_number(metadata, snapshot_id) <= until for snapshot_id in step.path):
         return None  # a writer let them shrink
+    # What one side alone has came after the ancestor, unless a writer brought files back, whose rows are older.
+    ends = ((step.from_snapshot_id, read_older[0]), (step.to_snapshot_id, read_newer[0]))
+    if any(number <= until for end, tasks in ends if end != ancestor for number in table.file_sequence_numbers(tasks)):
+        return None
     # Shared files are older than both states, unless one of the states added such a file again.
     numbers = [number for tasks in read_newer[1:] for number in table.sequence_numbers(tasks)]
     return until if max(numbers, default=until) <= until else None

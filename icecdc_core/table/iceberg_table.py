@@ -95,6 +95,7 @@ class IcebergTable:
     locations = partialmethod(_facts, "location")
     row_counts = partialmethod(_numbers, "recordCount")  # deleted rows included
     sequence_numbers = partialmethod(_numbers, "dataSequenceNumber")
+    file_sequence_numbers = partialmethod(_numbers, "fileSequenceNumber")  # of the commits that added them
     sizes = partialmethod(_numbers, "fileSizeInBytes")
 
     def union(self, *parts: FileTasks) -> FileTasks:

@@ -26,6 +26,9 @@ class Table:
     def sequence_numbers(self, files):
         return [file.sequence_number for file in files]
 
+    def file_sequence_numbers(self, files):
+        return [file.sequence_number + 1 for file in files]
+
     def sizes(self, files):
         return [file.size for file in files]
 
