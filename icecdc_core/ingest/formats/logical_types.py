@@ -9,10 +9,12 @@ from functools import partial
 
 from pyspark.sql import Column, functions as F, types as T
 
-from icecdc_core.columns import JSON_OPTIONS
+from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX
 from icecdc_core.ingest.formats.decode_results import unusable
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
+PRECISION = f"{OWN_PREFIX}precision"
+"""The parameter with the digits of a decimal in Avro, of which Spark reads all that there are."""
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL_BYTES = 16
 # The years 1 to 9999. Debezium sends a database's "infinity" as a number far outside.
@@ -59,7 +61,7 @@ def payload_json(column: Column, logical_type: LogicalType) -> Column:
 
 
 def _to_payload(column: Column, logical_type: LogicalType) -> Column:
-    if column_type(logical_type) == logical_type.kind:
+    if not _is_converted(logical_type):
         return column
     if conversion := _conversion(logical_type):
         return conversion[1](column)
@@ -71,11 +73,20 @@ def _to_payload(column: Column, logical_type: LogicalType) -> Column:
     return F.transform_values(column, lambda _, each: _to_payload(each, item))
 
 
+def _is_converted(logical_type: LogicalType) -> bool:
+    inner = [*logical_type.fields.values(), *([logical_type.item] if logical_type.item else [])]
+    return _conversion(logical_type) is not None or any(map(_is_converted, inner))
+
+
 def _conversion(logical_type: LogicalType) -> tuple[T.DataType, Callable[[Column], Column]] | None:
     """The column type of a value that is converted, and how. Spark has already converted Avro's own times."""
     name, kind, parameters = logical_type.name, logical_type.kind, logical_type.parameters
     if isinstance(kind, T.IntegralType):
         return _TIMES.get(name)
+    if isinstance(kind, T.FloatType):  # for a column of doubles, its shortest text is another number
+        return kind, lambda column: column.cast("double")
+    if isinstance(kind, T.DecimalType) and PRECISION in parameters:
+        return T.DecimalType(int(parameters[PRECISION]), kind.scale), lambda column: column
     if name in RETYPED:
         return RETYPED[name], lambda column: column
     if name == _VARIABLE_DECIMAL:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +22,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from pyspark.sql.avro.functions import from_avro
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
+from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.errors import DependencyError, SchemaRegistryError
-from icecdc_core.ingest.formats.logical_types import DECIMAL, LogicalType
+from icecdc_core.ingest.formats.logical_types import DECIMAL, PRECISION, LogicalType
 from icecdc_core.session.compat import AVRO_READER, has_class
 from icecdc_core.session.jars import avro_package
 from icecdc_core.session.jvm import java_class
@@ -29,6 +32,7 @@ from icecdc_core.session.jvm import java_class
 _SCALARS: dict[Any, T.DataType] = {"integer": T.LongType(), "number": T.DoubleType(), "boolean": T.BooleanType()}
 _FORMATS: dict[Any, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
 _MOST_NODES, _MOST_DIGITS = 10_000, 38
+_END = secrets.token_bytes(16)  # no record can know it
 
 
 def read_avro(records: DataFrame, schema: RegisteredSchema, data: Column) -> tuple[Column, LogicalType]:
@@ -39,21 +43,28 @@ def read_avro(records: DataFrame, schema: RegisteredSchema, data: Column) -> tup
     node = json.loads(whole.toString(), object_hook=_readable_type)
     parsed = new_parser().setValidateDefaults(False).parse(json.dumps(node))
     # Spark reads a malformed record as a record of nulls, but a malformed array as null. In the encoding an array
-    # is a count, that many values, and a zero.
-    array = F.concat(F.lit(b"\2"), data, F.lit(b"\0"))
-    values = from_avro(array, f'{{"type": "array", "items": {parsed}}}', {"mode": "PERMISSIVE"})
-    value = F.when(F.size(values) == 1, F.get(values, F.lit(0)))
+    # is a count, that many values, and a zero; Spark ignores what follows, so a mark says where the value ends.
+    array = F.concat(F.lit(b"\2"), data, F.lit(_END + b"\0"))
+    end = {"type": "fixed", "name": f"{OWN_PREFIX}end", "size": len(_END)}
+    fields = [{"name": "value", "type": node}, {"name": "end", "type": end}]
+    items = {"type": "record", "name": f"{OWN_PREFIX}marked", "fields": fields}
+    values = from_avro(array, json.dumps({"type": "array", "items": items}), {"mode": "PERMISSIVE"})
+    marked = F.get(values, F.lit(0))
+    value = F.when((F.size(values) == 1) & (marked["end"] == F.lit(_END)), marked["value"])
     return value, _avro_type(parsed, records.select(value).schema[0].dataType)
 
 
 def _readable_type(node: dict[str, Any]) -> dict[str, Any]:
-    """The type with bytes for a decimal that Spark refuses: Connect's type without a precision has 64 digits."""
+    """The type with decimals that Spark reads exactly, or as bytes: Connect's, without a precision, has 64 digits."""
     node.pop("spark.sql.catalyst.type", None)  # by which Spark would read intervals, for which Iceberg has no type
-    digits = node.get("precision")
-    if node.get("logicalType") != "decimal" or not isinstance(digits, int) or digits <= _MOST_DIGITS:
+    digits, scale = node.get("precision"), node.get("scale", 0)
+    if node.get("logicalType") != "decimal" or not isinstance(digits, int) or not isinstance(scale, int):
         return node
-    of_connect = {"connect.name": DECIMAL, "connect.parameters": {"scale": str(node.get("scale", 0))}}
-    return {**of_connect, **node, "logicalType": ""}
+    if digits > _MOST_DIGITS:
+        return {"connect.name": DECIMAL, "connect.parameters": {"scale": str(scale)}, **node, "logicalType": ""}
+    # Of a value with more digits than it may have, Spark takes the last 64 bits if the precision is below 19.
+    widest = min(_MOST_DIGITS, int((8 * node.get("size", 16) - 1) * math.log10(2)))
+    return {**node, "precision": widest, PRECISION: digits} if 0 <= scale <= digits <= widest else node
 
 
 def require_avro(spark: SparkSession) -> None:
@@ -75,6 +86,8 @@ def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> Logical
         # Spark reads a union of several types as a struct, whose values are not converted.
         return _avro_type(branches[0], kind, optional) if len(branches) == 1 else LogicalType(kind)
     parameters = dict(schema.getObjectProp("connect.parameters") or {})
+    if (digits := schema.getObjectProp(PRECISION)) is not None:
+        parameters[PRECISION] = str(digits)
     of = partial(LogicalType, kind, schema.getProp("connect.name") or "", parameters, optional)
     if isinstance(kind, T.StructType):
         fields = {field.name(): field.schema() for field in schema.getFields()}
