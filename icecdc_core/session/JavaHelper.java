@@ -1,19 +1,23 @@
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
+import java.util.BitSet;
 import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicLongArray;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DeleteFile;
@@ -153,17 +157,13 @@ public final class JavaHelper {
     }
   }
 
-  public List planned(TableScan scan) throws Exception {
-    return planned(scan, null);
-  }
-
-  /** Plan a scan and return the tasks of these data files. */
-  private static List planned(TableScan scan, Set wanted) throws Exception {
+  /** Plan a scan and return the tasks of its data files, or of those that the manifests want. */
+  public static List planned(TableScan scan, Manifests manifests) throws Exception {
     CloseableIterable planned = scan.planFiles();
     try {
       List tasks = new ArrayList();
       for (Object item : planned) {
-        if (wanted == null || wanted.contains(((FileScanTask) item).file().location())) {
+        if (manifests == null || manifests.want((ContentFile) ((FileScanTask) item).file())) {
           tasks.add(item);
         }
       }
@@ -173,17 +173,16 @@ public final class JavaHelper {
     }
   }
 
-  /** The live files that one of two snapshots alone has, of the older, of the newer; whether the older has deletes. */
-  public List difference(Table table, Long older, long newer) throws Exception {
-    Manifests data = new Manifests(table, older, newer, false);
-    Manifests deletes = new Manifests(table, older, newer, true);
+  /** The live files in which two snapshots may differ, of the older, of the newer; whether the older has deletes. */
+  public List difference(Table table, Long older, long newer, int slots) throws Exception {
+    Manifests data = new Manifests(table, older, newer, false, new HashSet(), slots);
+    Manifests deletes = new Manifests(table, older, newer, true, new HashSet(), slots);
     List sides = new ArrayList();
     for (int side = 0; side < 2; side++) {
-      List files = data.different(side);
-      files.addAll(deletes.different(side));
-      sides.add(files);
+      sides.add(data.files(side));
+      ((List) sides.get(side)).addAll(deletes.files(side));
     }
-    sides.add(Boolean.valueOf(deletes.hasAny(0)));
+    sides.add(Boolean.valueOf(older != null && !snapshot(table, older).deleteManifests(table.io()).isEmpty()));
     return sides;
   }
 
@@ -193,21 +192,17 @@ public final class JavaHelper {
    * <p>These are the data files that one side alone has, and those that a delete file of one side alone applies to. If
    * it names none, it may apply to any; then its side is planned.
    */
-  public List changed(Table table, Long older, long newer) throws Exception {
-    Manifests data = new Manifests(table, older, newer, false);
-    Manifests deletes = new Manifests(table, older, newer, true);
-    Set alone = new HashSet();
+  public List changed(Table table, Long older, long newer, int slots) throws Exception {
+    Manifests deletes = new Manifests(table, older, newer, true, new HashSet(), slots);
     Set hit = new HashSet();
     for (int side = 0; side < 2; side++) {
-      for (Object file : data.different(side)) {
-        alone.add(((ContentFile) file).location());
-      }
       Set anywhere = new HashSet();
-      for (Object file : deletes.different(side)) {
+      for (Object file : deletes.files(side)) {
         String target = ContentFileUtil.referencedDataFileLocation((DeleteFile) file);
         (target == null ? anywhere : hit).add(target == null ? place((ContentFile) file) : target);
       }
-      for (Object item : anywhere.isEmpty() ? new ArrayList() : planned(scan(table, data.snapshots[side].snapshotId()))) {
+      TableScan scan = anywhere.isEmpty() ? null : scan(table, deletes.snapshots[side].snapshotId());
+      for (Object item : scan == null ? new ArrayList() : planned(scan, null)) {
         for (Object file : ((FileScanTask) item).deletes()) {
           if (anywhere.contains(place((ContentFile) file))) {
             hit.add(((FileScanTask) item).file().location());
@@ -215,42 +210,76 @@ public final class JavaHelper {
         }
       }
     }
-    return data.tasks(alone, hit);
+    return new Manifests(table, older, newer, false, hit, slots).tasks();
   }
 
-  /** The manifests of two snapshots, for data files or for delete files, and the live files of those not in both. */
-  private static final class Manifests {
+  /**
+   * The manifests of two snapshots, for data files or for delete files, and in which live files they may differ.
+   *
+   * <p>Manifests that both sides list are not read. Files of the others are spread over slots by their names. A slot
+   * adds up digests of what the newer side says of its files, and subtracts those of the older side, so that files of
+   * both sides cancel out, and memory does not grow with their number. Others cancel out in one of 2^100 cases, and no
+   * writer can look for one: the digests have a random key. Equal files that share a slot with others are returned, too.
+   */
+  static final class Manifests {
+    private static final List FEW_COLUMNS =
+        Arrays.asList(
+            new Object[] {"file_path", "content_offset", "file_size_in_bytes", "record_count", "first_row_id"});
+
     final Snapshot[] snapshots;
     private final Table table;
-    private final List[] own = {new ArrayList(), new ArrayList()};
+    private final Set hit;
+    private final int slots;
+    private final boolean hasRowIds; // on both sides; a table gets them when it becomes format version 3
+    private final Map[] own = {new LinkedHashMap(), new LinkedHashMap()};
     private final List[] shared = {new ArrayList(), new ArrayList()};
-    private final List[] files = new List[2];
-    private final Map surplus = new HashMap();
+    private final String key = UUID.randomUUID().toString();
+    private AtomicLongArray sums;
+    private BitSet different;
 
-    Manifests(Table table, Long older, long newer, boolean ofDeletes) throws Exception {
+    Manifests(Table table, Long older, long newer, boolean ofDeletes, Set hit, int slots) throws Exception {
       this.table = table;
       this.snapshots = new Snapshot[] {snapshot(table, older), snapshot(table, Long.valueOf(newer))};
-      Map[] listed = {new TreeMap(), new TreeMap()};
-      for (int side = 0; side < 2; side++) {
+      this.hit = hit;
+      this.slots = slots;
+      this.hasRowIds = older != null && snapshots[0].firstRowId() != null;
+      for (int side = older == null ? 1 : 0; side < 2; side++) {
         Snapshot at = snapshots[side];
-        if (at != null) {
-          for (Object item : ofDeletes ? at.deleteManifests(table.io()) : at.dataManifests(table.io())) {
-            listed[side].put(((ManifestFile) item).path(), item);
-          }
+        for (Object item : ofDeletes ? at.deleteManifests(table.io()) : at.dataManifests(table.io())) {
+          own[side].put(((ManifestFile) item).path(), item);
         }
       }
-      for (int side = 0; side < 2; side++) {
-        for (Object item : listed[side].values()) {
-          Object other = listed[1 - side].get(((ManifestFile) item).path());
-          boolean isShared = other != null && facts((ManifestFile) item).equals(facts((ManifestFile) other));
-          (isShared ? shared : own)[side].add(item);
+      for (Object path : new ArrayList(own[0].keySet())) {
+        Object other = own[1].get(path);
+        if (other != null && facts((ManifestFile) own[0].get(path)).equals(facts((ManifestFile) other))) {
+          shared[0].add(own[0].remove(path));
+          shared[1].add(own[1].remove(path));
         }
-        files[side] = read(own[side], null);
-        for (Object several : files[side]) {
-          for (Object file : (List) several) {
-            Integer before = (Integer) surplus.get(facts((ContentFile) file));
-            int sum = (before == null ? 0 : before.intValue()) + (side == 0 ? -1 : 1);
-            surplus.put(facts((ContentFile) file), Integer.valueOf(sum));
+      }
+      if (!own[0].isEmpty() && !own[1].isEmpty()) {
+        compare();
+      }
+    }
+
+    /** Finds the slots that differ, and forgets manifests without a file in them. */
+    private void compare() throws Exception {
+      sums = new AtomicLongArray(2 * slots);
+      List[] seen = {read(own[0].values(), -1), read(own[1].values(), 1)};
+      different = new BitSet();
+      for (int i = 0; i < 2 * slots; i++) {
+        if (sums.get(i) != 0) {
+          different.set(i / 2);
+        }
+      }
+      for (Object location : hit) {
+        different.set(slot((String) location));
+      }
+      for (int side = 0; side < 2; side++) {
+        Iterator manifests = own[side].values().iterator();
+        for (Object places : seen[side]) {
+          manifests.next();
+          if (!((BitSet) places).intersects(different)) {
+            manifests.remove();
           }
         }
       }
@@ -259,112 +288,98 @@ public final class JavaHelper {
     /** What a list says about a manifest that decides how its entries are read. */
     private List facts(ManifestFile manifest) {
       boolean isRead = manifest.hasAddedFiles() || manifest.hasExistingFiles();
-      Object rowId = hasRowIds() ? manifest.firstRowId() : null;
+      Object rowId = hasRowIds ? manifest.firstRowId() : null;
       return Arrays.asList(new Object[] {
             Long.valueOf(manifest.sequenceNumber()), Integer.valueOf(manifest.partitionSpecId()), Boolean.valueOf(isRead), rowId
           });
     }
 
-    private List facts(ContentFile file) {
-      Object rowId = hasRowIds() ? file.firstRowId() : null;
-      Long size = Long.valueOf(file.fileSizeInBytes());
-      Object[] facts = {place(file), size, Long.valueOf(file.recordCount()), file.dataSequenceNumber(), rowId};
-      return Arrays.asList(facts);
+    private int slot(String place) {
+      return place.hashCode() & (slots - 1);
     }
 
-    /** Whether both sides have row ids; a table gets them when it becomes format version 3. */
-    private boolean hasRowIds() {
-      return snapshots[0] != null && snapshots[0].firstRowId() != null;
+    private int add(ContentFile file, int sign, MessageDigest digest) {
+      Object rowId = hasRowIds ? file.firstRowId() : null;
+      String sizes = file.fileSizeInBytes() + " " + file.recordCount() + " " + file.dataSequenceNumber() + " " + rowId;
+      byte[] facts = (key + sizes + " " + place(file)).getBytes(StandardCharsets.UTF_8);
+      ByteBuffer sum = ByteBuffer.wrap(digest.digest(facts));
+      int slot = slot(place(file));
+      sums.addAndGet(2 * slot, sign * sum.getLong());
+      sums.addAndGet(2 * slot + 1, sign * sum.getLong());
+      return slot;
     }
 
-    boolean hasAny(int side) {
-      return !own[side].isEmpty() || !shared[side].isEmpty();
+    boolean want(ContentFile file) {
+      boolean isShared = !own[0].containsKey(file.manifestLocation()) && !own[1].containsKey(file.manifestLocation());
+      return isShared ? hit.contains(file.location()) : different == null || different.get(slot(place(file)));
     }
 
-    List different(int side) {
-      List found = new ArrayList();
-      for (Object several : files[side]) {
-        for (Object file : (List) several) {
-          int sum = ((Integer) surplus.get(facts((ContentFile) file))).intValue();
-          if (side == 0 ? sum < 0 : sum > 0) {
-            found.add(file);
-          }
-        }
+    List files(int side) throws Exception {
+      List files = new ArrayList();
+      for (Object several : read(own[side].values(), 0)) {
+        files.addAll((List) several);
       }
-      return found;
+      return files;
     }
 
-    /** The tasks of data files that are in the own manifests of a side, or anywhere. */
-    List tasks(Set inOwn, Set anywhere) throws Exception {
-      Set wanted = new HashSet(inOwn);
-      wanted.addAll(anywhere);
-      List found = anywhere.isEmpty() ? null : read(shared[1], anywhere);
+    List tasks() throws Exception {
+      List found = hit.isEmpty() ? new ArrayList() : read(shared[1], 0);
       List sides = new ArrayList();
       for (int side = 0; side < 2; side++) {
-        List manifests = new ArrayList();
-        for (int i = 0; i < own[side].size(); i++) {
-          for (Object file : (List) files[side].get(i)) {
-            if (wanted.contains(((ContentFile) file).location())) {
-              manifests.add(own[side].get(i));
-              break;
-            }
-          }
-        }
-        for (int i = 0; found != null && i < found.size(); i++) {
+        List manifests = new ArrayList(own[side].values());
+        for (int i = 0; i < found.size(); i++) {
           if (!((List) found.get(i)).isEmpty()) {
             manifests.add(shared[side].get(i));
           }
         }
         Snapshot part = manifests.isEmpty() ? null : withManifests(snapshots[side], manifests);
-        sides.add(part == null ? manifests : planned(new TableAt((BaseTable) table, part).newScan(), wanted));
+        sides.add(part == null ? manifests : planned(new TableAt((BaseTable) table, part).newScan(), this));
       }
       return sides;
     }
 
-    /** For each manifest its live files, or those of them that are wanted. */
-    private List read(List manifests, final Set wanted) throws Exception {
-      List reading = new ArrayList();
+    /** For each manifest the live files that are wanted; with a sign, the slots that it adds all to. */
+    private List read(Iterable manifests, final int sign) throws Exception {
+      List readings = new ArrayList();
       for (Object item : manifests) {
         final ManifestFile manifest = (ManifestFile) item;
-        reading.add(
-            ThreadPools.getWorkerPool()
-                .submit(
-                    new Callable() {
-                      public Object call() throws Exception {
-                        return liveFiles(table, manifest, wanted);
-                      }
-                    }));
+        readings.add(
+            new Callable() {
+              public Object call() throws Exception {
+                return read(manifest, sign);
+              }
+            });
       }
+      List found = new ArrayList();
+      for (Object each : ThreadPools.getWorkerPool().invokeAll(readings)) {
+        found.add(((Future) each).get());
+      }
+      return found;
+    }
+
+    private Object read(ManifestFile manifest, int sign) throws Exception {
       List files = new ArrayList();
-      for (Object each : reading) {
-        files.add(((Future) each).get());
-      }
-      return files;
-    }
-  }
-
-  private static final List FEW_COLUMNS =
-      Arrays.asList(new Object[] {"file_path", "file_size_in_bytes", "record_count", "first_row_id"});
-
-  private static List liveFiles(Table table, ManifestFile manifest, Set wanted) throws Exception {
-    List files = new ArrayList();
-    // As Iceberg's own scans do.
-    if (!manifest.hasAddedFiles() && !manifest.hasExistingFiles()) {
-      return files;
-    }
-    ManifestReader reader =
-        manifest.content() == ManifestContent.DELETES
-            ? ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
-            : ManifestFiles.read(manifest, table.io(), table.specs()).select(FEW_COLUMNS);
-    try {
-      for (Object file : reader) {
-        if (wanted == null || wanted.contains(((ContentFile) file).location())) {
-          files.add(file);
+      BitSet places = new BitSet();
+      MessageDigest digest = MessageDigest.getInstance("MD5");
+      boolean isOfDeletes = manifest.content() == ManifestContent.DELETES;
+      ManifestReader reader =
+          isOfDeletes
+              ? ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
+              : ManifestFiles.read(manifest, table.io(), table.specs());
+      boolean isRead = manifest.hasAddedFiles() || manifest.hasExistingFiles(); // as Iceberg's own scans do
+      try {
+        for (Object item : !isRead ? files : isOfDeletes && sign == 0 ? reader : reader.select(FEW_COLUMNS)) {
+          ContentFile file = (ContentFile) item;
+          if (sign != 0) {
+            places.set(add(file, sign, digest));
+          } else if (want(file)) {
+            files.add(file);
+          }
         }
+        return sign == 0 ? files : places;
+      } finally {
+        reader.close();
       }
-      return files;
-    } finally {
-      reader.close();
     }
   }
 

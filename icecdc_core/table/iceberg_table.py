@@ -31,6 +31,8 @@ from icecdc_core.table.snapshots import TableMetadata
 _NO_FACT = "null"
 # Of rows that a reader holds at once; the bytes in a file are compressed, perhaps so much.
 _BATCH_ROWS, _BATCH_BYTES, _DENSITY = 512, 16 * 1024 * 1024, 32
+# Over so many slots names of files are spread to compare manifests; 16 bytes each.
+SLOTS = 1 << 18
 
 
 FileTasks = Sequence[Any]
@@ -74,15 +76,16 @@ class IcebergTable:
     def difference(self, older: int | None, newer: int) -> Difference:
         """Return the files that one of two snapshots alone has, delete files included."""
         self.read_snapshots.update(each for each in (older, newer) if each is not None)
-        removed, added, has_deletes = self._java.difference(self._table, older, newer)
+        removed, added, has_deletes = self._java.difference(self._table, older, newer, SLOTS)
         sizes = [dict(zip(self._facts("place", side), self.sizes(side), strict=True)) for side in (removed, added)]
+        gone, new = (dict(one.items() - other.items()) for one, other in (sizes, sizes[::-1]))
         before, after = (sum(map(int, self._facts("data rows", side))) for side in (removed, added))
-        return Difference(sizes[0], sizes[1], after <= before if has_deletes else after == before)
+        return Difference(gone, new, after <= before if has_deletes else after == before)
 
     def changed(self, older: int | None, newer: int) -> tuple[FileTasks, FileTasks]:
         """Return what of two snapshots may have other rows, compared by live files, and planned."""
         self.read_snapshots.update(each for each in (older, newer) if each is not None)
-        sides = self._java.changed(self._table, older, newer)
+        sides = self._java.changed(self._table, older, newer, SLOTS)
         return sides[0], sides[1]
 
     def _facts(self, name: str, files: FileTasks) -> list[str]:
@@ -116,7 +119,7 @@ class IcebergTable:
                 scan = scan.filter(expressions.lessThanOrEqual(name, high))
             else:
                 scan = scan.filter(getattr(expressions, "in")(name, several))
-        return cast("FileTasks", self._java.planned(scan))
+        return cast("FileTasks", self._java.planned(scan, None))
 
     def schema(self) -> StructType:
         """Return the table's current schema as Spark reads it, without the columns it cannot read."""

@@ -7,6 +7,7 @@ import struct
 import time
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F, types as T
@@ -191,6 +192,19 @@ class DescribeLogicalTypes:
         chosen = settings(format="debezium_avro", schema_registry_url="http://127.0.0.1:9")
         source = [(None, event(*each)) for each in data]
         assert wrong_ones(spark, source, chosen, known, [*cases, *many]) == []
+
+    def it_takes_values_of_avro_as_their_writer_means_them(self, spark):
+        price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+        fields = [{"name": "price", "type": price}, {"name": "share", "type": "float"}]
+        known = {1: RegisteredSchema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}))}
+        chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", metadata_columns=[])
+        tenth = struct.pack("<f", 0.1)
+        right, too_large = (text(price.to_bytes(9, "big")) + tenth for price in (150, 2**64 + 150))
+        source = [(None, framed(1, data)) for data in (right, too_large, right + b"\0")]
+        decoded = decode_records(records(spark, source), chosen, known)
+        rows, _ = parse_rows(decoded, T.StructType.fromDDL("price decimal(9,2), share double"), chosen)
+        found = [tuple(row.row) if row.is_valid else LETTER for row in rows.orderBy("offset").collect()]
+        assert found == [(Decimal("1.50"), *struct.unpack("<f", tenth)), LETTER, LETTER]
 
 
 # Columns, a record, and the row as JSON; a dead letter without one.
