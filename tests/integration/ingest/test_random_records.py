@@ -85,17 +85,24 @@ def it_writes_every_record_once_whatever_becomes_of_snapshots_and_log(spark, mak
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.sampled_from(["json", "avro", "debezium_json", "dms"]), PARTS, RECORDS, st.sampled_from([0, 7]))
-    def check(format_, parts, last, limit):
+    @given(
+        st.sampled_from(["json", "avro", "debezium_json", "dms"]),
+        PARTS,
+        RECORDS,
+        st.sampled_from([0, 7]),
+        # Of what is read again, appended rows are there twice.
+        st.sampled_from(["append", "upsert"]),
+        st.sampled_from([OWN, USERS]),
+    )
+    def check(format_, parts, last, limit, mode, compaction):
         if not (number := next(numbers)):
             return
         namespace, own = f"lake.{name}_{number}", type(topic)(topic.servers)
         # In the end, nothing but the table says how far it came; its files are more than one.
         six = [(UPSERT, key, "x") for key in range(6)]
-        # Of what is read again, appended rows are there twice.
-        compaction, is_upsert = (USERS, OWN)[number % 2], number % 4 in (0, 3)
+        is_upsert = mode == "upsert"
         parts = [*parts, (six, []), (last + six, [compaction, EXPIRE, DROP_LOG]), ([(UPSERT, 1, "y")], [])]
-        print(f"{number}: {format_}, {'upsert' if is_upsert else 'append'}, limit {limit}: {parts}", flush=True)
+        print(f"{number}: {format_}, {mode}, limit {limit}: {parts}", flush=True)
         spark.sql(f"CREATE NAMESPACE {namespace}")
         spark.sql(f"CREATE TABLE {namespace}.t (id BIGINT, v STRING) USING iceberg")
         rows, dead_letters, ends = {}, [], Counter()
