@@ -147,17 +147,23 @@ class OtherWriter:
         made = File(path, content=POSITIONS, spec=like.spec, region=like.region, size=Path(path).stat().st_size)
         return replace(made, target=target, positions=frozenset(positions))
 
-    def deletion_vector(self, like: File, positions: set[int]) -> File:
-        path, data = self._path("puffin"), b"\xd1\xd3\x39\x64" + BitMap64(positions).serialize()
-        blob = struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-        about = {"referenced-data-file": like.path, "cardinality": str(len(positions))}
-        entry = {"type": "deletion-vector-v1", "fields": [_RESERVED["pos"]], "snapshot-id": -1, "sequence-number": -1}
-        foot = json.dumps({"blobs": [{**entry, "offset": 4, "length": len(blob), "properties": about}]}).encode()
-        whole = b"PFA1" + blob + b"PFA1" + foot + struct.pack("<ii", len(foot), 0) + b"PFA1"
+    def deletion_vectors(self, positions: list[tuple[File, set[int]]]) -> list[File]:
+        """One for each data file, all in one file."""
+        path, whole, blobs, made = self._path("puffin"), b"PFA1", [], []
+        for like, at in positions:
+            data = b"\xd1\xd3\x39\x64" + BitMap64(at).serialize()
+            blob = struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+            about = {"referenced-data-file": like.path, "cardinality": str(len(at))}
+            place = {"offset": len(whole), "length": len(blob), "snapshot-id": -1, "sequence-number": -1}
+            blobs.append({"type": "deletion-vector-v1", "fields": [_RESERVED["pos"]], **place, "properties": about})
+            file = File(path, content=POSITIONS, spec=like.spec, region=like.region, target=like.path)
+            deleted = frozenset((like.path, each) for each in at)
+            made.append(replace(file, positions=deleted, blob=(len(whole), len(blob))))
+            whole += blob
+        foot = json.dumps({"blobs": blobs}).encode()
+        whole += b"PFA1" + foot + struct.pack("<ii", len(foot), 0) + b"PFA1"
         Path(path).write_bytes(whole)
-        at = frozenset((like.path, each) for each in positions)
-        made = File(path, content=POSITIONS, spec=like.spec, region=like.region, size=len(whole), target=like.path)
-        return replace(made, positions=at, blob=(4, len(blob)))
+        return [replace(file, size=len(whole)) for file in made]
 
     def equality_deletes(self, column: str, values: list[Any], like: File) -> File:
         """In the partition of a file; everywhere if that has none."""

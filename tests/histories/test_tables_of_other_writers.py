@@ -21,6 +21,7 @@ from icecdc_core.changes import net_changes, read_changes, row_changes, row_line
 from icecdc_core.changes.net_changes import PlannedRange, compute_inserts, compute_net_changes
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
 from icecdc_core.errors import HistoryGapError
+from icecdc_core.table import iceberg_table
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
 from tests.examples import SEED, for_examples
@@ -87,9 +88,14 @@ def delete_positions(writer, n, how):
         return remove(writer, n, how)
     at = n % len(file.rows)
     if writer.version > 2:
-        known = [each for each in writer.current.files if each.target == file.path and each.blob]
-        positions = {at, *(position for each in known for _, position in each.positions)}
-        return writer.commit([writer.deletion_vector(file, positions)], {each.key for each in known}, **how)
+        other = _chosen(writer, n + 1)
+        files = [(file, at)] + ([(other, 0)] if n % 2 and other.rows and other.path != file.path else [])
+        known = [each for each in writer.current.files if each.blob and each.target in {each.path for each, _ in files}]
+        positions = [
+            (each, {position, *(at for old in known for path, at in old.positions if path == each.path)})
+            for each, position in files
+        ]
+        return writer.commit(writer.deletion_vectors(positions), {each.key for each in known}, **how)
     positions, named = {(file.path, at)}, bool(n % 3)
     if not named:
         other = _chosen(writer, n + 1)
@@ -239,7 +245,7 @@ class Truth:
 def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse, name):
     lived = []
 
-    def follow(field_ids, has_key, some, steps, rows, is_sent):
+    def follow(field_ids, has_key, some, steps, rows, is_sent, slots):
         lived.append((3, 2, 4, 1)[len(lived) % 4])
         writer = OtherWriter(warehouse / f"{name}_{len(lived)}", lived[-1], field_ids, has_key)
         live(writer, some, steps)
@@ -250,6 +256,7 @@ def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse,
                 mock.patch.multiple(
                     net_changes, ROW_IDS_FROM_ROWS=rows, LOOK_UP_FROM_ROWS=rows, can_broadcast=lambda *_: is_sent
                 ),
+                mock.patch.object(iceberg_table, "SLOTS", slots),
                 mock.patch.object(row_lineage, "can_broadcast", return_value=is_sent),
                 mock.patch.object(row_changes, "can_broadcast", return_value=is_sent),
             ):
@@ -267,6 +274,7 @@ def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse,
         steps=STEPS,
         rows=st.sampled_from([0, 10**6]),
         is_sent=st.booleans(),
+        slots=st.sampled_from([1, 4, iceberg_table.SLOTS]),
     )
     print(f"{len(lived)} histories, seed {SEED}")
 
