@@ -1,4 +1,4 @@
-"""Planning a change of one file in a table of very many, against Iceberg's own scan planning."""
+"""Planning what few commits changed in a table of very many files, against Iceberg's own scan planning."""
 
 from __future__ import annotations
 
@@ -17,16 +17,26 @@ from icecdc_core.table.iceberg_table import IcebergTable
 FILES_A_COMMIT = 1000
 # One data file in ten has a delete file.
 FILES_A_DELETE_FILE = 10
-# The format version that its delete files belong to.
-KINDS = {"copy-on-write": 2, "position deletes": 2, "deletion vectors": 3}
+FILES_FOR_A_LATER_COMMIT = 100
+# Data files to read of the older and of the newer state: those that it alone has, and those with other deletes.
+KINDS = {
+    "append": ((0, 0), (1, 0)),
+    "copy-on-write": ((1, 0), (1, 0)),
+    "manifests merged": ((1, 0), (1, 0)),
+    "many commits": ((0, 0), (1, 0)),  # of each of them
+    "position deletes": ((0, 1), (0, 1)),
+    "deletion vectors": ((0, 1), (0, 1)),
+}
 
 
 class PlanningBenchmark:
-    """A table whose metadata lists files that are never read; its last commit replaces one of them."""
+    """A table whose metadata lists files that are never read; the last commits change few of them."""
 
     def __init__(self, spark: SparkSession, table: str, files: int, kind: str = "copy-on-write") -> None:
-        self._spark, self._table, self._files, self._kind = spark, table, files, kind
-        version = KINDS[kind]
+        self._spark, self._table, self._files = spark, table, files
+        commits = max(1, files // FILES_FOR_A_LATER_COMMIT) if kind == "many commits" else 1
+        self._expected = [tuple(commits * count for count in side) for side in KINDS[kind]]
+        version = 3 if kind == "deletion vectors" else 2
         create(spark, table, version, "copy-on-write")
         loaded = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, table)
         place = f"{loaded.location()}/data"
@@ -50,8 +60,13 @@ class PlanningBenchmark:
             for name in names[first : first + FILES_A_COMMIT]:
                 append.appendFile(data_file(name))
             append.commit()
-        if kind == "copy-on-write":
-            change = loaded.newOverwrite().deleteFile(data_file(names[files // 2])).addFile(data_file("new"))
+        if kind in ("append", "many commits"):
+            changes = [loaded.newFastAppend().appendFile(data_file(f"new-{number}")) for number in range(commits)]
+        elif kind in ("copy-on-write", "manifests merged"):
+            # A commit merges manifests once there are so many of them.
+            least = 2 if kind == "manifests merged" else 1_000_000
+            loaded.updateProperties().set("commit.manifest.min-count-to-merge", str(least)).commit()
+            changes = [loaded.newOverwrite().deleteFile(data_file(names[files // 2])).addFile(data_file("new"))]
         else:
             deletes = {name: delete_file(f"deletes-{name}", name) for name in names[::FILES_A_DELETE_FILE]}
             delta = loaded.newRowDelta()
@@ -60,9 +75,10 @@ class PlanningBenchmark:
             delta.commit()
             hit = list(deletes)[len(deletes) // 2]
             change = loaded.newRowDelta().removeDeletes(deletes[hit]).addDeletes(delete_file("more", hit))
-            change = change.validateFromSnapshot(head(spark, table))
+            changes = [change.validateFromSnapshot(head(spark, table))]
         self._start = head(spark, table)
-        change.commit()
+        for change in changes:
+            change.commit()
         self._end = head(spark, table)
 
     def contestants(self) -> dict[str, Callable[[], float]]:
@@ -74,10 +90,11 @@ class PlanningBenchmark:
         table = IcebergTable(self._spark, self._table)
         scans = plan_scans(table, table.metadata(), self._start, self._end, "net")
         seconds = time.perf_counter() - begin
-        found = [[len(tasks) for tasks in (*scan.read_older, *scan.read_newer)] for scan in scans]
-        replaced = [1, 0, 0, 0] if self._kind == "copy-on-write" else [0, 0, 0, 1]
-        if found != [replaced * 2]:
-            raise SystemExit(f"{found} files are to be read, expected one on each side")
+        found = [
+            [(len(side[0]), sum(map(len, side[1:]))) for side in (each.read_older, each.read_newer)] for each in scans
+        ]
+        if found != [self._expected]:
+            raise SystemExit(f"{found} files are to be read, expected {self._expected}")
         return seconds
 
     def _iceberg(self) -> float:
@@ -87,6 +104,7 @@ class PlanningBenchmark:
         count = iceberg_class(self._spark, "relocated.com.google.common.collect.Iterables").size(planned)
         planned.close()
         seconds = time.perf_counter() - begin
-        if count != self._files:
-            raise SystemExit(f"{count} files were planned, expected {self._files}")
+        (removed, _), (added, _) = self._expected
+        if count != self._files + added - removed:
+            raise SystemExit(f"{count} files were planned, expected {self._files + added - removed}")
         return seconds
