@@ -61,7 +61,7 @@ def payload_json(column: Column, logical_type: LogicalType) -> Column:
 
 
 def _to_payload(column: Column, logical_type: LogicalType) -> Column:
-    if not _is_converted(logical_type):
+    if not (logical_type.fields or _is_converted(logical_type)):  # of fields, Spark refuses names that differ in case
         return column
     if conversion := _conversion(logical_type):
         return conversion[1](column)

@@ -1,5 +1,6 @@
 """Which files of a range are read, and whether values must be compared: from texts of files, without Spark."""
 
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -74,3 +75,9 @@ class DescribeCompareScans:
             sides = (files(each, has_row_ids=has_row_ids) for each in (before, after))
             scan = compare_scans(Table(), LINE, STEP, *sides)
             assert (scan.by_value, scan.unchanged_until) == (by_value, until)
+
+
+def it_compares_values_if_sequence_numbers_do_not_grow():
+    flat = replace(LINE, snapshots=tuple(replace(each, sequence_number=1) for each in LINE.snapshots))
+    scan = compare_scans(Table(), flat, STEP, files("a", has_row_ids=True), files("b", has_row_ids=True))
+    assert (scan.unchanged_until, scan.by_value) == (None, True)
