@@ -184,8 +184,6 @@ WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
 
 # Documents of a page: at first, at most, and as many as make about so many bytes, since the server holds each whole.
 FIRST_DOCUMENTS, PAGE_DOCUMENTS, PAGE_BYTES = 100, 5000, 16 * 1024 * 1024
-# Of a page whose documents are all as large as the largest one.
-_LARGEST_PAGE = 2 * PAGE_BYTES
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
 RANGE_DOCUMENTS = 200_000
 
@@ -210,7 +208,7 @@ def part_of_index(pit: str, shard: int = 0, shards: int = 1, low: int = 0, high:
 
 def documents_of_page(largest: int) -> int:
     """Return how many documents a page may have, given the bytes of the largest one."""
-    return max(1, min(PAGE_DOCUMENTS, _LARGEST_PAGE // max(largest, 1)))
+    return max(1, min(PAGE_DOCUMENTS, 2 * PAGE_BYTES // max(largest, 1)))
 
 
 def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[dict[str, Any]]:

@@ -236,9 +236,6 @@ def cached_bytes(frame: DataFrame) -> int:
     return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
-_NO_BROADCAST = {"spark.sql.optimizer.disableHints": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
-
-
 def unless_broadcast_fails(spark: SparkSession, compute: Callable[[], R]) -> R:
     """Compute; if what every task gets takes too much memory or time, compute once more by shuffles."""
     try:
@@ -247,7 +244,8 @@ def unless_broadcast_fails(spark: SparkSession, compute: Callable[[], R]) -> R:
         if not re.search("(?i)broadcast|maxResultSize|Futures timed out", str(error)):
             raise
         event("a broadcast failed; rows are shuffled instead", logging.WARNING)
-    with settings_unless_set(spark, _NO_BROADCAST):
+    shuffled = {"spark.sql.optimizer.disableHints": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
+    with settings_unless_set(spark, shuffled):
         return compute()
 
 
