@@ -34,7 +34,6 @@ from icecdc_core.session.java import find_spark_java, jvm_output_to_file
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
 
 R = TypeVar("R")
-
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
 _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
