@@ -258,8 +258,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
     """Move the position to the end of the begun batch, log it, and drop what killed runs left of earlier indexes."""
     batch = lock.batch
-    is_new = batch.kind == "export"
-    before = replace(lock.position, is_partial=False, drifted=0, largest=0) if is_new else lock.position
+    before = replace(lock.position, is_partial=False, drifted=0, largest=0) if batch.kind == "export" else lock.position
     position = replace(
         before,
         physical_index=batch.physical_index,
