@@ -247,6 +247,11 @@ class IndexLock:
         assert self.position.batch is not None, "a batch is begun before it is written"
         return self.position.batch
 
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest document that the index of the begun batch has."""
+        return self.batch.largest if self.batch.kind == "export" else self.position.largest_document
+
     def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
         """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number."""
         epoch = self.position.epoch
@@ -271,7 +276,7 @@ class IndexLock:
         log = {"index": position.index, "table": position.table, **asdict(self.batch), **entry}
         log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(UTC).isoformat()}
         self._store.append_log(self.batch.epoch, log)
-        self.write(replace(position, batch=None))
+        self.write(replace(position, batch=None, largest=self.largest))
         event("batch committed", snapshot_id=position.snapshot_id)
 
     def write(self, position: Position) -> None:

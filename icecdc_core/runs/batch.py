@@ -247,7 +247,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
                 event(str(unwritable), logging.WARNING)
             raise
         store_dead_letters(spark, config, batch, run.run_id, result, dead_letters)
-    if result.largest > (batch.largest if batch.kind == "export" else lock.position.largest_document):
+    if result.largest > lock.largest:
         lock.record(largest=result.largest)
     if result.duplicates:
         some = ", ".join(result.duplicate_ids[:5])
@@ -258,7 +258,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
     """Move the position to the end of the begun batch, log it, and drop what killed runs left of earlier indexes."""
     batch = lock.batch
-    before = replace(lock.position, is_partial=False, drifted=0, largest=0) if batch.kind == "export" else lock.position
+    before = replace(lock.position, is_partial=False, drifted=0) if batch.kind == "export" else lock.position
     position = replace(
         before,
         physical_index=batch.physical_index,
@@ -266,7 +266,6 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
         indexes=batch.indexes,
         is_unique=batch.on_duplicate_identifier != "last",
         drifted=before.drifted + report.drifted,
-        largest=max(before.largest, batch.largest),
     )
     lock.commit(position_at(position, source, batch.to_snapshot_id, batch.nested), log_entry(report))
     indexes.drop_leftovers(run.client, run.config, batch.physical_index)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.config.sync import InitConfig
 from icecdc_core.errors import DependencyError, SparkJobError
 from icecdc_core.jobs import validate
@@ -101,7 +102,10 @@ def it_validates_and_repairs_many_indexes_part_by_part(spark, sql, new_index, op
     opensearch.index(index=other, id="99", body={"id": 99, "body": "s3"}, refresh=True)
     found = validate_table(spark, config)
     assert (found.source_rows, found.index_documents, found.missing_ids, found.extra_ids) == (20, 20, ["1"], ["99"])
+    # As an earlier release left it, which did not know the largest document.
+    opensearch.update(index=config.positions_index, id=f"position:{config.index}", body={"doc": {"largest": 0}})
     repaired = validate_table(spark, config.replace(repair=True))
+    assert PositionStore(opensearch, config).read().largest > 0
     assert (repaired.ok, repaired.repaired, repaired.source_rows, repaired.index_documents) == (True, 2, 20, 20)
 
 
