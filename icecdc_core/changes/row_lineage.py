@@ -78,11 +78,10 @@ def changed_by_lineage(
     ]
     both = [*(F.bit_or(side).alias(side) for side in (_OLDER, _NEWER)), F.count("*").alias(_ROWS)]
     bitmaps = reduce(DataFrame.unionAll, bits).groupBy(_BITMAP_ID).agg(*both)
-    differ = f"{_OLDER} <> {_NEWER} OR {_ROWS} <> bit_count({_OLDER}) + bit_count({_NEWER})"
-    are_few = _are_few(bitmaps.where(differ), row_count)
+    are_unique = f"{_ROWS} = bit_count({_OLDER}) + bit_count({_NEWER})"
+    are_few = _are_few(bitmaps.where(f"{_OLDER} <> {_NEWER} OR NOT ({are_unique})"), row_count)
 
     def only_in(state: str, other: str, rows: DataFrame, how: str) -> DataFrame:
-        are_unique = f"{_ROWS} = bit_count({_OLDER}) + bit_count({_NEWER})"
         missing = f"if({are_unique}, {state} & ~{other}, -1L)"
         differing = bitmaps.where(f"({missing}) <> 0").selectExpr(
             f"{_BITMAP_ID} AS {_JOIN_ID}", f"{missing} AS {_MISSING}"

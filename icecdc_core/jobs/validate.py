@@ -31,7 +31,7 @@ from icecdc_core.table.vectors import with_vectors
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
 SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
-SHARDS_AT_ONCE = 100  # at once: a node has 300 points in time of shards, for everybody
+SHARDS_AT_ONCE = 100  # a node has 300 points in time of shards, for everybody
 
 OpenIndex = tuple[str, str, int]
 """Name, point in time and number of shards of an index."""
