@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as T
 
 from icecdc_core.documents import bulk_lines
-from icecdc_core.table.snapshots import history_gap_error
+from icecdc_core.table.snapshots import Snapshot, TableMetadata, history_gap_error
 from icecdc_core.table.source import Source
 from tests.simulation.scheduler import Process, current
 
@@ -38,54 +38,19 @@ _VALUES = {ROOT: ("x", "y", "z", None), CHILD: ("1x", "1y", "2x", "3x", None)}
 _SCHEMA = Schema(NestedField(1, "id", LongType(), True), NestedField(2, "name", StringType()))
 _SCHEMA_JSON = _SCHEMA.model_dump_json()
 _SPARK_SCHEMA = T.StructType([T.StructField("id", T.LongType(), False), T.StructField("name", T.StringType())])
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A snapshot, with the fields of Iceberg's metadata that the code reads."""
-
-    snapshot_id: int
-    parent_snapshot_id: int | None
-    rows: Rows
-    timestamp_ms: int
-    operation: str = "append"
-    summary: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def sequence_number(self) -> int:
-        return self.snapshot_id
-
-    @property
-    def identity(self) -> str:
-        return str(self.snapshot_id)
-
-
-@dataclass(frozen=True)
-class Metadata:
-    snapshots: tuple[Snapshot, ...]
-    current_snapshot_id: int
-    table_uuid: str = "table"
-    refs: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return dict(json.loads(_SCHEMA_JSON))
-
-    @property
-    def by_id(self) -> dict[int | None, Snapshot]:
-        return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
+_NEW = TableMetadata("table", "", json.loads(_SCHEMA_JSON), (), {}, None, False, False)
 
 
 @dataclass
 class History:
     random: Random
     name: str = ROOT
-    metadata: Metadata = field(default_factory=lambda: Metadata((), 0))
+    metadata: TableMetadata = _NEW
     rows: dict[int | None, Rows] = field(default_factory=lambda: {None: {}})
-    heads: list[int] = field(default_factory=list)
+    heads: list[int | None] = field(default_factory=list)
 
     @property
-    def head(self) -> int:
+    def head(self) -> int | None:
         return self.metadata.current_snapshot_id
 
     def begin(self) -> None:
@@ -94,7 +59,7 @@ class History:
 
     def commit(self) -> None:
         """Change a row or two, so that values return and rows come and go."""
-        before = self.rows[self.head or None]
+        before = self.rows[self.head]
         rows = dict(before)
         while rows == before:
             for _ in range(self.random.choice((1, 2))):
@@ -108,7 +73,7 @@ class History:
     def _append(self, rows: Rows) -> None:
         number = len(self.rows)
         self.rows[number] = rows
-        made = Snapshot(number, self.head or None, rows, number * 1000)
+        made = Snapshot(number, number * 1000, self.head, number, "append")
         self.metadata = replace(self.metadata, snapshots=(*self.metadata.snapshots, made), current_snapshot_id=number)
         self.heads.append(number)
 
@@ -127,7 +92,7 @@ class History:
             self.metadata = replace(self.metadata, snapshots=kept)
 
     def recreate(self) -> None:
-        self.metadata = Metadata((), 0, f"{self.name} {len(self.rows)}")
+        self.metadata = replace(_NEW, table_uuid=f"{self.name} {len(self.rows)}")
         self.begin()
 
     def read(self, snapshot_id: int | None) -> Rows:
@@ -200,9 +165,8 @@ def at_vector(source: Any, _: int | None, vector: Mapping[str, int | None], whol
 def open_source(history: History, child: History | None = None) -> Source:
     """Load the tables, one after the other."""
     table: Any = Table(history)
-    metadata: Any = history.metadata
-    head = metadata.current_snapshot_id
-    source = SimulatedSource(table, metadata, head, ["id", "name"], ["id"], _SPARK_SCHEMA, "", "main", [])
+    known = history.metadata, history.head
+    source = SimulatedSource(table, *known, ["id", "name"], ["id"], _SPARK_SCHEMA, "", "main", [])
     if child is None:
         return source
     current().scheduler.hand_over()
