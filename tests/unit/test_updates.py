@@ -92,20 +92,6 @@ class DescribeDuplicateIdentifiers:
         with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"id":"4711","o\.k":null\}'):
             merged.select("_commit_snapshot_id").collect()
 
-    def it_takes_the_greatest_of_the_last_step_on_request_however_rows_lie(self, spark):
-        # Null is the least, NaN the greatest, and 0.0 is less than -0.0 only because something has to be.
-        greatest = {"2 1 1": "2.0", "1 1 None": "1.0", "0 -0.0": "-0.0", "1 2 nan 3": "NaN"}
-        values = [(case, value) for case in greatest for value in case.split()]
-        rows = [(1, case, None if value == "None" else float(value), *insert(0)) for case, value in values]
-        rows += [(1, "snapshots", 1.0, *insert(0, 7)), (1, "snapshots", 1.0, *insert(0, 8))]
-        lies = [spark.createDataFrame(rows, self.SCHEMA).coalesce(1)]
-        lies += [spark.createDataFrame(rows[::-1], self.SCHEMA).repartition(3)]
-        for source in lies:
-            merged = merge_updates(source, ["id", "o.k"], on_duplicate="last")
-            actual = merged.select(F.col("`o.k`").alias("case"), F.col("v").cast("string"), "_commit_snapshot_id")
-            expected = {(case, value, 7) for case, value in greatest.items()} | {("snapshots", "1.0", 8)}
-            assert sorted(map(tuple, actual.collect())) == sorted(expected)
-
     def it_takes_the_greatest_nested_number(self, spark):
         rows = [(kind, value, *insert(0)) for kind in "sam" for value in (9.0, 10.0, -1.0)]
         nested = (

@@ -84,15 +84,6 @@ class DescribeReadChanges:
         with pytest.raises(HistoryGapError, match="before the first snapshot"):
             read_changes(spark, f"lake.ns.{name}", mode="snapshot")
 
-    def it_undoes_what_was_rolled_back(self, spark, commit, changes, name):
-        first, inserted = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')")
-        rollback = f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})"
-        spark.sql(rollback)
-        assert [row[:4] for row in changes(inserted)] == [(4, "d", "x", "DELETE")]
-        *_, deleted = commit("DELETE FROM {t} WHERE id = 1", create=False)
-        spark.sql(rollback)
-        assert [row[:4] for row in changes(deleted, mode="snapshot")] == [(1, "a", "north", "INSERT")]
-
 
 def it_reads_what_only_format_version_3_has(spark, sql, name, java_table):
     sql(

@@ -92,21 +92,6 @@ class DescribeATableAndItsIndex:
         assert (hits.report["hits"], len(rows(hits))) == (20, 20)
         assert opensearch.search(index=config.positions_index)["hits"]["hits"] == before
 
-    @pytest.mark.long
-    def it_is_compared_over_compactions_rollbacks_and_branches(self, spark, sql, new_index, name, snapshots):
-        config = new_index(*made(), "INSERT INTO {t} VALUES (60, 'sixty', 'e', 'north')")
-        older, newer = snapshots()
-        sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {older})")
-        sql("INSERT INTO {t} VALUES (70, 'seventy', 'e', 'north')")
-        sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
-        sql("UPDATE {t} SET name = 'x' WHERE id = 70")
-        view = open_view(spark, explore(config))
-        line, differences = show_time_line(view), find_differences(view)
-        assert [newer, "the index, rolled back"] in line.shown[-2][["snapshot_id", "what"]].to_numpy().tolist()
-        assert counts(differences) == (1, 0, 1)
-        back = find_differences(open_view(spark, explore(config, from_snapshot="current", to_snapshot=str(newer))))
-        assert {tuple(row[:2]) for row in rows(back)} == {("insert", "60"), ("delete", "70")}
-
 
 class DescribeADocument:
     def it_is_found_by_its_id(self, spark, new_index):

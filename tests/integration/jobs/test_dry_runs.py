@@ -44,39 +44,28 @@ def it_counts_what_a_first_sync_reads_from_where_it_starts(spark, sql, make_conf
     assert counts == {"export": (5, 0), "earliest": (5, 0), "snapshot": (2, 2), "time": (1, 2)}
 
 
-class DescribeTheDryRunOfALaterSync:
-    @pytest.mark.long
-    def it_counts_what_the_run_reads_from_its_position(self, spark, sql, new_index):
-        more = {"change_mode": "snapshot", "on_duplicate_identifier": "last"}
-        config = new_index(CREATE, FILL, start_from="latest", **more)
-        sql("UPDATE {t} SET v = 'w' WHERE id = 4", "DELETE FROM {t} WHERE id < 2")
-        foreseen, done = foreseen_and_done(spark, config)
-        assert (foreseen, done["upserts"], done["deletes"]) == (done, 1, 2)
-        foreseen, done = foreseen_and_done(spark, config)
-        assert (foreseen, done["strategy"]) == (done, "none")
-
-    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, new_index, opensearch):
-        config = new_index(CREATE, FILL)
-        sql("UPDATE {t} SET v = 'w' WHERE id = 4")
-        killed_at(sync, "write_batch", lambda: sync_changes(spark, config))
-        sql("UPDATE {t} SET v = 'x' WHERE id = 4", "DELETE FROM {t} WHERE id < 2")
-        foreseen, done = foreseen_and_done(spark, config)
-        assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
-        sql("UPDATE {t} SET v = 'y' WHERE id = 4")
-        killed_at(sync, "write_batch", lambda: sync_changes(spark, config))
-        foreseen, done = foreseen_and_done(spark, config.replace(settings={"max_result_window": 20000}))
-        assert (foreseen, done["upserts"]) == (done, 1)
-        # It exports again, or is refused, as the run is.
-        config = config.replace(row_filter="id < 5", settings={"max_result_window": 20000})
-        for dry_run in (True, False):
-            with pytest.raises(SchemaChangeError):
-                sync_changes(spark, config.replace(dry_run=dry_run))
-        foreseen, done = foreseen_and_done(spark, config.replace(on_schema_change="reexport"))
-        assert (foreseen, done["strategy"], done["upserts"]) == (done, "reexport", 3)
-        opensearch.indices.delete(index=config.positions_index)
-        for dry_run in (True, False):
-            with pytest.raises(IndexConflictError, match="has documents and no position"):
-                sync_changes(spark, config.replace(dry_run=dry_run, start_from="latest"))
+def it_repeats_a_begun_batch_as_the_run_does(spark, sql, new_index, opensearch):
+    config = new_index(CREATE, FILL)
+    sql("UPDATE {t} SET v = 'w' WHERE id = 4")
+    killed_at(sync, "write_batch", lambda: sync_changes(spark, config))
+    sql("UPDATE {t} SET v = 'x' WHERE id = 4", "DELETE FROM {t} WHERE id < 2")
+    foreseen, done = foreseen_and_done(spark, config)
+    assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
+    sql("UPDATE {t} SET v = 'y' WHERE id = 4")
+    killed_at(sync, "write_batch", lambda: sync_changes(spark, config))
+    foreseen, done = foreseen_and_done(spark, config.replace(settings={"max_result_window": 20000}))
+    assert (foreseen, done["upserts"]) == (done, 1)
+    # It exports again, or is refused, as the run is.
+    config = config.replace(row_filter="id < 5", settings={"max_result_window": 20000})
+    for dry_run in (True, False):
+        with pytest.raises(SchemaChangeError):
+            sync_changes(spark, config.replace(dry_run=dry_run))
+    foreseen, done = foreseen_and_done(spark, config.replace(on_schema_change="reexport"))
+    assert (foreseen, done["strategy"], done["upserts"]) == (done, "reexport", 3)
+    opensearch.indices.delete(index=config.positions_index)
+    for dry_run in (True, False):
+        with pytest.raises(IndexConflictError, match="has documents and no position"):
+            sync_changes(spark, config.replace(dry_run=dry_run, start_from="latest"))
 
 
 def it_goes_on_with_a_begun_export_and_what_came_since_as_the_run_does(spark, sql, make_config, opensearch):

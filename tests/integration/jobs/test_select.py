@@ -65,21 +65,6 @@ class DescribeADocumentOfExpressions:
         assert {len(identity) for identity in found} == {64}
         assert (len(found), SECRET in json.dumps(found)) == (21, False)
 
-    def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(self, spark, sql, new_index, indexed):
-        config = new_index(
-            "CREATE TABLE {t} (`k y` BIGINT NOT NULL, `i``d` STRING NOT NULL, `s.t` INT, z INT) USING iceberg",
-            "INSERT INTO {t} SELECT id, concat('a|', id), 1, id % 2 FROM range(8)",
-            select=["`s.t` + 1 AS `p.q`", "'same' AS `b``q`"],
-            identifier_columns=["k y", "i`d"],
-            row_filter="z = 0",
-            change_mode="snapshot",
-        )
-        sql("DELETE FROM {t} WHERE `k y` = 2", "UPDATE {t} SET z = `k y` / 4 WHERE `k y` IN (1, 4)")
-        sql("UPDATE {t} SET `s.t` = 9 WHERE `k y` = 0")
-        sync_changes(spark, config)
-        expected = {"0|a\\|0": 10, "1|a\\|1": 2, "6|a\\|6": 2}
-        assert indexed() == {key: {"p.q": number, "b`q": "same"} for key, number in expected.items()}
-
     @pytest.mark.parametrize(
         ("version", "chosen"),
         [

@@ -52,14 +52,6 @@ class DescribeADuplicateFromOutsideTheRange:
         with loopback_proxy(config.opensearch_url, trouble=lost) as proxy, pytest.raises(DuplicateIdentifierError):
             synced(spark, config, opensearch_url=proxy.url)
 
-    def it_is_seen_when_the_table_was_mended_in_the_same_range(self, spark, sql, new_index, indexed):
-        config = new_index(table("merge-on-read"), FIRST)
-        sql(AGAIN, COMPACT, MEND)
-        with pytest.raises(DuplicateIdentifierError):
-            synced(spark, config)
-        synced(spark, config)
-        assert {key: row["v"] for key, row in indexed().items()} == {"1": "a", "2": "c", "3": "d"}
-
     def it_is_looked_up_when_the_last_row_counted_before(self, spark, sql, new_index, indexed):
         config = new_index(table("copy-on-write"), FIRST, AGAIN, on_duplicate_identifier="last")
         sql("INSERT INTO {t} VALUES (4, 'e', 'x')")

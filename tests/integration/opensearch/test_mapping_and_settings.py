@@ -96,18 +96,6 @@ class DescribeFieldTypes:
         assert [found(query) for query, _ in queries] == [ids for _, ids in queries]
         assert validate_table(spark, config).ok
 
-    def it_writes_nothing_if_the_server_or_icecdc_refuses(self, spark, sql, make_config, opensearch, name):
-        sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg", "INSERT INTO {t} VALUES (1, 'a')")
-        for given, subject, message in (
-            ({"mapping": {"v": {"analyzer": "nosuch"}}}, "mapping", r"analyzer \[nosuch\] has not been configured"),
-            ({"settings": {"nosuch": 1}}, "settings", r"unknown setting \[index\.nosuch\]"),
-            ({"settings": {"default_pipeline": "nosuch"}}, "settings", "no ingest pipeline 'nosuch'"),
-            ({"settings": {"gc_deletes": "1m"}}, "settings", "could bring back"),
-        ):
-            with pytest.raises(ConfigError, match=message) as raised:
-                export_table(spark, make_config(**given))
-            assert (raised.value.subject, opensearch.indices.get(index=f"{name}*")) == (subject, {})
-
 
 class DescribeSettings:
     def it_reads_documents_without_the_search_pipeline_of_readers(self, opensearch, name):

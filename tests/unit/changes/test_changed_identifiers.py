@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core.changes.narrow_rows import new_key, with_row_hash
-from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers
+from icecdc_core.changes.net_changes import find_changed_identifiers
 from tests.unit.test_carryover import PLAIN, SHAPED
 
 SCHEMA = (
@@ -76,29 +76,3 @@ def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
         assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 1
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-
-
-@pytest.mark.parametrize(
-    ("more", "only_step", "joins"),
-    [
-        ([], 0, 0),
-        ([(3, "come", "INSERT", 0)], 0, 1),  # whether each was there before differs
-        ([(5, "same", "DELETE", 0), (5, "same", "INSERT", 0)], 0, 1),
-        # Of what two steps wrote only the later is wanted.
-        ([(1, "new", "DELETE", 1), (1, "newest", "INSERT", 1)], None, 1),
-    ],
-    ids=["all", "one inserted", "one carried over", "two steps"],
-)
-def it_seeks_no_identifiers_where_every_row_of_the_newer_side_was_updated(spark, more, only_step, joins):
-    rows = [(1, "old", "DELETE", 0), (1, "new", "INSERT", 0), (2, "gone", "DELETE", 0)]
-    schema = "id long, name string, _change_type string, _change_ordinal int"
-    changes = spark.createDataFrame([*rows, *more], schema)
-    found = find_changed_identifiers(changes, ["id"], only_step)
-    fetched = fetch_changed_rows(changes, ["id"], found)
-    plan = fetched._jdf.queryExecution().optimizedPlan().toString()
-    left = sorted((row.id, row._change_type, row.name, row._icecdc_was_there) for row in fetched.collect())
-    found.identifiers.unpersist()
-    newest = "newest" if only_step is None else "new"
-    come = [(3, "INSERT", "come", False)] if (3, "come", "INSERT", 0) in more else []
-    assert left == [(1, "INSERT", newest, True), (2, "DELETE", None, True), *come]
-    assert plan.count("Join Inner") == joins

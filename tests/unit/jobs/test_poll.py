@@ -4,8 +4,6 @@ import io
 import json
 import os
 import signal
-import threading
-import time
 from functools import reduce
 from unittest.mock import Mock
 
@@ -200,12 +198,6 @@ class DescribeSigterm:
         _signalled()
         assert len(earlier) == 3
 
-    def it_ends_a_wait_for_the_next_poll_at_once(self, earlier):
-        begin, config = time.monotonic(), _config(poll_interval_seconds=3600, max_polls=0)
-        soon = threading.Timer(0.3, _signalled)
-        actual = follow_changes(None, config, sync=_reports(), on_poll=lambda _: soon.start())
-        assert (actual.stopped, actual.upserts, time.monotonic() - begin < 60) == (True, 10, True)
-
 
 def interval_after(*polls, target=10.0, longest=0.0):
     """An interval that has seen these polls: begin, end and lag."""
@@ -216,22 +208,6 @@ def interval_after(*polls, target=10.0, longest=0.0):
 
 
 class DescribeThePause:
-    @pytest.mark.parametrize(
-        ("polls", "expected"),
-        [
-            # Nothing is known of a sync yet: half the target lag is kept for it.
-            ([(0, 0.2, None)], 10 - 0.2 - 5),
-            # A first poll that works off a backlog counts as half the target lag at most.
-            ([(0, 600, 9000.0), (601, 601.2, None)], 10 - 0.2 - 1.25 * 5),
-            # The slowest of the last syncs counts.
-            ([(0, 1, 9.0), (2, 4, 2.5), (9, 10, 1.5)], 10 - 1 - 1.25 * 2),
-            # The target cannot be kept: the shortest pause.
-            ([(0, 1, 9.0), (2, 22, 21.0)], 1.0),
-        ],
-    )
-    def it_leaves_time_for_the_poll_before_and_the_sync_after(self, polls, expected):
-        assert interval_after(*polls).pause == pytest.approx(expected)
-
     @pytest.mark.parametrize(
         ("target", "longest", "expected"), [(1.0, 0, 0.1), (300.0, 0, 1.0), (10.0, 0.05, 0.05), (0.0, 2.5, 2.5)]
     )

@@ -1,25 +1,15 @@
 """Which answers are OpenSearch's, and which failures are retried, for how long and with which pauses."""
 
 import json
-import logging
 import ssl
 from types import SimpleNamespace
 
 import pytest
-from opensearchpy.exceptions import (
-    TransportError,
-)
+from opensearchpy.exceptions import TransportError
 
-from icecdc_core.opensearch.client import (
-    AnswerReader,
-    Backoff,
-    Connection,
-    without_retries,
-)
+from icecdc_core.opensearch.client import AnswerReader, Backoff, Connection, without_retries
 from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
-
-JSON = "application/json; charset=UTF-8"
 
 
 def it_reads_json_with_any_declared_character_set():
@@ -72,14 +62,6 @@ def it_pauses_twice_as_long_each_time_until_the_time_since_the_first_failure_is_
 
 
 class DescribeRetryingTransport:
-    def it_retries_until_an_answer_is_usable_and_logs_each_retry(self, server, client, caplog):
-        left = failing(server, error(503, "busy"), (200, ["no", "object"]), error(429, "busy"))
-        with caplog.at_level(logging.WARNING, "icecdc"):
-            assert list(client.indices.get(index="t")) == ["t"]
-        fields = [record.fields for record in caplog.records if record.name == "icecdc"]
-        assert (left, [each["request"] for each in fields]) == ([], ["GET /t"] * 3)
-        assert [each["status"] for each in fields] == [503, "N/A", 429]
-
     def it_retries_neither_a_refusal_nor_where_retries_are_off(self, server, client):
         left = failing(server, error(403, "refused"), error(503, "never asked for"))
         with pytest.raises(TransportError, match="refused"):

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, OpenSearchUnreachableError
+from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.reporting.exit_states import state_of
 from tests.bulk_writes import write
 from tests.loopback_proxy import loopback_proxy
 
@@ -41,14 +40,6 @@ def settings(opensearch_url, alias):
         return BulkWriter(connection, **{**values, "max_rejected_documents": 0, **overrides})
 
     return build
-
-
-# Unusable answers to one index and one delete operation; the unit tests have more.
-NO_ANSWERS = [
-    (200, b'{"errors":false,"items":[{"index":{"status":201}}]}'),
-    (404, b"<html>Not found</html>", "text/html"),
-    (200, b'{"message":"ok"}'),
-]
 
 
 def it_lets_an_upsert_beat_a_delete_of_the_same_batch_and_no_late_batch_undo_newer_data(settings, indexed):
@@ -95,22 +86,6 @@ class DescribeTrouble:
             failure = write(settings(proxy.url), index_action(1)).failure
         assert (type(failure), len(proxy.bulks)) == (OpenSearchRequestError, 1)
         assert "illegal_argument_exception: made by the test" in str(failure)
-
-
-class DescribeAnUnusableAnswer:
-    def it_counts_as_a_failing_server_and_the_operations_are_retried(self, opensearch_url, settings, indexed):
-        write(settings(), index_action(2))
-        left = list(NO_ANSWERS)
-        with loopback_proxy(opensearch_url, trouble=lambda *request: left.pop() if left else None) as proxy:
-            result = write(settings(proxy.url), index_action(1), delete_action(2, epoch=2))
-        counts = result.counts.upserts, result.counts.deletes, result.counts.retries
-        assert (counts, result.failure, indexed()) == ((1, 1, 3), None, {"1": {"n": 1}})
-
-    def it_ends_the_run_with_the_state_retry_when_it_persists(self, opensearch_url, settings, indexed):
-        with loopback_proxy(opensearch_url, trouble=lambda *request: NO_ANSWERS[-1]) as proxy:
-            result = write(settings(proxy.url, retry_timeout_seconds=0.2), index_action(1), delete_action(2))
-        expected = (OpenSearchUnreachableError, "retry", 0, {})
-        assert (type(result.failure), state_of(result.failure), result.counts.upserts, indexed()) == expected
 
 
 class DescribeAMissingAlias:
