@@ -16,29 +16,6 @@ def require_left(source, left):
     assert_df_equality(remove_carryovers(source), expected, ignore_row_order=True, ignore_nullable=True)
 
 
-# How many deletes and inserts of one row there are, and what is left of them.
-COUNTS = {(1, 1): [], (0, 1): [I], (1, 0): [D], (2, 2): [], (2, 1): [D], (1, 2): [I], (0, 3): [I] * 3, (3, 0): [D] * 3,
-          (3, 1): [D] * 2, (2, 5): [I] * 3}  # fmt: skip
-TWO_STEPS = [(1, 1, "DELETE", 0, 7), (1, 1, "INSERT", 1, 8)]
-SNAPSHOTS = [(2, 1, "DELETE", 0, 7), (3, 1, "INSERT", 0, 8), (4, 1, "INSERT", 0, None)]
-# Changes of a case (id, delay and change columns), and what is left of them.
-CASES = {
-    **{f"{d}:{i}": ([(1, 1, *each) for each in [D] * d + [I] * i], [(1, 1, *each) for each in left])
-       for (d, i), left in COUNTS.items()},
-    "a rewritten file": ([(1, 10, *D), (2, 7, *D), (3, None, *D), (1, 10, *I), (2, 9, *I), (3, None, *I)],
-                         [(2, 7, *D), (2, 9, *I)]),
-    "within one step only": ([*TWO_STEPS, (2, 1, "DELETE", 1, 8), (2, 1, "INSERT", 1, 8)], TWO_STEPS),
-    "snapshot ids are not compared, and kept": ([(1, 1, "DELETE", 0, 7), (1, 1, "INSERT", 0, 8), *SNAPSHOTS],
-                                                SNAPSHOTS),
-}  # fmt: skip
-
-
-class DescribeRemoveCarryovers:
-    def it_cancels_deletes_against_equal_inserts_of_a_step_one_for_one(self, spark):
-        rows, left = ([(case, *row) for case, parts in CASES.items() for row in parts[side]] for side in (0, 1))
-        require_left(spark.createDataFrame(rows, f"case string, id int, delay int, {CHANGE_COLUMNS}"), left)
-
-
 # Values as SQL. In each pair they are not the same, or the same.
 DIFFERENT = (
     ("null", "0"), ("1", "2"), ("'a'", "'A'"), ("'a'", "'a '"), ("''", "cast(null as string)"),

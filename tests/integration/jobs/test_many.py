@@ -12,12 +12,7 @@ from unittest import mock
 import pytest
 import yaml
 
-from icecdc_core import SyncConfig
 from icecdc_core.__main__ import main
-from icecdc_core.jobs.many import run_many
-from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.reporting.reports import RunReport
-from icecdc_core.session.processes import stop_on_sigterm
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.conftest import GIVEN_CATALOG
 from tests.integration.jobs.test_dead_letters import take_nan
@@ -121,25 +116,6 @@ def it_replays_those_of_two_indexes_in_one_dead_letter_table(spark, tables, run,
         assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {dead_letters}")
-
-
-def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(spark, file):
-    configs = SyncConfig.load_all(file, ["first", "last"])
-    sessions, pools = {spark._jsparkSession.hashCode()}, {}
-
-    def job(session, config):
-        sessions.add(session._jsparkSession.hashCode())
-        pools[config.index] = session.sparkContext.getLocalProperty("spark.scheduler.pool")
-        return RunReport("export", config.table, config.index, strategy="none")
-
-    report = run_many(spark, job, configs, command="export")
-    expected = {config.index: name for name, config in configs.items()}
-    assert (report.state, len(sessions), pools) == ("ok", 3, expected)
-    # It begins nothing after it was asked to stop.
-    with stop_on_sigterm() as stop:
-        stop.requested = True
-        report = run_many(spark, follow_changes, configs, command="sync")
-    assert [(found.strategy, found.stopped) for found in report.indexes.values()] == [("none", True)] * 2
 
 
 def it_leaves_no_spark_behind_when_it_is_interrupted(file):

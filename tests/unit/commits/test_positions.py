@@ -1,17 +1,16 @@
 """The rules of positions: who gets the lock, who loses it, and which number a batch gets."""
 
 import threading
-import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
-from icecdc_core.commits.position import Batch, LeaseHolder, Position, position_document
+from icecdc_core.commits.position import Batch
 from icecdc_core.commits.store import MAX_EPOCH, PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, PositionError, TableLockedError
 from icecdc_core.opensearch.client import Connection
-from tests.simulation.simulated_opensearch import Document, Index
+from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
 from tests.waiting import await_true
 
@@ -50,13 +49,6 @@ def lock(store):
 
 def stored(server):
     return server.document("positions", POSITION).source
-
-
-def holder(server, **changes):
-    """Store a position whose lock another run has, as if it was written elsewhere."""
-    owner = asdict(replace(LeaseHolder.this_process("other-run", 60.0), **changes))
-    position = position_document(Position("t", "lake.ns.t", "uuid", 7, 3, "t--000003"), None)
-    server.indexes["positions"].documents[POSITION] = Document(1, 5, {**position, "owner": owner})
 
 
 def is_position(path):
@@ -116,33 +108,6 @@ class DescribeTheLock:
         again = store().lock("lake.ns.t", "uuid", "the-next-run")
         again.release()
         assert (again.position.snapshot_id, stored(server)["owner"]) == (7, None)
-
-    def it_is_acquired_at_once_from_a_holder_on_this_machine_that_is_gone(self, server, store):
-        store().lock("lake.ns.t", "uuid", "the-run").release()
-        holder(server, pid=2**31)
-        begun = time.monotonic()
-        taken = store().lock("lake.ns.t", "uuid", "the-next-run")
-        taken.release()
-        assert (time.monotonic() - begun < 0.9, taken.position.snapshot_id) == (True, 7)
-
-    def it_is_acquired_from_a_holder_elsewhere_only_if_it_is_silent_for_its_lease(self, server, store):
-        store().lock("lake.ns.t", "uuid", "the-run").release()
-        holder(server, host="elsewhere", lease_seconds=0.4)
-        begun = time.monotonic()
-        store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert 0.4 <= time.monotonic() - begun < 3.0
-        holder(server, host="elsewhere", lease_seconds=8.0)
-        reads = []
-
-        def renewed(method, path):
-            if is_position(path) and method == "GET":
-                reads.append(path)
-                server.document("positions", POSITION).seq_no = 5 + len(reads)
-
-        server.trouble = renewed
-        with pytest.raises(TableLockedError, match="run other-run"):
-            store(lease_seconds=0.4).lock("lake.ns.t", "uuid", "the-next-run")
-        assert len(reads) == 2
 
 
 class DescribeABatch:

@@ -22,7 +22,6 @@ from icecdc_core.opensearch.index_settings import (
     check_settings,
     given_settings,
     new_index_settings,
-    published_settings,
     require_pipelines,
     vector_settings,
 )
@@ -285,10 +284,6 @@ class DescribeCheckSettings:
 
 
 class DescribeNewIndexSettings:
-    def it_loads_without_replicas_and_refreshes(self):
-        found = new_index_settings(with_settings(refresh_interval="5s", auto_expand_replicas="0-1"), {}, True)
-        assert found == {**OURS, "number_of_replicas": 0, "refresh_interval": "-1"}
-
     def it_takes_the_settings_of_the_user_over_ours(self):
         given = {"index": {"number_of_shards": 5, "gc_deletes": "2h"}, "mapping.total_fields.limit": 9, "codec": "zstd"}
         found = new_index_settings(with_settings(**given), {"mapping.total_fields.limit": 2000}, False)
@@ -304,12 +299,3 @@ class DescribeNewIndexSettings:
             given = SyncConfig(table="lake.ns.t", mapping={"v": {"properties": {"w": {"type": field_type}}}})
             client = SimpleNamespace(info=lambda version=version: {"version": {"number": version}})
             assert vector_settings(client, given) == expected
-
-
-def it_sets_what_waited_for_the_end_of_the_export():
-    for settings, expected in (
-        ({"codec": "zstd"}, {"number_of_replicas": 2, "refresh_interval": None}),
-        ({"index.refresh_interval": "5s", "number_of_replicas": 0, "auto_expand_replicas": "0-1"},
-            {"number_of_replicas": 0, "refresh_interval": "5s", "auto_expand_replicas": "0-1"}),
-    ):  # fmt: skip
-        assert published_settings(with_settings(**settings)) == expected
