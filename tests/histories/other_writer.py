@@ -311,16 +311,8 @@ class OtherWriter:
                 "content_size_in_bytes": length,
                 "first_row_id": None if status == ADDED else file.first_row_id,
             }
-            own = None if status == ADDED else file.sequence
-            records.append(
-                {
-                    "status": status,
-                    "snapshot_id": of,
-                    "sequence_number": own,
-                    "file_sequence_number": own,
-                    "data_file": about,
-                }
-            )
+            own = dict.fromkeys(("sequence_number", "file_sequence_number"), None if status == ADDED else file.sequence)
+            records.append({"status": status, "snapshot_id": of, **own, "data_file": about})
         path = self._path("avro")
         facts = {
             "schema": json.dumps(self._schema(len(self.schemas) - 1)),
@@ -361,11 +353,8 @@ class OtherWriter:
             said = {"right": [each["counts"][0], live - each["counts"][0], each["counts"][2]], "none": [None] * 3}
             said["wrong"] = [live and 7, live and 3, 0 if each["counts"][2] else 5]
             values = said["wrong" if counts == "none" and self.version > 1 else counts]
-            records.append(
-                each
-                | {f"{name}_files_count": value for name, value in zip(names, values, strict=True)}
-                | {f"{name}_rows_count": value for name, value in zip(names, values, strict=True)}
-            )
+            pairs = zip(names, values, strict=True)
+            records.append(each | {f"{name}_{of}_count": value for name, value in pairs for of in ("files", "rows")})
         number = len(self.snapshots) + 1
         made: dict[str, Any] = {"snapshot-id": state.snapshot_id, "timestamp-ms": 1_700_000_000_000 + 1000 * number}
         if self.version == 1 and counts == "none" and not any(each["partition_spec_id"] for each in state.manifests):

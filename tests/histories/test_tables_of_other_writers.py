@@ -209,36 +209,31 @@ def live(writer, some, steps):
         operation(writer, n, how)
 
 
-def union(frames):
-    """Frames as rows of JSON, each with its number, so that one job reads them all."""
-    return reduce(
-        DataFrame.unionAll,
-        [
-            frame.select(F.lit(n).alias("n"), F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
-            for n, frame in enumerate(frames)
-        ],
-    ).collect()
+def counted(frames, width, *more):
+    """How often each frame has each row: JSON of its first columns, and what is asked for more; one job reads them."""
+    parts = [
+        frame.select(F.lit(n), F.to_json(F.struct(*frame.columns[:width]), {"ignoreNullFields": "false"}), *more)
+        for n, frame in enumerate(frames)
+    ]
+    found = [Counter() for _ in frames]
+    for n, *row in reduce(DataFrame.unionAll, parts).collect():
+        found[n][tuple(row)] += 1
+    return found
 
 
-class Truth:
+def states_of(spark, table, writer):
     """What Spark reads of each snapshot, under the current names of columns."""
-
-    def __init__(self, spark, table, writer):
-        current = writer.schemas[-1]
-        frames = []
-        for snapshot in writer.snapshots:
-            names = {number: name for number, (name, _) in writer.schemas[snapshot.get("schema-id", -1)].items()}
-            rows = spark.read.option("versionAsOf", snapshot["snapshot-id"]).table(table)
-            names = {number: name for number, name in names.items() if name in rows.columns}
-            columns = [
-                (F.col(names[n]) if n in names else F.lit(None).cast(kind)).alias(name)
-                for n, (name, kind) in current.items()
-            ]
-            frames.append(rows.select(*columns))
-        self.states = {each["snapshot-id"]: Counter() for each in writer.snapshots}
-        ids = list(self.states)
-        for n, row in union(frames):
-            self.states[ids[n]][(row,)] += 1
+    current, frames = writer.schemas[-1], []
+    for snapshot in writer.snapshots:
+        rows = spark.read.option("versionAsOf", snapshot["snapshot-id"]).table(table)
+        schema = writer.schemas[snapshot.get("schema-id", -1)]
+        names = {number: name for number, (name, _) in schema.items() if name in rows.columns}
+        columns = (
+            (F.col(names[n]) if n in names else F.lit(None).cast(kind), name) for n, (name, kind) in current.items()
+        )
+        frames.append(rows.select(*(column.alias(name) for column, name in columns)))
+    ids = [each["snapshot-id"] for each in writer.snapshots]
+    return dict(zip(ids, counted(frames, len(current)), strict=True))
 
 
 @pytest.mark.timeout(12 * 3600)
@@ -285,7 +280,7 @@ def _register(spark, table, writer):
 
 
 def _follow(spark, table, writer):
-    states = Truth(spark, table, writer).states
+    states = states_of(spark, table, writer)
     ids = list(states)
     pairs = [
         *itertools.pairwise(ids),
@@ -295,30 +290,15 @@ def _follow(spark, table, writer):
         *zip(ids, ids[2:], strict=False),
     ]
     changes = [remove_carryovers(read_changes(spark, table, *pair)) for pair in pairs]
-    found = [Counter() for _ in pairs]
-    columns = len(writer.schemas[-1])
-    kinds = [frame.select(F.struct(*frame.columns[:columns]).alias("row"), "_change_type") for frame in changes]
-    for n, row in reduce(
-        DataFrame.unionAll,
-        [
-            frame.select(
-                F.lit(n).alias("n"),
-                F.struct(F.to_json("row", {"ignoreNullFields": "false"}), "_change_type").alias("row"),
-            )
-            for n, frame in enumerate(kinds)
-        ],
-    ).collect():
-        found[n][tuple(row)] += 1
-    for pair, each in zip(pairs, found, strict=True):
+    for pair, found in zip(pairs, counted(changes, len(writer.schemas[-1]), "_change_type"), strict=True):
         before, after = (states.get(end, Counter()) for end in pair)
-        assert balance(each) == balance(difference(before, after)), pair
+        assert balance(found) == balance(difference(before, after)), pair
     for pair in pairs[-3:-1]:
         before, after = (states.get(end, Counter()) for end in pair)
         _apply(spark, table, pair, before, after)
 
 
 def _by_id(state):
-
     rows = {json.loads(row)["id"]: row for (row,) in state}
     return rows if len(rows) == sum(state.values()) else None
 

@@ -8,7 +8,6 @@ from icecdc_core.carryover import remove_carryovers
 
 CHANGE_COLUMNS = "_change_type string, _change_ordinal int, _commit_snapshot_id long"
 D, I = ("DELETE", 0, 7), ("INSERT", 0, 7)  # noqa: E741  (a delete and an insert, in columns of their own)
-NAN = float("nan")
 
 
 def require_left(source, left):

@@ -12,21 +12,17 @@ from icecdc_core.table.source import Selection
 
 pytestmark = pytest.mark.usefixtures("sql")
 
-CREATE = """CREATE TABLE {{t}} (id BIGINT, name STRING, region STRING) USING iceberg PARTITIONED BY (region)
-TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
-'write.merge.mode' = '{mode}')"""
+CREATE = "CREATE TABLE {t} (id BIGINT, name STRING, region STRING) USING iceberg PARTITIONED BY (region)"
 FILL = "INSERT INTO {t} VALUES (1, 'a', 'north'), (2, 'b', 'north'), (3, 'c', 'south'), (3, 'c', 'south')"
-MOR = "merge-on-read"
 CHANGE_COLUMNS = [("_change_type", "string"), ("_change_ordinal", "int"), ("_commit_snapshot_id", "bigint")]
 
 
 @pytest.fixture
-def commit(sql, name, snapshots):
-    def run(*statements, version=2, mode="copy-on-write", create=True):
-        if create:
-            sql(CREATE.format(version=version, mode=mode))
-        for statement in statements:
-            sql(statement.replace("{n}", f"ns.{name}"))
+def commit(sql, snapshots):
+    sql(CREATE)
+
+    def run(*statements):
+        sql(*statements)
         return snapshots()
 
     return run
@@ -43,10 +39,9 @@ def changes(spark, name):
 
 class DescribeReadChanges:
     def it_gives_the_columns_of_the_table_and_three_of_its_own_or_refuses_what_is_not_there(self, spark, commit, name):
-        commit()
         table = f"lake.ns.{name}"
         empty = read_changes(spark, table)
-        (first,) = commit(FILL, create=False)
+        (first,) = commit(FILL)
         frames = [empty, read_changes(spark, table, first, first), read_changes(spark, table)]
         expected = [("id", "bigint"), ("name", "string"), ("region", "string"), *CHANGE_COLUMNS]
         assert [frame.dtypes for frame in frames] == [expected] * 3
@@ -57,7 +52,7 @@ class DescribeReadChanges:
             read_changes(spark, "lake.ns.nowhere")
         with pytest.raises(HistoryGapError, match="snapshot=42"):
             read_changes(spark, table, 42, 42)
-        commit("ALTER TABLE {t} ADD COLUMN _Change_Type STRING", create=False)
+        commit("ALTER TABLE {t} ADD COLUMN _Change_Type STRING")
         with pytest.raises(UnsupportedTypeError, match="'_Change_Type' has the name of a column of changes"):
             read_changes(spark, table)
 

@@ -29,9 +29,8 @@ def insert(sql):
     return lambda *rows: sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM VALUES {', '.join(map(str, rows))}")
 
 
-@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.long)])
 def it_shows_what_really_changed_of_merge_on_read_before_carryovers_are_removed(
-    table, insert, sql, snapshots, spark, name, version
+    table, insert, sql, snapshots, spark, name
 ):
     """What the Iceberg project settled for such tables."""
 
@@ -39,7 +38,7 @@ def it_shows_what_really_changed_of_merge_on_read_before_carryovers_are_removed(
         rows = read_changes(spark, f"lake.ns.{name}", start, end).collect()
         return sorted((row.id, row.name, row._change_type) for row in rows)
 
-    table(version, **{"write.delete.granularity": "partition"})
+    table(**{"write.delete.granularity": "partition"})
     # A delete file of many data files.
     for n in range(4):
         insert((n, "a", "x"), (n + 10, "b", "x"))

@@ -12,15 +12,13 @@ from icecdc_core.explore.documents import look_up_document, try_query
 from icecdc_core.explore.report import dry_run_next_sync, explore_report
 from icecdc_core.explore.view import Part, open_view, show_time_line
 
-KINDS = [pytest.param("1", "copy-on-write", marks=pytest.mark.long), ("3", "merge-on-read")]
 SECRET = "planted-secret"
 
 
-def made(version="2", mode="copy-on-write", partitioned="region"):
-    properties = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("update", "delete", "merge"))
+def made(partitioned="region", properties="'format-version' = '2'"):
     return (
         "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, email STRING, region STRING) USING iceberg "
-        f"PARTITIONED BY ({partitioned}) TBLPROPERTIES ('format-version' = '{version}', {properties})",
+        f"PARTITIONED BY ({partitioned}) TBLPROPERTIES ({properties})",
         f"INSERT INTO {{t}} SELECT id, concat('n', id), concat('{SECRET}', id), if(id % 2 = 0, 'north', 'south') "
         "FROM range(20)",
     )
@@ -67,9 +65,8 @@ def changes_of(document):
 
 
 class DescribeATableAndItsIndex:
-    @pytest.mark.parametrize(("version", "mode"), KINDS)
-    def it_is_shown_from_the_index_to_the_current_snapshot(self, spark, sql, new_index, opensearch, version, mode):
-        config = new_index(*made(version, mode))
+    def it_is_shown_from_the_index_to_the_current_snapshot(self, spark, sql, new_index, opensearch):
+        config = new_index(*made(properties="'format-version' = '3'"))
         opensearch.indices.refresh(index=config.index)
         sql("UPDATE {t} SET name = 'new' WHERE id = 3", "DELETE FROM {t} WHERE id = 4")
         sql("INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')", "UPDATE {t} SET name = 'newer' WHERE id = 3")

@@ -16,7 +16,7 @@ from icecdc_core import SyncConfig, export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
 from tests.examples import SEED, for_examples
-from tests.histories.proof import placed
+from tests.histories.proof import placed, without_nulls
 
 MANY = int(os.environ.get("ICECDC_FUZZ", "1"))
 
@@ -158,13 +158,6 @@ def named(text, names):
     for name, other in names.items():
         text = text.replace(name, other)
     return text
-
-
-def without_nulls(value):
-    """A field that was added to the table later is missing in a document that was written before."""
-    if isinstance(value, dict):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def state(opensearch, index):

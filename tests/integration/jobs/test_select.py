@@ -12,25 +12,20 @@ from icecdc_core.jobs.setup import check_setup
 from icecdc_core.reporting.reports import report_json
 from tests.broken_runs import killed_at
 
-KINDS = [("2", "copy-on-write"), pytest.param("3", "merge-on-read", marks=pytest.mark.long)]
 OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
 SELECT = ["* EXCEPT (id, email, lat, lon, other)", OWNER, PLACE]
 SECRET = "planted-secret"
 
 
-def made(version="2", mode="copy-on-write"):
-    properties = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("update", "delete", "merge"))
-    return (
-        "CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, name STRING, lat DOUBLE, lon DOUBLE, other INT) USING "
-        f"iceberg TBLPROPERTIES ('format-version' = '{version}', {properties})",
-        f"INSERT INTO {{t}} SELECT id, concat('{SECRET}', id), concat('n', id), id, id, 0 FROM range(20)",
-    )
+MADE = (
+    "CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, name STRING, lat DOUBLE, lon DOUBLE, other INT) USING iceberg",
+    f"INSERT INTO {{t}} SELECT id, concat('{SECRET}', id), concat('n', id), id, id, 0 FROM range(20)",
+)
 
 
 class DescribeADocumentOfExpressions:
-    @pytest.mark.parametrize(("version", "mode"), KINDS)
-    def it_is_what_they_make_of_the_row_in_every_job(self, spark, sql, make_config, opensearch, indexed, version, mode):
-        sql(*made(version, mode))
+    def it_is_what_they_make_of_the_row_in_every_job(self, spark, sql, make_config, opensearch, indexed):
+        sql(*MADE)
         config = make_config(select=SELECT)
         assert export_table(spark, config).upserts == 20
         sql("UPDATE {t} SET email = concat(email, '!'), lat = 99 WHERE id = 3", "DELETE FROM {t} WHERE id = 4")
@@ -42,9 +37,8 @@ class DescribeADocumentOfExpressions:
         documents = indexed()
         assert documents["3"] == {"name": "n3", "owner": expected, "place": place}
         assert (len(documents), "4" in documents) == (20, False)
-        if (version, mode) == ("2", "copy-on-write"):
-            sql("UPDATE {t} SET other = other + 1")  # no expression uses it
-            assert sync_changes(spark, config).upserts == 0
+        sql("UPDATE {t} SET other = other + 1")  # no expression uses it
+        assert sync_changes(spark, config).upserts == 0
         # It is repaired and replayed. All other documents are right.
         (physical,) = opensearch.indices.get_alias(name=config.index)
         opensearch.delete(index=physical, id="6", refresh=True)
@@ -57,7 +51,7 @@ class DescribeADocumentOfExpressions:
 
     def it_needs_no_identifier_columns_for_appends(self, spark, sql, new_index, indexed):
         partition = "ALTER TABLE {t} ADD PARTITION FIELD email"  # its values are in the paths of files
-        config = new_index(*made(), partition, select=SELECT, identifier_columns=[])
+        config = new_index(*MADE, partition, select=SELECT, identifier_columns=[])
         sql(f"INSERT INTO {{t}} VALUES (1, '{SECRET}x', 'twice', 1, 2, 0)")
         assert sync_changes(spark, config).upserts == 1
         assert validate_table(spark, config).ok
@@ -90,7 +84,7 @@ class DescribeADocumentOfExpressions:
 
 class DescribeAMaskedValue:
     def it_is_in_no_index_report_dead_letter_log_or_error(self, spark, sql, make_config, opensearch, tmp_path, name):
-        sql(*made(), "ALTER TABLE {t} ADD PARTITION FIELD email")
+        sql(*MADE, "ALTER TABLE {t} ADD PARTITION FIELD email")
         dead_letters = f"lake.ns.dead_letters_{name}"
         log, report = tmp_path / "log.jsonl", tmp_path / "report.json"
         config = make_config(
@@ -122,7 +116,7 @@ class DescribeAMaskedValue:
         assert [where for where, text in found.items() if SECRET in text] == []
 
     def it_is_in_no_error_of_a_failing_expression(self, spark, sql, make_config, tmp_path):
-        sql(*made())
+        sql(*MADE)
         log = tmp_path / "log.jsonl"
         for expression in (
             "cast(concat(email, '\\n', email) AS int)",

@@ -90,13 +90,6 @@ class DescribeACatalog:
     def it_feeds_an_index(self, config_for, properties, kind):
         assert whole_way(config_for(properties(kind))) == EXPECTED
 
-    def it_gets_its_secrets_by_reference(self, config_for, rest, monkeypatch):
-        monkeypatch.setenv("LAKE_TOKEN", "very-hidden")
-        with loopback_proxy(rest) as proxy:
-            config = config_for({"type": "rest", "uri": proxy.url, "token": "env:LAKE_TOKEN"})
-            get_spark(config).sql(f"SHOW NAMESPACES IN {config.catalog}").collect()
-        assert (proxy.authorizations, "very-hidden" in repr(config)) == ({"Bearer very-hidden"}, False)
-
     def it_shows_a_table_that_was_created_again_although_it_keeps_tables_in_a_cache(self, spark, name, tmp_path):
         for catalog, is_cached in (("plain", "false"), ("cached", "true")):
             prefix = f"spark.sql.catalog.{catalog}_{name}"

@@ -150,14 +150,6 @@ def it_adds_its_write_alias_to_a_restored_positions_index_and_refuses_several_in
         store().lock("lake.ns.t", "uuid", "the-run")
 
 
-def it_releases_no_position_whose_owner_somebody_edited(server, store):
-    lock = store().lock("lake.ns.t", "", "the-run")
-    document = server.document("positions", POSITION)
-    document.source["owner"], document.seq_no = "somebody", 99
-    lock.release()
-    assert (stored(server)["owner"], document.seq_no) == ("somebody", 99)
-
-
 class DescribeTheRenewal:
     def it_continues_after_errors_of_any_kind(self, server, store):
         lock = store(lease_seconds=0.6).lock("lake.ns.t", "", "the-run")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError
+from icecdc_core.errors import OpenSearchRequestError
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from tests.bulk_writes import write
@@ -86,13 +86,3 @@ class DescribeTrouble:
             failure = write(settings(proxy.url), index_action(1)).failure
         assert (type(failure), len(proxy.bulks)) == (OpenSearchRequestError, 1)
         assert "illegal_argument_exception: made by the test" in str(failure)
-
-
-class DescribeAMissingAlias:
-    def it_fails_and_creates_no_index(self, opensearch, settings, name, indexed):
-        gone, of_index = f"{name}-gone--WRITE", name  # an index is no alias
-        for alias, sent in ((gone, index_action(1)), (gone, delete_action(1)), (of_index, index_action(1))):
-            result = write(settings(alias=alias), sent)
-            assert (type(result.failure), indexed()) == (IndexNotFoundError, {})
-            assert "run the export again" in str(result.failure)
-            assert list(opensearch.indices.get(index=f"{name}*")) == [name]
