@@ -20,14 +20,7 @@ from icecdc_core.updates import merge_updates
 CHANGE_COLUMNS = "_change_type string, _change_ordinal int, _commit_snapshot_id long"
 NAN = float("nan")
 SIDES = {"D": "DELETE", "I": "INSERT"}
-
-
-def insert(step, snapshot=7):
-    return ("INSERT", step, snapshot)
-
-
-def delete(step, snapshot=7):
-    return ("DELETE", step, snapshot)
+DELETED, INSERTED = ("DELETE", 0, 7), ("INSERT", 0, 7)
 
 
 class DescribeMergeUpdates:
@@ -35,7 +28,7 @@ class DescribeMergeUpdates:
         # Spark groups 0.0 with -0.0 and, under this collation, a with A; their documents have different ids.
         schema = f"number double, name string collate UTF8_LCASE, v int, {CHANGE_COLUMNS}"
         different = [(0.0, "a"), (-0.0, "a"), (0.0, "A"), (NAN, "a"), (None, "a")]
-        updates = [(*key, value, *change) for key in different for value, change in ((1, delete(0)), (2, insert(0)))]
+        updates = [(*key, value, *change) for key in different for value, change in ((1, DELETED), (2, INSERTED))]
         merged = spark.createDataFrame(updates, schema).transform(merge_updates, ["number", "name"])
         actual = merged.select(F.concat_ws("/", F.col("number").cast("string"), F.col("name"), "v").alias("merged"))
         assert sorted(row[0] for row in actual.collect()) == ["-0.0/a/2", "0.0/A/2", "0.0/a/2", "NaN/a/2", "a/2"]
@@ -44,9 +37,9 @@ class DescribeMergeUpdates:
         names = ["a.b", "a`b", 'a"b', "_row", "_RANK", "_ordinal_before", "UPPER", "straße ✈", "v0"]
         columns = ", ".join(f"`{name.replace('`', '``')}` int" for name in names)
         values = range(len(names))
-        source = spark.createDataFrame([(*values, *delete(0)), (*values, *insert(0))], f"{columns}, {CHANGE_COLUMNS}")
+        source = spark.createDataFrame([(*values, *DELETED), (*values, *INSERTED)], f"{columns}, {CHANGE_COLUMNS}")
         actual = merge_updates(source, ["a.b", "a`b", 'a"b', "upper", "straße ✈"])
-        expected = spark.createDataFrame([(*values, *insert(0))], source.schema)
+        expected = spark.createDataFrame([(*values, *INSERTED)], source.schema)
         assert_df_equality(actual, expected)
 
     def it_refuses_a_frame_without_change_columns_and_an_unknown_policy(self, spark):
@@ -73,7 +66,7 @@ class DescribeDuplicateIdentifiers:
             merged.select("_commit_snapshot_id").collect()
 
     def it_takes_the_greatest_nested_number(self, spark):
-        rows = [(kind, value, *insert(0)) for kind in "sam" for value in (9.0, 10.0, -1.0)]
+        rows = [(kind, value, *INSERTED) for kind in "sam" for value in (9.0, 10.0, -1.0)]
         nested = (
             "if(kind = 's', struct(v), null) s",
             "if(kind = 'a', array(v), null) a",

@@ -15,8 +15,6 @@ from tests.broken_runs import killed_at
 OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
 SELECT = ["* EXCEPT (id, email, lat, lon, other)", OWNER, PLACE]
 SECRET = "planted-secret"
-
-
 MADE = (
     "CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, name STRING, lat DOUBLE, lon DOUBLE, other INT) USING iceberg",
     f"INSERT INTO {{t}} SELECT id, concat('{SECRET}', id), concat('n', id), id, id, 0 FROM range(20)",

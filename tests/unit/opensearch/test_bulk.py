@@ -7,13 +7,7 @@ import pyarrow as pa
 import pytest
 
 from icecdc_core.errors import IcecdcError, IndexNotFoundError, OpenSearchRequestError
-from icecdc_core.opensearch.bulk import (
-    BulkResult,
-    bulk_requests,
-    count_outcomes,
-    parse_action,
-    request_body,
-)
+from icecdc_core.opensearch.bulk import BulkResult, bulk_requests, count_outcomes, parse_action, request_body
 from icecdc_core.opensearch.counts import Counts
 
 

@@ -11,35 +11,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import spec_digest
-from icecdc_core.errors import (
-    ConfigError,
-    IndexConflictError,
-    IndexNotFoundError,
-    SchemaChangeError,
-)
+from icecdc_core.errors import ConfigError, IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.opensearch import index_settings, indexes
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.index_settings import (
-    check_settings,
-    given_settings,
-    new_index_settings,
-    require_pipelines,
-    vector_settings,
-)
-from icecdc_core.opensearch.indexes import (
-    create_physical,
-    definition_digest,
-    drop_leftovers,
-    drop_unless_read,
-    evolve_mapping,
-    index_uuid,
-    physical_index,
-    publish_index,
-    require_own_alias,
-    require_same_index,
-    unused_epoch,
-    with_suffixes,
-    write_alias,
-)
 from icecdc_core.runs.run import require_readable_index
 from tests.simulation.simulated_opensearch import Index
 from tests.tiny_opensearch import error, tiny_opensearch
@@ -68,8 +42,8 @@ def client(config):
 
 @pytest.fixture
 def published(client, config):
-    created = create_physical(client, config, ONE, SCHEMA, "the-run")
-    publish_index(client, config, ONE)
+    created = indexes.create_physical(client, config, ONE, SCHEMA, "the-run")
+    indexes.publish_index(client, config, ONE)
     return created
 
 
@@ -78,16 +52,16 @@ class DescribeCreatePhysical:
     def it_creates_an_index_with_explicit_mapping_and_write_alias_unless_another_run_did(
         self, server, client, config, loading, replicas, refresh
     ):
-        first = create_physical(client, config, ONE, SCHEMA, "the-run", loading)
+        first = indexes.create_physical(client, config, ONE, SCHEMA, "the-run", loading)
         found = server.indexes[ONE]
         assert (list(found.aliases), found.mappings["dynamic"]) == (["t--000001--WRITE"], "strict")
         assert (found.settings["number_of_replicas"], found.settings.get("refresh_interval")) == (replicas, refresh)
         meta = {"table": "lake.ns.t", "index": "t", "name": ONE, "run": "the-run", "spec": spec_digest({}, {})}
         assert found.mappings["_meta"]["icecdc"] == meta
         # The answer was lost.
-        assert create_physical(client, config, ONE, SCHEMA, "the-run", loading) == first
+        assert indexes.create_physical(client, config, ONE, SCHEMA, "the-run", loading) == first
         with pytest.raises(IndexConflictError, match="Another program has just created"):
-            create_physical(client, config, ONE, SCHEMA, "another-run", loading)
+            indexes.create_physical(client, config, ONE, SCHEMA, "another-run", loading)
 
     @pytest.mark.parametrize(
         ("part", "template", "message"),
@@ -108,23 +82,23 @@ class DescribeCreatePhysical:
 
         monkeypatch.setattr(client.indices, "create", with_template)
         with pytest.raises(ConfigError, match=message):
-            create_physical(client, config, ONE, SCHEMA, "the-run")
+            indexes.create_physical(client, config, ONE, SCHEMA, "the-run")
         assert ONE not in server.indexes
 
     def it_skips_epochs_whose_index_exists(self, client, config):
         for epoch in (1, 2):
-            create_physical(client, config, physical_index("t", epoch), SCHEMA, "the-run")
-        assert (unused_epoch(client, "t", 1), unused_epoch(client, "t", 5)) == (3, 5)
+            indexes.create_physical(client, config, indexes.physical_index("t", epoch), SCHEMA, "the-run")
+        assert (indexes.unused_epoch(client, "t", 1), indexes.unused_epoch(client, "t", 5)) == (3, 5)
 
 
 def it_has_a_digest_of_its_settings_and_mapping(client, config):
     changed = {}, {}, {"number_of_shards": 5}, {"mapping": {"id": {"type": "keyword"}}}
-    assert len({definition_digest(client, config.replace(**each), SCHEMA) for each in changed}) == 3
+    assert len({indexes.definition_digest(client, config.replace(**each), SCHEMA) for each in changed}) == 3
 
 
 def it_names_indexes_with_suffixes_and_none_of_another_export(config):
-    own, other = physical_index("t", 100_000), physical_index("t", 1_000_000)
-    patterns = with_suffixes(config.replace(index_column="name"), own).split(",")
+    own, other = indexes.physical_index("t", 100_000), indexes.physical_index("t", 1_000_000)
+    patterns = indexes.with_suffixes(config.replace(index_column="name"), own).split(",")
     names = (own, f"{own}-a", other, f"{other}-a")
     assert [each for each in names if any(fnmatch(each, pattern) for pattern in patterns)] == [own, f"{own}-a"]
 
@@ -132,15 +106,16 @@ def it_names_indexes_with_suffixes_and_none_of_another_export(config):
 def it_moves_an_alias_of_one_suffix_to_the_index_of_that_suffix(server, client, config, published):
     server.indexes[ONE].aliases["mine"] = {"is_write_index": True}
     for epoch in (2, 3):
-        names = [physical_index("t", epoch), *(f"{physical_index('t', epoch)}-{each}" for each in ("a", "c"))]
+        own = indexes.physical_index("t", epoch)
+        names = [own, f"{own}-a", f"{own}-c"]
         for name in names:
-            create_physical(client, config, name, SCHEMA, "the-run")
-        publish_index(client, config, names[0], None, names[1:])
+            indexes.create_physical(client, config, name, SCHEMA, "the-run")
+        indexes.publish_index(client, config, names[0], None, names[1:])
         server.indexes[f"{TWO}-a"].aliases.update({"of-a": {"filter": {}}, "of-b": {}})
         server.indexes[f"{TWO}-c"].aliases["of-b"] = {"filter": {}}
     found = {name[3:]: dict(sorted(index.aliases.items())) for name, index in server.indexes.items()}
     for name in names:
-        del found[name[3:]][write_alias(name)], found[name[3:]]["t"]
+        del found[name[3:]][indexes.write_alias(name)], found[name[3:]]["t"]
     assert {name: found[name[3:]] for name in names} == {
         "t--000003": {"mine": {}},
         "t--000003-a": {"mine": {}, "of-a": {"filter": {}}, "of-b": {}},
@@ -152,57 +127,57 @@ def it_refuses_only_pipelines_that_the_server_does_not_have(server, client, conf
     given = config.replace(settings={"default_pipeline": "p"})
     for answer in ((200, {"p": {}}), error(403, "denied"), error(404, "gone")):
         server.trouble = lambda method, path, answer=answer: answer if path.endswith("/p") else error(500, "not asked")
-        require_pipelines(client, config.replace(settings={"final_pipeline": "_none"}))
+        index_settings.require_pipelines(client, config.replace(settings={"final_pipeline": "_none"}))
         if answer[0] != 404:
-            require_pipelines(client, given)
+            index_settings.require_pipelines(client, given)
     with pytest.raises(ConfigError, match=r"no ingest pipeline 'p'.*PUT /_ingest/pipeline/p"):
-        require_pipelines(client, given)
+        index_settings.require_pipelines(client, given)
 
 
 class DescribeDeletion:
     def it_deletes_the_indexes_of_earlier_exports_and_no_others(self, server, client, config, published):
-        create_physical(client, config, TWO, SCHEMA, "the-run")
-        create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
+        indexes.create_physical(client, config, TWO, SCHEMA, "the-run")
+        indexes.create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
         server.indexes[f"{ONE}-copy"] = replace(server.indexes[ONE], aliases={})
-        drop_leftovers(client, config, TWO)
+        indexes.drop_leftovers(client, config, TWO)
         assert ONE in server.indexes  # readers see it
-        publish_index(client, config, TWO)
+        indexes.publish_index(client, config, TWO)
         server.trouble = lambda method, path: error(400, "snapshot_in_progress") if method == "DELETE" else None
-        drop_leftovers(client, config, TWO)
+        indexes.drop_leftovers(client, config, TWO)
         assert ONE in server.indexes  # until a later run
         server.trouble = lambda method, path: error(403, "security") if method == "DELETE" else None
         with pytest.raises(AuthorizationException):
-            drop_leftovers(client, config, TWO)
+            indexes.drop_leftovers(client, config, TWO)
         server.trouble = None
         server.indexes[ONE].mappings = {"_meta": {"icecdc": {"index": "t"}}}  # as an earlier build made it
-        drop_leftovers(client, config, TWO)
+        indexes.drop_leftovers(client, config, TWO)
         assert sorted(server.indexes) == [f"{ONE}-copy", TWO, "t--other--000001"]
 
     def it_leaves_the_index_of_a_later_export_and_deletes_what_no_reader_sees(self, server, client, config, published):
-        create_physical(client, config, TWO, SCHEMA, "another-run")
-        drop_leftovers(client, config, ONE)  # by a run that was stalled
+        indexes.create_physical(client, config, TWO, SCHEMA, "another-run")
+        indexes.drop_leftovers(client, config, ONE)  # by a run that was stalled
         assert sorted(server.indexes) == [ONE, TWO]
         for name in (ONE, TWO, "t--000003"):
-            drop_unless_read(client, config, name)
+            indexes.drop_unless_read(client, config, name)
         assert list(server.indexes) == [ONE]
 
 
 def it_adds_new_fields_and_names_one_that_has_another_type(server, client, config, published):
-    create_physical(client, config, f"{ONE}-a", SCHEMA, "the-run")
+    indexes.create_physical(client, config, f"{ONE}-a", SCHEMA, "the-run")
     evolved = config.replace(index_column="name")
-    evolve_mapping(client, evolved, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
+    indexes.evolve_mapping(client, evolved, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
     for name, index in server.indexes.items():
         assert index.mappings["properties"]["extra"] == {"type": "long"}
         assert index.mappings["_meta"]["icecdc"]["name"] == name
     with pytest.raises(SchemaChangeError, match=r"mapper \[id\].*on_schema_change=reexport"):
-        evolve_mapping(client, config, ONE, StructType().add("id", StringType()))
+        indexes.evolve_mapping(client, config, ONE, StructType().add("id", StringType()))
 
 
 def it_refuses_an_index_of_that_name_and_an_alias_of_others(server, client, config):
     for aliases, name in (({}, "t"), ({"t": {}}, "others")):
         server.indexes = {name: Index(aliases=aliases)}
         with pytest.raises(IndexConflictError, match=rf"not made by icecdc \({name}\).*choose another index name"):
-            require_own_alias(client, config)
+            indexes.require_own_alias(client, config)
 
 
 OF_ONE = Position("t", "lake.ns.t", "u", physical_index=ONE)
@@ -211,9 +186,9 @@ OF_ONE = Position("t", "lake.ns.t", "u", physical_index=ONE)
 class DescribeRequireReadableIndex:
     def it_accepts_the_index_that_readers_see_or_that_of_a_begun_export(self, client, config, published):
         require_readable_index(client, OF_ONE)
-        require_same_index(client, config, {ONE: published})
-        create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish_index(client, config, TWO)
+        indexes.require_same_index(client, config, {ONE: published})
+        indexes.create_physical(client, config, TWO, SCHEMA, "the-run")
+        indexes.publish_index(client, config, TWO)
         require_readable_index(client, replace(OF_ONE, batch=Batch("export", 2, None, 9, TWO)))
 
     def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published):
@@ -236,7 +211,8 @@ class DescribeRequireReadableIndex:
 
     def it_refuses_one_of_several_indexes_that_is_hidden_or_gone(self, server, client, config, published):
         suffixed = f"{ONE}-a"
-        of_two = replace(OF_ONE, indexes={suffixed: create_physical(client, config, suffixed, SCHEMA, "the-run")})
+        created = indexes.create_physical(client, config, suffixed, SCHEMA, "the-run")
+        of_two = replace(OF_ONE, indexes={suffixed: created})
         with pytest.raises(IndexConflictError, match=f"Remedy: make the alias 't' point only to '{ONE}', '{suffixed}'"):
             require_readable_index(client, of_two)
         server.indexes[suffixed].aliases["t"] = {}
@@ -252,9 +228,9 @@ class DescribeRequireReadableIndex:
             require_readable_index(client, replace(OF_ONE, index_uuid=published))
         server.indexes[ONE].uuid = "another"
         with pytest.raises(IndexNotFoundError, match="deleted or created again"):
-            require_same_index(client, config, {ONE: published})
+            indexes.require_same_index(client, config, {ONE: published})
         server.indexes.clear()
-        assert index_uuid(client, ONE) == ""
+        assert indexes.index_uuid(client, ONE) == ""
         with pytest.raises(IndexNotFoundError, match="'t--000001' behind 't' is gone"):
             require_readable_index(client, OF_ONE)
 
@@ -263,7 +239,7 @@ OURS = {"number_of_shards": 3, "number_of_replicas": 2, "gc_deletes": "1h", "tra
 
 
 def with_settings(**settings):
-    ours = {name: OURS[name] for name in [*OURS][:2] if name not in given_settings(settings)}
+    ours = {name: OURS[name] for name in [*OURS][:2] if name not in index_settings.given_settings(settings)}
     return SyncConfig(table="lake.ns.t", settings=settings, **ours)
 
 
@@ -277,16 +253,16 @@ class DescribeCheckSettings:
             ({"knn.derived_source.enabled": "true"}, "vectors in `_source`"),
         ):
             with pytest.raises(ConfigError, match=reason) as raised:
-                check_settings(settings)
+                index_settings.check_settings(settings)
             assert (raised.value.subject, bool(raised.value.remedy)) == ("settings", True)
             for value in ("1h", "60m", "3600000ms"):
-                check_settings({"gc_deletes": value, "translog.durability": "request", "knn": True})
+                index_settings.check_settings({"gc_deletes": value, "translog.durability": "request", "knn": True})
 
 
 class DescribeNewIndexSettings:
     def it_takes_the_settings_of_the_user_over_ours(self):
         given = {"index": {"number_of_shards": 5, "gc_deletes": "2h"}, "mapping.total_fields.limit": 9, "codec": "zstd"}
-        found = new_index_settings(with_settings(**given), {"mapping.total_fields.limit": 2000}, False)
+        found = index_settings.new_index_settings(with_settings(**given), {"mapping.total_fields.limit": 2000}, False)
         changed = {"number_of_shards": 5, "gc_deletes": "2h", "mapping.total_fields.limit": 9, "codec": "zstd"}
         assert found == {**OURS, **changed}
 
@@ -298,4 +274,4 @@ class DescribeNewIndexSettings:
         ):
             given = SyncConfig(table="lake.ns.t", mapping={"v": {"properties": {"w": {"type": field_type}}}})
             client = SimpleNamespace(info=lambda version=version: {"version": {"number": version}})
-            assert vector_settings(client, given) == expected
+            assert index_settings.vector_settings(client, given) == expected

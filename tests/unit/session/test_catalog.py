@@ -9,12 +9,7 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, SecretError
-from icecdc_core.session.catalog import (
-    catalog_settings,
-    embedded_catalog_properties,
-    register_catalog,
-    secret_settings,
-)
+from icecdc_core.session.catalog import catalog_settings, embedded_catalog_properties, register_catalog, secret_settings
 from icecdc_core.session.jars import Jar, needed_bundles
 
 PREFIX = "spark.sql.catalog.lake"

@@ -4,11 +4,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core.session import spark as row_counts
-from icecdc_core.session.spark import (
-    RowCount,
-    settings_unless_set,
-    tuned_for_many_groups,
-)
+from icecdc_core.session.spark import RowCount, settings_unless_set, tuned_for_many_groups
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
 CAPACITY = "spark.sql.codegen.aggregate.fastHashMap.capacityBit"
