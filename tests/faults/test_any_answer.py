@@ -107,6 +107,7 @@ ANSWERS = st.one_of(
 )
 ERRORS = st.sampled_from([*map(error_of, REASONS), None, "x", {}])
 ITEMS = st.builds(Items, st.integers(0, 99), st.sampled_from([200, 201, *STATUSES]), ERRORS)
+NO_ITEMS = st.just((200, b'{"errors": false, "items": []}', "application/json"))
 REQUESTS = (
     *("_aliases", "GET .*_doc", "PUT .*_doc", "_search", "point_in_time", "_refresh", "_mapping|_settings", "_count"),
     *("PUT /[^_]+$", "GET /[^_]+$", "DELETE ", "HEAD ", "_search_shards", "_bulk", "_mget"),
@@ -140,7 +141,7 @@ TIMES = st.sampled_from([1, 1, 3, EVER])
 FAULT = st.one_of(
     st.builds(Fault, st.just(""), st.integers(2, 30), TIMES, ANSWERS),
     st.builds(Fault, st.sampled_from(REQUESTS), st.integers(1, 3), TIMES, ANSWERS),
-    st.builds(Fault, st.just("_bulk"), st.integers(1, 2), TIMES, ITEMS),
+    st.builds(Fault, st.just("_bulk"), st.integers(1, 2), TIMES, ITEMS | NO_ITEMS),
 )
 # What a request meets no more when it is sent again; often a write of the position whose answer is lost.
 PAGE = (HTML, "text/html")

@@ -174,8 +174,9 @@ class SimulatedOpenSearch:
             ((kind, head),) = line.items()
             source = next(lines) if kind == "index" else None
             if found:
-                identity = head.get("_id", f"made-{len(items)}")
-                status, answer = self._write(next(iter(found.values())), identity, head, source)
+                index = next(iter(found.values()))
+                identity = head.get("_id", f"made-{index.next_seq_no}")
+                status, answer = self._write(index, identity, head, source)
             else:
                 status, answer = _missing(name)
             items.append({kind: {**answer, "status": status}})

@@ -1,16 +1,24 @@
-"""The rules of positions: who gets the lock, who loses it, and which number a batch gets."""
+"""The rules of positions: who gets the lock, who loses it, which write wins, and what a release waits for."""
 
 import threading
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
+from unittest import mock
 
 import pytest
 
-from icecdc_core.commits.position import Batch
+from icecdc_core.commits.position import Batch, LeaseHolder, Position, position_document
 from icecdc_core.commits.store import MAX_EPOCH, PositionStore
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, PositionError, TableLockedError
+from icecdc_core.errors import (
+    IndexNotFoundError,
+    OpenSearchRequestError,
+    OpenSearchUnreachableError,
+    PositionError,
+    TableLockedError,
+)
 from icecdc_core.opensearch.client import Connection
-from tests.simulation.simulated_opensearch import Index
+from tests.simulation.simulated_opensearch import Document, Index
 from tests.tiny_opensearch import error, tiny_opensearch
 from tests.waiting import await_true
 
@@ -49,6 +57,13 @@ def lock(store):
 
 def stored(server):
     return server.document("positions", POSITION).source
+
+
+def holder(server, **changes):
+    """Store a position whose lock another run has, as if it was written elsewhere."""
+    owner = asdict(replace(LeaseHolder.this_process("other-run", 60.0), **changes))
+    position = position_document(Position("t", "lake.ns.t", "uuid", 7, 3, "t--000003"), None)
+    server.indexes["positions"].documents[POSITION] = Document(1, 5, {**position, "owner": owner})
 
 
 def is_position(path):
@@ -109,6 +124,33 @@ class DescribeTheLock:
         again.release()
         assert (again.position.snapshot_id, stored(server)["owner"]) == (7, None)
 
+    def it_is_acquired_at_once_from_a_holder_on_this_machine_that_is_gone(self, server, store):
+        store().lock("lake.ns.t", "uuid", "the-run").release()
+        holder(server, pid=2**31)
+        begun = time.monotonic()
+        taken = store().lock("lake.ns.t", "uuid", "the-next-run")
+        taken.release()
+        assert (time.monotonic() - begun < 0.9, taken.position.snapshot_id) == (True, 7)
+
+    def it_is_acquired_from_a_holder_elsewhere_only_if_it_is_silent_for_its_lease(self, server, store):
+        store().lock("lake.ns.t", "uuid", "the-run").release()
+        holder(server, host="elsewhere", lease_seconds=0.4)
+        begun = time.monotonic()
+        store().lock("lake.ns.t", "uuid", "the-next-run").release()
+        assert 0.4 <= time.monotonic() - begun < 3.0
+        holder(server, host="elsewhere", lease_seconds=8.0)
+        reads = []
+
+        def renewed(method, path):
+            if is_position(path) and method == "GET":
+                reads.append(path)
+                server.document("positions", POSITION).seq_no = 5 + len(reads)
+
+        server.trouble = renewed
+        with pytest.raises(TableLockedError, match="run other-run"):
+            store(lease_seconds=0.4).lock("lake.ns.t", "uuid", "the-next-run")
+        assert len(reads) == 2
+
 
 class DescribeABatch:
     def it_has_an_epoch_above_all_before_and_not_below_the_snapshot(self, lock):
@@ -151,6 +193,21 @@ def it_adds_its_write_alias_to_a_restored_positions_index_and_refuses_several_in
 
 
 class DescribeTheRenewal:
+    def it_ends_with_a_write_without_an_answer_and_the_release_leaves_what_that_stored(self, server, store):
+        request = server.request
+
+        def unanswered(method, target, body):
+            made = request(method, target, body)
+            return error(503, "lost") if method == "PUT" and made[0] in (200, 201) else made
+
+        taken = store(lease_seconds=0.1, retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
+        with mock.patch.object(server, "request", unanswered), pytest.raises(OpenSearchUnreachableError):
+            taken.begin(BATCH)
+        time.sleep(0.3)
+        assert stored(server)["epoch"] == 4
+        taken.release()
+        assert (stored(server)["epoch"], stored(server)["batch"]["epoch"], stored(server)["owner"]) == (4, 4, None)
+
     def it_continues_after_errors_of_any_kind(self, server, store):
         lock = store(lease_seconds=0.6).lock("lake.ns.t", "", "the-run")
         answers = [error(500, "broken"), (200, ["no", "object"]), CONFLICT, error(401, "security_exception")]
