@@ -228,14 +228,7 @@ JSON_SCHEMA = {
 
 def json_schema(kind):
     """A schema of what JSON Schema has a type for; it says nothing of the rest."""
-    if not isinstance(kind, tuple):
-        return JSON_SCHEMA.get(kind)
-    if kind[0] == "struct":
-        fields = {name: json_schema(each) for name, each in kind[1].items()}
-        return {"type": "object", "properties": {name: each for name, each in fields.items() if each}}
-    item = json_schema(kind[1]) and {"oneOf": [{"type": "null"}, json_schema(kind[1])]}
-    is_array, of_map = kind[0] == "array", {"type": "object", "additionalProperties": item}
-    return item and ({"type": "array", "items": item} if is_array else of_map)
+    return {"properties": {name: JSON_SCHEMA[each] for name, each in kind[1].items() if each in JSON_SCHEMA}}
 
 
 # Avro: what fastavro writes and reads.
