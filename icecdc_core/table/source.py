@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegralType, StringType, StructType
@@ -23,6 +23,7 @@ from icecdc_core.columns import (
     with_times_as_texts,
 )
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.entries import Embedding
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.schema import (
@@ -35,10 +36,6 @@ from icecdc_core.table.schema import (
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
 from icecdc_core.table.snapshots import TableMetadata, head_snapshot_id
 from icecdc_core.updates import merge_updates
-
-if TYPE_CHECKING:
-    from icecdc_core.table.vectors import Embeddings
-
 
 # A `*` that is an argument: nothing that could be multiplied is before it.
 _STAR = re.compile(r"[(,]\s*(?:(?:`(?:[^`]|``)+`|\w+)\s*\.\s*)*\*")
@@ -128,6 +125,16 @@ _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
 
 
 @dataclass(frozen=True)
+class Embeddings:
+    """The vectors of a document's texts, by field, and the table that stores them."""
+
+    table: str
+    fields: Mapping[str, Embedding]
+    texts: Mapping[str, Projection]
+    computed_from: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Source:
     table: IcebergTable
     metadata: TableMetadata
@@ -147,7 +154,7 @@ class Source:
     nested: Mapping[str, "Source"] = field(default_factory=dict)
     """By name, the other tables of documents of several tables."""
     routing: str = ""
-    embeddings: "Embeddings | None" = None
+    embeddings: Embeddings | None = None
     index_column: str = ""
     physical_index: str = ""
     """With `index_column`: the index whose name its suffixes are added to."""
