@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Job = Callable[["SparkSession", Any], "Report"]
 
 SERVICES = "services"  # it runs no job
-_PLACE = ("table", "index", "opensearch_url", "catalog_properties", "identifier_columns")
+_COMMON = ("table", "index", "opensearch_url", "catalog_properties", "identifier_columns")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Command:
     target: str
     help: str
     example: str
-    main: tuple[str, ...] = _PLACE
+    main: tuple[str, ...] = _COMMON
     kind: type[ParameterModel] = SyncConfig
     fixed: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,19 +60,19 @@ COMMANDS: dict[str, Command] = {
         "jobs.export:export_table",
         "write the whole table to a new index, then switch the alias to it",
         "--table lake.shop.orders --opensearch-url https://search:9200",
-        (*_PLACE, "columns", "row_filter", "number_of_shards", "number_of_replicas", "dry_run"),
+        (*_COMMON, "columns", "row_filter", "number_of_shards", "number_of_replicas", "dry_run"),
     ),
     "sync": Command(
         "jobs.poll:follow_changes",
         "write the changes since the last run; the first run exports the table",
         "--table lake.shop.orders --poll-interval-seconds 30 --max-polls 0",
-        (*_PLACE, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run"),
+        (*_COMMON, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run"),
     ),
     "validate": Command(
         "jobs.validate:validate_table",
         "compare the index with the table",
         "--table lake.shop.orders --validate-at position",
-        (*_PLACE, "validate_at", "repair"),
+        (*_COMMON, "validate_at", "repair"),
     ),
     "repair": Command(
         "jobs.validate:validate_table",
@@ -84,7 +84,7 @@ COMMANDS: dict[str, Command] = {
         "jobs.replay:replay_dead_letters",
         "write rejected documents again, after their cause was removed",
         "--table lake.shop.orders",
-        (*_PLACE, "dead_letter_table"),
+        (*_COMMON, "dead_letter_table"),
     ),
     "status": Command(
         "jobs.status:status_of_index",

@@ -86,6 +86,10 @@ def types_within(data_type: T.DataType) -> list[T.DataType]:
     return [data_type, *(each for _, each in fields_within(data_type))]
 
 
+def contains_type(data_type: T.DataType, kinds: type[T.DataType] | tuple[type[T.DataType], ...]) -> bool:
+    return any(isinstance(each, kinds) for each in types_within(data_type))
+
+
 def convert_within(value: Column, data_type: T.DataType, convert: Callable[[Column, T.DataType], Column]) -> Column:
     """A struct, array or map whose fields, elements or values are converted; null stays null."""
     if isinstance(data_type, T.StructType):

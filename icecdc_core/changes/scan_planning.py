@@ -33,9 +33,9 @@ def compare_scans(
     names_older, names_newer = table.locations(older), table.locations(newer)
     # A file that was added twice stands for its rows twice; then only values can be compared.
     repeated = {at for names in (names_older, names_newer) for at, times in Counter(names).items() if times > 1}
-    place_older = {at: position for position, at in enumerate(names_older) if at not in repeated}
-    place_newer = {at: position for position, at in enumerate(names_newer) if at not in repeated}
-    shared = [(position, place_newer[at]) for at, position in place_older.items() if at in place_newer]
+    positions_older = {at: position for position, at in enumerate(names_older) if at not in repeated}
+    positions_newer = {at: position for position, at in enumerate(names_newer) if at not in repeated}
+    shared = [(position, positions_newer[at]) for at, position in positions_older.items() if at in positions_newer]
     facts = [list(zip(table.sizes(t), table.row_counts(t), strict=True)) for t in (older, newer)] if shared else []
     if any(facts[0][a] != facts[1][b] for a, b in shared):
         raise HistoryGapError(
@@ -46,8 +46,8 @@ def compare_scans(
         )
     before, after = table.delete_digests(older), table.delete_digests(newer)
     different = [(a, b) for a, b in shared if before[a] != after[b]]
-    read_older = [[position for position, at in enumerate(names_older) if at not in place_newer]]
-    read_newer = [[position for position, at in enumerate(names_newer) if at not in place_older]]
+    read_older = [[position for position, at in enumerate(names_older) if at not in positions_newer]]
+    read_newer = [[position for position, at in enumerate(names_newer) if at not in positions_older]]
     for had_and_has_deletes in ((False, True), (True, False), (True, True)):
         pairs = [(a, b) for a, b in different if (bool(before[a]), bool(after[b])) == had_and_has_deletes]
         read_older.append([a for a, _ in pairs])

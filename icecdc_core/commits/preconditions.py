@@ -6,7 +6,8 @@ from itertools import product
 from typing import Any
 
 from icecdc_core.commits.position import Position
-from icecdc_core.documents.nest import Node, TreeProjection
+from icecdc_core.documents.nested_documents import TreeProjection
+from icecdc_core.documents.nested_tables import Node
 from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
 from icecdc_core.errors import HistoryGapError, IcecdcError, IndexConflictError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.schema import schema_change
@@ -192,7 +193,7 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
 
 def _new_fields(node: Node, position: Position, source: Source, prefix: str = "") -> Iterator[str]:
     """The paths of the fields that documents got from new columns of any table."""
-    table, was, now = node.place.table, position.schema, source.schema_json
+    table, was, now = node.relation.table, position.schema, source.schema_json
     if nested := source.nested.get(table):
         was, now = position.nested[table].schema, nested.schema_json
     yield from (f"{prefix}{each}" for each in new_document_fields(was, now, node.projection))

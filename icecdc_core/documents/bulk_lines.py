@@ -66,7 +66,7 @@ def scalar_text(column: Column, data_type: T.DataType) -> Column:
 
 MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
-_MOST_BYTES = 41  # of a value that is no text: a decimal of 38 places
+_MOST_BYTES = 41  # of a value that is no text: a decimal of 38 digits
 
 
 def upsert_version(epoch: int) -> int:

@@ -202,7 +202,7 @@ class Batches:
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.batch)
             last = self.writer.last_entries.get(name) or TableEntry(name)
-            # The log may be the only place that still has the table's own offsets: lower ones would read records twice.
+            # Only the log may still have the table's own offsets: lower ones would read records twice.
             own = {topic: parts for topic, parts in last.offsets.items() if topic in batch.started_at}
             start = {**self.recovering.get(name, {}), **offsets.furthest(batch.started_at, own)}
             start = self.writer.routed(name, start)

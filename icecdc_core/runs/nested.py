@@ -12,14 +12,8 @@ from icecdc_core.columns import is_reserved, quoted
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.entries import iterate_entries, nested_tables
-from icecdc_core.documents.nest import (
-    Place,
-    States,
-    Tree,
-    TreeProjection,
-    matching_keys,
-    open_tree,
-)
+from icecdc_core.documents.nested_documents import TreeProjection
+from icecdc_core.documents.nested_tables import Relation, States, Tree, matching_keys, open_tree
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import active_session, java_class, unpersist
 from icecdc_core.session.spark import cached_bytes, can_broadcast, settings_unless_set
@@ -52,8 +46,8 @@ class TableStates(States):
         self._sources = {**source.nested, source.table.name: source}
         self._vector = {**vector, source.table.name: snapshot_id}
 
-    def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
-        table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
+    def rows(self, relation: Relation, keys: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
+        table, snapshot_id = self._sources[relation.table].table, self._vector[relation.table]
         values: dict[str, Sequence[Any]] = {}
         if wanted is not None and not self.whole:
             # A null equals nothing.
@@ -61,10 +55,10 @@ class TableStates(States):
             if not count:
                 snapshot_id = None
             elif snapshot_id is not None:
-                values = self._values(place, texts, wanted, count)
+                values = self._values(relation.table, keys, wanted, count)
         files = table.union() if snapshot_id is None else table.plan(snapshot_id, values=values)
-        rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
-        return rows if wanted is None else matching_keys(place, rows, texts, wanted)
+        rows = relation.matching(table.read(files).select(*map(quoted, table.schema().names)))
+        return rows if wanted is None else matching_keys(relation, rows, keys, wanted)
 
     def computed(self, frame: DataFrame) -> DataFrame:
         return self.counted(frame)[0]
@@ -96,19 +90,16 @@ class TableStates(States):
         for frame in self.cached:
             unpersist(frame)
 
-    def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
+    def _values(self, table: str, keys: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
         """The values of plain columns that prune data files, see ``IcebergTable.plan``."""
-        fields = self._sources[place.table].metadata.schema["fields"]
+        fields = self._sources[table].metadata.schema["fields"]
         # Iceberg 1.11 takes a column that a file lacks for null, also if it has a default (apache/iceberg 16690).
         types = {each["name"]: str(each["type"]) for each in fields if "initial-default" not in each}
-        plain = {
-            name: self.tree.plain.get((place.table, text), "") for name, text in zip(wanted.columns, texts, strict=True)
-        }
-        columns = {
-            name: column
-            for name, column in plain.items()
-            if wanted.schema[name].dataType in _BOUNDED.get(types.get(column, ""), ())
-        }
+        columns = {}
+        for name, key in zip(wanted.columns, keys, strict=True):
+            column = self.tree.plain.get((table, key), "")
+            if wanted.schema[name].dataType in _BOUNDED.get(types.get(column, ""), ()):
+                columns[name] = column
         if not columns:
             return {}
         found: dict[str, Sequence[Any]]
@@ -119,12 +110,8 @@ class TableStates(States):
             rows = wanted.select(*columns).collect()
             found = {name: sorted({row[name] for row in rows}) for name in columns}
             found = {name: each if len(each) <= _FEW_VALUES else (each[0], each[-1]) for name, each in found.items()}
-        return {
-            # Iceberg replaces what is not UTF-8 in the bounds of a file, which leaves their order to ASCII texts alone.
-            columns[name]: each
-            for name, each in found.items()
-            if all(str(value).isascii() for value in each)
-        }
+        # Iceberg replaces what is not UTF-8 in the bounds of a file, which leaves their order to ASCII texts alone.
+        return {columns[name]: each for name, each in found.items() if all(str(value).isascii() for value in each)}
 
 
 def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Source:

@@ -22,7 +22,9 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.nest import Tree, TreeProjection, changed_keys, find_affected_roots, key_names, used_changes
+from icecdc_core.documents.changed_roots import changed_keys, find_affected_roots, used_changes
+from icecdc_core.documents.nested_documents import TreeProjection
+from icecdc_core.documents.nested_tables import Tree, key_names
 from icecdc_core.errors import ConfigError
 from icecdc_core.runs.nested import TableStates
 from icecdc_core.runs.plan import BatchPlan
@@ -51,7 +53,7 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         if (root := source.table.name) in images:
             # The identifiers of changed rows of the root, and their places.
             names = [*source.identifier_columns, CHANGE_TYPE, CHANGE_ORDINAL]
-            own = tree.root.place.matching(images[root])
+            own = tree.root.relation.matching(images[root])
             if source.selection.has_places:
                 own, names = _with_places(source, tree, own, names), [*names, PLACE]
             own = states.computed(own.select(*map(quoted, names)))
@@ -89,8 +91,8 @@ def _documents_of(
 ) -> DataFrame:
     """A change for each root: its document, or a DELETE if it has no row (of both the INSERT counts)."""
     tree, ids = states.tree, source.key_columns
-    keys = tree.root.place.keys
-    rows = states.rows(tree.root.place, keys, roots.toDF(*key_names(keys)))
+    keys = tree.root.relation.keys
+    rows = states.rows(tree.root.relation, keys, roots.toDF(*key_names(keys)))
     change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
     documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
     deletes = roots.selectExpr(*map(quoted, ids), f"'{DELETE}' AS {CHANGE_TYPE}", *change)

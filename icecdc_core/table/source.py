@@ -69,8 +69,8 @@ class Selection:
             rows = (rows.alias(self.alias) if self.alias else rows).where(F.expr(self.row_filter))
         if self.with_row_position:
             # A file's path may be longer than an id, and has partition values, which a projection may mask.
-            place = "sha2(concat_ws(':', _file, _pos), 256)"
-            position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else place
+            has_row_ids = "_row_id" in rows.schema.names
+            position = "cast(_row_id AS string)" if has_row_ids else "sha2(concat_ws(':', _file, _pos), 256)"
             selected.append(f"{position} AS {ROW_POSITION}")
         if self.routing:
             # A row without a place is refused.
