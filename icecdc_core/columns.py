@@ -64,7 +64,8 @@ UNFIT_IDENTIFIERS: tuple[type[T.DataType], ...] = (T.FloatType, T.DoubleType, T.
 INSERT, DELETE = "INSERT", "DELETE"
 
 IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
-"""SQL text: whether a change row is an INSERT."""
+IS_DELETE = f"NOT ({IS_INSERT})"
+"""SQL texts: what a change row is."""
 
 
 def fields_within(data_type: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:

@@ -25,7 +25,9 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
+    CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
+    DELETE,
     IS_DUPLICATE,
     KIND,
     RESERVED,
@@ -120,6 +122,15 @@ DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
 def first_is_delete(insert: str) -> str:
     """Return an aggregate that says whether the first change is a DELETE, which comes before an INSERT of its step."""
     return f"min({CHANGE_ORDINAL} * 2 + cast({insert} AS int)) % 2 = 0"
+
+
+def with_deletes(
+    rows: DataFrame, identifiers: DataFrame, identifier_columns: Sequence[str], step: str = DECIDING_STEP
+) -> DataFrame:
+    """Add a DELETE row for each of the changed identifiers, whose other columns are null."""
+    change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{step} AS {CHANGE_ORDINAL}")
+    deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change, WAS_THERE)
+    return rows.unionByName(deletes, allowMissingColumns=True)
 
 
 def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> DataFrame:

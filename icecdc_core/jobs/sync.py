@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from icecdc_core import errors
-from icecdc_core.changes.net_changes import INSERT_ONLY, NONE, NetChanges
+from icecdc_core.changes.row_changes import INSERT_ONLY, NONE, NetChanges
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
 from icecdc_core.commits.store import IndexLock

@@ -14,9 +14,9 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core import errors
-from icecdc_core.changes import net_changes
-from icecdc_core.changes.net_changes import NetChanges, PlannedRange
-from icecdc_core.changes.scan_planning import is_insert_only
+from icecdc_core.changes.last_rows import agree, find_last_rows
+from icecdc_core.changes.net_changes import compute_net_changes
+from icecdc_core.changes.row_changes import NetChanges, PlannedRange
 from icecdc_core.columns import PLACE, WAS_THERE
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
@@ -62,10 +62,8 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
             changes = compute_nested_changes(source, config, plan, planned)
         elif plan.looks_up and source.identifier_columns:
             changes = _last_rows(source, config, plan, planned)
-        elif is_insert_only(plan.scans):
-            changes = net_changes.compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
         else:
-            changes = net_changes.compute_net_changes(planned)
+            changes = compute_net_changes(planned, partial(count_documents, source) if config.dry_run else None)
         # Of a batch that is repeated, OpenSearch cannot say what was there before.
         if not (plan.looks_up or plan.is_first_try) and _has_duplicates(changes, source, plan):
             changes.close()
@@ -94,14 +92,14 @@ def _has_duplicates(changes: NetChanges, source: Source, plan: BatchPlan) -> boo
     """Whether the table has rows of one identifier among those that a range added."""
     if changes.rows is None or source.nest or not source.identifier_columns:
         return False
-    return not net_changes.agree(changes.rows, source.key_columns, source.identifier_rows(plan.end))
+    return not agree(changes.rows, source.key_columns, source.identifier_rows(plan.end))
 
 
 def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
     policy = config.on_duplicate_identifier
     if policy == "fail":
         source.require_unique_identifiers(policy, plan.end)
-    return net_changes.compute_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
+    return find_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
 
 
 def require_written_once(

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, LongType, StringType
 
-from icecdc_core.changes.net_changes import BROADCAST_ROWS
+from icecdc_core.changes.narrow_rows import BROADCAST_ROWS
 from icecdc_core.columns import is_reserved, quoted
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.config import SyncConfig

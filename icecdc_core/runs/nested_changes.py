@@ -6,15 +6,15 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, functions as F
 
-from icecdc_core.changes.net_changes import NetChanges, PlannedRange
 from icecdc_core.changes.places import look_up_old_places
-from icecdc_core.changes.row_changes import changes_frame
+from icecdc_core.changes.row_changes import NetChanges, PlannedRange, changes_frame
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
     DELETE,
     INSERT,
+    IS_DELETE,
     IS_INSERT,
     OWN_PREFIX,
     PLACE,
@@ -114,7 +114,7 @@ def _documents_of(
     if not source.selection.has_places:
         return merged
     placed = [_with_places(source, tree, rows, source.identifier_columns)]
-    placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})").drop(CHANGE_TYPE, CHANGE_ORDINAL)]
+    placed += [] if own is None else [own.where(IS_DELETE).drop(CHANGE_TYPE, CHANGE_ORDINAL)]
     return look_up_old_places(merged, [each.toDF(*ids, PLACE) for each in placed], roots, ids)
 
 

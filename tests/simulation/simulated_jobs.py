@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from icecdc_core.changes.net_changes import AT_ONCE, NetChanges
+from icecdc_core.changes.row_changes import NetChanges
 from icecdc_core.changes.scan_planning import StepScan
 from icecdc_core.changes.steps import plan_steps
 from icecdc_core.commits import position, store
@@ -90,7 +90,7 @@ def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChan
         if identity not in after or moved or world().pairs:
             rows.append((identity, None, place))
     found: Any = rows or None
-    return NetChanges(found, AT_ONCE)
+    return NetChanges(found, "at-once")
 
 
 def to_documents(source: Any, plan: BatchPlan, changes: NetChanges, epoch: int) -> Any:

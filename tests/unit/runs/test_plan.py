@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from icecdc_core.changes.net_changes import INSERT_ONLY, NetChanges
+from icecdc_core.changes.row_changes import INSERT_ONLY, NetChanges
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, HistoryGapError
