@@ -72,8 +72,9 @@ MUTANTS = [
         "condition = {}")),
     mutant("the position moves before the commit log has the batch", (LOGGED,),
         Change(IndexLock, "commit", "self._store.append_log(self.batch.epoch, log)\n"
-        "    self.write(replace(position, batch=None))", "epoch = self.batch.epoch\n"
-        "    self.write(replace(position, batch=None))\n" "    self._store.append_log(epoch, log)")),
+        "    self.write(replace(position, batch=None, largest=self.largest))", "epoch = self.batch.epoch\n"
+        "    self.write(replace(position, batch=None, largest=self.largest))\n"
+        "    self._store.append_log(epoch, log)")),
     mutant("documents are written before their batch is recorded", (UNIQUE,),
         Change(sync, "_sync_batch", "lock.begin(batch)",
         "lock.position = replace(lock.position, batch=batch, epoch=epoch)")),
