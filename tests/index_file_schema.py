@@ -7,7 +7,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
 
-_TEXT = {"type": "string"}
 _VARIABLE = {"type": "string", "pattern": r"\$\{env:|^$"}  # an empty text means the default, too
 
 
@@ -50,4 +49,5 @@ def _parameter(field: dict[str, Any]) -> dict[str, Any]:
     value = {key: item for key, item in field.items() if key not in ("title", "description", "default")}
     if "enum" in value:
         return {**about, "anyOf": [value, _VARIABLE]}
-    return {**about, **value} if "string" in value["type"] else {**about, "anyOf": [value, _TEXT]}
+    # The other rules of a value are about its own type alone.
+    return {**about, **value} if "string" in value["type"] else {**about, **value, "type": [value["type"], "string"]}

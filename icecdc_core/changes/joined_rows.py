@@ -135,7 +135,8 @@ def find_joined_changes(
             if (missing.identifiers, missing.total, missing.nulls) != (deletes, deletes, 0):
                 return None
             rows = with_deletes(rows, deleted, identifier_columns, str(step.ordinal))
-        found = NetChanges(rows, "joined", counts.changed, deletes, 0, newer_rows - counts.changed, tuple(cached))
+        carryovers = newer_rows - counts.changed
+        found = NetChanges(rows, "joined", counts.changed, deletes, carryovers_removed=carryovers, cached=tuple(cached))
         return found
     finally:
         for frame in cached if found is None else ():

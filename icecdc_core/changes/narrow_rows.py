@@ -193,8 +193,15 @@ def find_narrow_changes(planned: PlannedRange, changes: DataFrame, row_count: in
     if planned.selection.has_places:
         rows = look_up_old_places(rows, [changes.where(IS_DELETE)], found.identifiers, ids)
     elif not found.duplicates:
-        counted = found.upserts, found.deletes, found.nulls, found.carryovers
-        return NetChanges(rows, _STRATEGY, *counted, (found.identifiers,))
+        return NetChanges(
+            rows,
+            _STRATEGY,
+            upserts=found.upserts,
+            deletes=found.deletes,
+            nulls=found.nulls,
+            carryovers_removed=found.carryovers,
+            cached=(found.identifiers,),
+        )
     try:
         # Computed now, because it fails if an identifier is a duplicate, or because its places are counted.
         return NetChanges.from_rows(rows, planned, _STRATEGY, found.carryovers)

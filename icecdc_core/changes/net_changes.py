@@ -75,7 +75,7 @@ def compute_net_changes(planned: PlannedRange, count: Callable[[DataFrame], int]
 def _joining_pays(planned: PlannedRange, changes: DataFrame, older_rows: int, newer_rows: int) -> bool:
     if len(planned.scans) > 1 or planned.selection.has_places:
         return False
-    table, older_files = planned.table, planned.scans[0].read_older[0]
+    table, older_files = planned.table, planned.scans[0].read_older.own
     cores = table.spark.sparkContext.defaultParallelism
     return (
         fits_in_memory(table.spark, sum(table.sizes(older_files)))

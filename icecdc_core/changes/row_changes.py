@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -25,7 +25,7 @@ from icecdc_core.columns import (
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import cached_and_counted, can_broadcast, storage_level_for
-from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.schema import any_null
 from icecdc_core.table.snapshots import head_snapshot_id
 from icecdc_core.table.source import Selection, require_row_positions
@@ -126,11 +126,9 @@ class PlannedRange:
         """Return the rows of the older and of the newer states; None if the files alone do not show them."""
         if self.selection.row_filter or any(scan.unchanged_until is not None for scan in self.scans):
             return None
-        older = self.table.union(*(tasks for scan in self.scans for tasks in scan.read_older))
-        newer = self.table.union(*(tasks for scan in self.scans for tasks in scan.read_newer))
-        if any(self.table.delete_digests(older)) or any(self.table.delete_digests(newer)):
-            return None
-        return sum(self.table.row_counts(older)), sum(self.table.row_counts(newer))
+        older = self._row_count(tasks for scan in self.scans for tasks in scan.read_older)
+        newer = self._row_count(tasks for scan in self.scans for tasks in scan.read_newer)
+        return None if older is None or newer is None else (older, newer)
 
     def older_row_count(self) -> int | None:
         """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
@@ -139,8 +137,12 @@ class PlannedRange:
         undoes = any(scan.step.from_snapshot_id in (scan.step.path or ()) for scan in changing)
         if undoes or any(scan.unchanged_until is None for scan in changing):
             return None
-        older = self.table.union(*(tasks for scan in changing for tasks in scan.read_older))
-        return None if any(self.table.delete_digests(older)) else sum(self.table.row_counts(older))
+        return self._row_count(tasks for scan in changing for tasks in scan.read_older)
+
+    def _row_count(self, parts: Iterable[FileTasks]) -> int | None:
+        """Return the rows of files; None if deletes hide some."""
+        files = self.table.union(*parts)
+        return None if any(self.table.delete_digests(files)) else sum(self.table.row_counts(files))
 
 
 NONE, INSERT_ONLY = "none", "insert-only"
@@ -191,33 +193,32 @@ def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Sel
 
 
 def changes_of_step(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
-    older, _, deletes_removed, changed_older = scan.read_older
-    newer, deletes_added, _, changed_newer = scan.read_newer
-    if scan.unchanged_until is not None:
-        older, in_both = table.union(*scan.read_older), table.union(*scan.read_newer[1:])
-        row_count = max(sum(table.row_counts(tasks)) for tasks in (older, newer, in_both))
+    older, newer, until = scan.read_older, scan.read_newer, scan.unchanged_until
+    if until is not None:
+        before, in_both = table.union(*older), table.union(*newer.shared)
+        row_count = max(sum(table.row_counts(tasks)) for tasks in (before, newer.own, in_both))
         rows_in_both = table.read(in_both) if len(in_both) else None
-        until = scan.unchanged_until
-        removed, added = changed_by_lineage(table.read(older), table.read(newer), rows_in_both, until, row_count)
+        removed, added = changed_by_lineage(table.read(before), table.read(newer.own), rows_in_both, until, row_count)
         yield DELETE, removed
         yield from ((INSERT, rows) for rows in added)
         return
-    if not table.marks_deletes:
-        # Neither row lineage nor flags of deleted rows: rows that both states have cancel by value.
-        older, newer = table.union(*scan.read_older), table.union(*scan.read_newer)
-    if len(older):
-        yield DELETE, table.read(older)
-    if len(newer):
-        yield INSERT, table.read(newer)
-    if not table.marks_deletes:
+    # With neither row lineage nor flags of deleted rows, rows that both states have cancel by value.
+    is_marked = table.marks_deletes
+    before, after = (older.own, newer.own) if is_marked else (table.union(*older), table.union(*newer))
+    if len(before):
+        yield DELETE, table.read(before)
+    if len(after):
+        yield INSERT, table.read(after)
+    if not is_marked:
         return
-    if len(deletes_added):
-        yield DELETE, table.read(deletes_added, with_deleted=True).where("_deleted")
-    if len(deletes_removed):
-        yield INSERT, table.read(deletes_removed, with_deleted=True).where("_deleted")
-    if len(changed_older):
-        delete_count = table.deleted_count(changed_older) + table.deleted_count(changed_newer)
-        marked = table.read(changed_older, with_deleted=True), table.read(changed_newer, with_deleted=True)
+    if len(newer.deletes_added):
+        yield DELETE, table.read(newer.deletes_added, with_deleted=True).where("_deleted")
+    if len(older.deletes_removed):
+        yield INSERT, table.read(older.deletes_removed, with_deleted=True).where("_deleted")
+    if len(older.deletes_changed):
+        before, after = older.deletes_changed, newer.deletes_changed
+        delete_count = table.deleted_count(before) + table.deleted_count(after)
+        marked = table.read(before, with_deleted=True), table.read(after, with_deleted=True)
         removed, restored = changed_by_deletes(*marked, delete_count)
         yield DELETE, removed
         yield INSERT, restored

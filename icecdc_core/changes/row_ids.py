@@ -72,7 +72,7 @@ def changes_by_row_ids(
     removed: list[DataFrame] = []
     inserts: list[DataFrame] = []
     for scan in scans:
-        step, until, written = scan.step, scan.unchanged_until, scan.read_newer[0]
+        step, until, written = scan.step, scan.unchanged_until, scan.read_newer.own
         if until is None:
             rows_written = [rows for _, rows in changes_of_step(table, scan)]
         else:

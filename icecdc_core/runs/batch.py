@@ -1,14 +1,12 @@
 """A batch: its changes and documents, begin, write and commit."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, functions as F
@@ -17,13 +15,13 @@ from icecdc_core import errors
 from icecdc_core.changes.last_rows import agree, find_last_rows
 from icecdc_core.changes.net_changes import compute_net_changes
 from icecdc_core.changes.row_changes import NetChanges, PlannedRange
-from icecdc_core.columns import PLACE, WAS_THERE
+from icecdc_core.columns import WAS_THERE
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
-from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, to_actions, upsert_version
+from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, suffix_of_place, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.logs import event, set_fields
 from icecdc_core.opensearch import bulk, indexes
@@ -34,15 +32,12 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested_changes import compute_nested_changes
 from icecdc_core.runs.plan import BatchPlan
+from icecdc_core.runs.run import Run
 from icecdc_core.session.spark import shuffle_partitions_for, unless_broadcast_fails
 from icecdc_core.table.schema import require_no_null
 from icecdc_core.table.snapshots import identity_of
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import FEW_TEXTS, with_vectors
-
-if TYPE_CHECKING:
-    from icecdc_core.runs.run import Run
-
 
 _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 _BYTES_PER_PARTITION = 16 * 1024 * 1024
@@ -160,8 +155,7 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
     """Return the suffixes of the indexes that rows belong to; with known indexes there may not be too many."""
     if rows is None or not config.index_column:
         return []
-    suffix = F.substring_index(PLACE, "/", 1)
-    found = [row[0] for row in rows.select(suffix).distinct().limit(config.max_indexes + 1).collect()]
+    found = [row[0] for row in rows.select(suffix_of_place()).distinct().limit(config.max_indexes + 1).collect()]
     known = {*map(suffix_of, known)}
     every = {*found, *known}
     if len(every) > config.max_indexes:
