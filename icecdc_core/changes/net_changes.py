@@ -12,10 +12,10 @@ strategy           when                                                  what it
                    several steps, delete files, a filter or places; or
                    an identifier may be a duplicate
 ``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
-                                                                         see ``row_lineage``
+                                                                         see ``row_ids``
 ``at-once``        row lineage, delete files or appends show it          shuffles the changed rows
 ``last-rows``      identifiers may be duplicates; the last row of each   finds identifiers as ``narrow-rows`` does, then
-                   counts                                                fetches their rows of the end snapshot
+                   counts (the batch decides that)                       fetches their rows of the end snapshot
 =================  ====================================================  =============================================
 
 All of them leave one row for each identifier, and all but ``last-rows`` fail if two rows have one. Carryovers are

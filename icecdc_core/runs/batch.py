@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core import errors
-from icecdc_core.changes.last_rows import agree, find_last_rows
+from icecdc_core.changes.last_rows import find_last_rows, has_duplicates
 from icecdc_core.changes.net_changes import compute_net_changes
 from icecdc_core.changes.row_changes import NetChanges, PlannedRange
 from icecdc_core.columns import WAS_THERE
@@ -87,7 +87,7 @@ def _has_duplicates(changes: NetChanges, source: Source, plan: BatchPlan) -> boo
     """Whether the table has rows of one identifier among those that a range added."""
     if changes.rows is None or source.nest or not source.identifier_columns:
         return False
-    return not agree(changes.rows, source.key_columns, source.identifier_rows(plan.end))
+    return has_duplicates(changes.rows, source.key_columns, source.identifier_rows(plan.end))
 
 
 def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
