@@ -112,9 +112,8 @@ def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str])
 # The step and the kind in one number, whose maximum is the last step.
 _DECISION, _KINDS = "_icecdc_decision", 4
 
-IS_UPSERTED, IS_DELETED = (
-    f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} {comparison} {UPSERTED})" for comparison in ("=", "<>")
-)
+IS_UPSERTED = f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} = {UPSERTED})"
+IS_DELETED = f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} <> {UPSERTED})"
 DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
 """SQL texts for rows of ``merge_narrow_updates``: what is left to do (nothing for a duplicate), and by which step."""
 

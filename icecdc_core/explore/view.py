@@ -16,7 +16,7 @@ from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table
 from icecdc_core.reporting.tables import as_html
-from icecdc_core.runs.nested import heads
+from icecdc_core.runs.plan import heads
 from icecdc_core.runs.run import connect, open_indexable_source, require_readable_index
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session

@@ -21,7 +21,8 @@ from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
-from icecdc_core.runs.nested import at_vector, heads
+from icecdc_core.runs.nested import at_vector
+from icecdc_core.runs.plan import heads
 from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import tuned_for_many_groups

@@ -30,7 +30,7 @@ from icecdc_core.opensearch.index_settings import change_settings
 from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
-from icecdc_core.runs.nested_changes import compute_nested_changes
+from icecdc_core.runs.nested import compute_nested_changes
 from icecdc_core.runs.plan import BatchPlan
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark import shuffle_partitions_for, unless_broadcast_fails

@@ -82,7 +82,7 @@ def _compare(key: int, was: Field, now: Field) -> Iterator[SchemaChange]:
 
 
 def _flatten(fields: Sequence[Field], prefix: str = "", parent: int = 0) -> Iterator[tuple[int, Field]]:
-    """Yield all fields by id, with path and siblings; list elements and map entries are fields of their own."""
+    """Yield all fields by id, with their place; list elements and map entries are fields of their own."""
     siblings = [field["id"] for field in fields]
     for field in fields:
         kind, path = field["type"], f"{prefix}{field['name']}"
