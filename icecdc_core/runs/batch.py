@@ -225,13 +225,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
         try:
             bulk.require_accepted(result, config.max_rejected_documents, rejected_before)
         except errors.RejectedDocumentsError as error:
-            try:
-                lock.record(failure=str(error)[:2000])
-            except errors.IcecdcError as unrecorded:
-                are_newer = {letter["status"] for letter in error.dead_letters} == {409}
-                if isinstance(unrecorded, errors.FencedError) and are_newer:
-                    raise  # the newer versions are those of the run that has the lock now
-                event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
+            _record_failure(lock, error)
             try:
                 few = dead_letters.limit(bulk.FAILED_DEAD_LETTERS)
                 store_dead_letters(spark, config, batch, run.run_id, result, few)
@@ -245,6 +239,17 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
         some = ", ".join(result.duplicate_ids[:5])
         raise _duplicates_met(config, f"{result.duplicates:,} rows that were added, for example {some}")
     return result
+
+
+def _record_failure(lock: IndexLock, error: errors.RejectedDocumentsError) -> None:
+    """Record why the begun batch fails, which matters more than a problem with recording it."""
+    try:
+        lock.record(failure=str(error)[:2000])
+    except errors.IcecdcError as unrecorded:
+        are_newer = {letter["status"] for letter in error.dead_letters} == {409}
+        if isinstance(unrecorded, errors.FencedError) and are_newer:
+            raise  # the newer versions are those of the run that has the lock now
+        event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
 
 
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
