@@ -88,7 +88,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "status": Command(
         "jobs.status:status_of_index",
-        "show position, lag and last run of every index",
+        "show whether every index is in sync, its lag and last run",
         "--opensearch-url https://search:9200",
         ("opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
         StatusConfig,
@@ -199,7 +199,7 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
         parser.add_argument(
             "--tables",
             action="store_true",
-            help="Start Spark and read the tables too, for the lag and waiting dead letters.",
+            help="Start Spark and ask it about the tables, also about waiting dead letters.",
         )
     parser.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
     parser.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")

@@ -1,22 +1,45 @@
-"""What the cluster knows of every index: position, last run, begun batch, who is at work; no Spark is needed."""
+"""The status of every index: its position in the cluster, and its tables in their catalogs; no Spark is needed."""
 
-from collections.abc import Callable
-from contextlib import closing
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 from opensearchpy import OpenSearch
 
+from icecdc_core.commits.history import refusal
 from icecdc_core.commits.position import LeaseHolder, is_gone, parse_position
 from icecdc_core.config import SyncConfig
+from icecdc_core.errors import SchemaChangeError, StatusUnknownError
 from icecdc_core.opensearch.client import Connection, reading, typed_errors
-from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, moment, snapshots_text
+from icecdc_core.reporting.card import (
+    BEHIND,
+    FAILED,
+    IN_SYNC,
+    UNKNOWN,
+    Card,
+    in_few_words,
+    lag_text,
+    moment,
+    snapshots_text,
+)
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
-from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, history_gap_error, lag
+from icecdc_core.table.metadata_reader import metadata_reader
+from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, lag
 
+K = TypeVar("K")
+V = TypeVar("V")
 Step = Callable[["SyncConfig", dict[str, Any]], dict[str, Any]]
 
+_SECONDS = 10.0  # for all catalogs together
+_THREADS = 64
+
+_NOT_EXPORTED, _UTC = "not exported yet", " UTC"
 _MOST_TABLES = 10_000
 _OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
 _OF_RUN = ("kind", "updated_at", "seconds", "upserts", "deletes", "already_applied", "rejected", "run_id")
@@ -38,8 +61,8 @@ class IndexStatus:
         running: The run that has locked the index; null if there is none.
         dead_letters: Rejected documents that wait for a replay; null if that is unknown.
         drifted: Documents that syncs did not find since the index was last exported, repaired or found equal.
-        problem: Why something of this is unknown.
-        state: How the status is to be judged, one of `EXIT_STATES`.
+        problem: Why something of this is unknown, or why the next sync fails or exports the table again.
+        state: How the status is to be judged, one of `EXIT_STATES`; ``ok`` only if it is known to be in sync.
     """
 
     index: str
@@ -54,7 +77,7 @@ class IndexStatus:
     dead_letters: int | None = None
     drifted: int = 0
     problem: str = ""
-    state: str = "ok"
+    state: str = "unknown"
 
 
 _NONE = "No index has a position: none was exported to this cluster, or positions_index is another one."
@@ -68,40 +91,80 @@ class StatusReport(Report):
 
     @property
     def state(self) -> str:
-        return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="ok")
+        return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="unknown")
 
     @property
     def word(self) -> str:
-        if self.state != "ok":
-            return FAILED
-        if any(each.lag_snapshots or each.pending or each.dead_letters for each in self.indexes):
-            return BEHIND
-        is_known = self.indexes and all(each.lag_snapshots is not None for each in self.indexes)
-        return IN_SYNC if is_known else UNKNOWN
+        return {"ok": IN_SYNC, "behind": BEHIND, "unknown": UNKNOWN}.get(self.state, FAILED)
+
+    @property
+    def problems(self) -> list[str]:
+        return [each.problem for each in self.indexes if each.problem]
 
     @property
     def line(self) -> str:
         """The status of the first index."""
-        return _line(self.indexes[0]) if self.indexes else "not exported yet"
+        return "; ".join(filter(None, _cells(self.indexes[0]))) if self.indexes else _NOT_EXPORTED
 
     def card(self) -> Card:
-        rows = [f"{each.index}, from {each.table}: {_line(each)}" for each in self.indexes]
-        return super().card()._replace(title=f"{len(rows)} indexes", what="\n".join(rows) or _NONE)
+        rows = [f"{each.index}, from {each.table}: {'; '.join(filter(None, _cells(each)))}" for each in self.indexes]
+        what = "\n".join([*rows, *self.problems]) or _NONE
+        return super().card()._replace(title=f"{len(rows):,} indexes", what=what)
 
     def text(self) -> str:
-        rows = [(each.index, each.table, _line(each)) for each in self.indexes]
-        return text_table([("index", "table", "status"), *rows]) if rows else _NONE
+        rows = [(each.index, each.table, *_cells(each)) for each in self.indexes]
+        rows = [(*row[:-1], row[-1].removesuffix(_UTC)) for row in rows]
+        heading = ("index", "table", "status", "snapshot", "run (UTC)")
+        problems = [f"\n{each.index}: {each.problem}" for each in self.indexes if each.problem]
+        return "".join([text_table([heading, *rows]), *problems]) if rows else _NONE
 
 
 def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] = ()) -> StatusReport:
-    """Return the status of one index, or of every index; steps add what is known of it elsewhere."""
+    """Return the status of one index, or of every index; steps read the tables, by default with PyIceberg."""
     with closing(Connection.of(config).client()) as client, typed_errors(config, "reading the positions"):
         if not client.indices.exists(index=config.positions_index):
             return StatusReport([])
         client.indices.refresh(index=config.positions_index)
         positions, commits = (_newest(client, config, kind, index) for kind in ("position", "commit"))
+    if not steps:
+        read = metadata_reader(config)
+        calls = {name: partial(table_facts, read, config, source) for name, source in positions.items()}
+        ended = in_parallel(calls, _SECONDS)
+        steps = (lambda _, source: result_of(ended, str(source.get("index"))),)
     found = ((source, commits.get(name, {})) for name, source in sorted(positions.items()))
     return StatusReport([_status(config, source, last, steps) for source, last in found])
+
+
+def in_parallel(calls: Mapping[K, Callable[[], V]], seconds: float = threading.TIMEOUT_MAX) -> dict[K, V | Exception]:
+    """Call each in a thread; the results lack those that have not ended in time."""
+    results: dict[K, V | Exception] = {}
+    waiting: SimpleQueue[K] = SimpleQueue()
+    for key in calls:
+        waiting.put(key)
+
+    def work() -> None:
+        with suppress(Empty):
+            while True:
+                key = waiting.get_nowait()
+                try:
+                    results[key] = calls[key]()
+                except Exception as error:
+                    results[key] = error
+
+    until = time.monotonic() + seconds
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_THREADS, len(calls)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return {key: results[key] for key in calls if key in results}
+
+
+def result_of(results: Mapping[K, V | Exception], key: K) -> V:
+    result = results.get(key, StatusUnknownError(f"The catalog did not answer within {_SECONDS:.0f} s"))
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _newest(client: OpenSearch, config: SyncConfig, kind: str, index: str) -> dict[str, dict[str, Any]]:
@@ -124,31 +187,45 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
             problems[str(failed["message"])] = str(failed["state"])
             if step is _position:
                 break
-    states = [*problems.values(), *(["differs"] if found.get("drifted") else [])]
+    states, lacks = [*problems.values()], found.get("lag_snapshots")
+    if found.get("drifted"):
+        states.append("differs")
+    is_new = found.get("snapshot_id") is None and not last
+    if is_new or lacks or any(found.get(name) for name in ("pending", "dead_letters", "problem")):
+        states.append("behind")
+    elif lacks is None and not states:
+        states.append("unknown")
     return IndexStatus(
         index=str(source.get("index")),
         table=str(source.get("table")),
         last_run={name: last.get(name) for name in _OF_RUN if last},
-        problem=" ".join(problems),
+        problem=" ".join([*problems, *filter(None, [found.pop("problem", "")])]),
         state=min(states, key=WORST_FIRST.index, default="ok"),
         **found,
     )
 
 
-def lag_of(metadata_of: Callable[[str], TableMetadata], config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    """How far a position is behind its table's branch and its nested tables."""
-    branch = (source.get("selection") or {}).get("branch", config.branch)
-    lags = []
-    positions = [(source["table"], source, branch)]
-    positions += [(name, at, MAIN_BRANCH) for name, at in (source.get("nested") or {}).items()]
-    for name, at, of_branch in positions:
-        metadata, snapshot_id, identity = metadata_of(name), at.get("snapshot_id"), at.get("identity", "")
-        if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id, identity)) is not None:
-            if config.on_history_gap == "fail":
-                raise gap  # also of a table that was created again
-            return {}
-        lags.append(lag(metadata, snapshot_id, head_snapshot_id(metadata, of_branch)))
-    return {"lag_snapshots": sum(each[0] for each in lags), "lag_seconds": max(each[1] for each in lags)}
+def table_facts(
+    metadata_of: Callable[[str], TableMetadata], config: SyncConfig, source: dict[str, Any]
+) -> dict[str, Any]:
+    """How far a position is behind its tables; raises why the next sync cannot read them."""
+    position, _ = parse_position(source)
+    positions = [(position, position.selection.get("branch", config.branch))]
+    positions += [(position.of_nested(name), MAIN_BRANCH) for name in position.nested]
+    lags, moved = [], []
+    for at, branch in positions:
+        metadata = metadata_of(at.table)
+        head = head_snapshot_id(metadata, branch)
+        if at.exists and (error := refusal(at, metadata, head, branch)) is not None:
+            policy = config.on_schema_change if isinstance(error, SchemaChangeError) else config.on_history_gap
+            if policy == "fail":
+                raise error  # also of a table that was created again
+            return {"problem": f"The next sync exports the table again: {error.message}."}
+        lags.append(lag(metadata, at.snapshot_id, head))
+        moved += [f"{at.table} is at snapshot {head}, an earlier one."] if at.snapshot_id != head else []
+    lacks = sum(each[0] for each in lags)
+    found = {"lag_snapshots": lacks, "lag_seconds": max(each[1] for each in lags)}
+    return found if lacks else {**found, "problem": " ".join(moved)}
 
 
 def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
@@ -168,21 +245,21 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _line(status: IndexStatus) -> str:
+def _cells(status: IndexStatus) -> tuple[str, str, str]:
+    """How an index is, for people: what is known of its tables and of runs; its snapshots; its last run."""
     last, pending = status.last_run, status.pending or {}
-    snapshots = snapshots_text(status.snapshot_id, status.nested_snapshots)
-    lag = "" if status.problem else "lag unknown"
-    if status.lag_snapshots is not None:
-        lag = f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind"
+    lag = in_few_words(status.problem)
+    if status.lag_snapshots is not None and not (lag and not status.lag_snapshots):
+        lag = lag_text(status.lag_snapshots, status.lag_seconds)
     failure = f" ({pending['failure']})" if pending.get("failure") else ""
     parts = (
-        snapshots if status.snapshot_id is not None else "no snapshot yet" if last else "not exported yet",
-        lag,
-        f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else "",
+        _NOT_EXPORTED if status.snapshot_id is None and not last else "",
+        lag or UNKNOWN,
         f"a begun {pending['kind']} is not finished{failure}" if pending else "",
         f"run {status.running['run_id']} is running" if status.running else "",
-        f"{status.dead_letters} dead letters" if status.dead_letters else "",
-        f"{status.drifted} documents had been missing: run icecdc validate" if status.drifted else "",
-        status.problem,
+        f"{status.dead_letters:,} dead letters" if status.dead_letters else "",
+        f"{status.drifted:,} documents had been missing: run icecdc validate" if status.drifted else "",
     )
-    return "; ".join(filter(None, parts))
+    snapshots = snapshots_text(status.snapshot_id, status.nested_snapshots) if status.snapshot_id is not None else ""
+    run = f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else ""
+    return "; ".join(filter(None, parts)), snapshots, run

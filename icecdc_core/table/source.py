@@ -1,7 +1,6 @@
 """The source: a table as it was when it was opened, and the rows of it that the parameters select."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,18 +26,16 @@ from icecdc_core.config.entries import Embedding
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.schema import (
-    SchemaChange,
     require_distinct,
     require_identifier_types,
     require_readable,
     require_unique,
 )
+from icecdc_core.table.schema_changes import STAR, SchemaChange
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
 from icecdc_core.table.snapshots import TableMetadata, head_snapshot_id
 from icecdc_core.updates import merge_updates
 
-# A `*` that is an argument: nothing that could be multiplied is before it.
-_STAR = re.compile(r"[(,]\s*(?:(?:`(?:[^`]|``)+`|\w+)\s*\.\s*)*\*")
 # What may follow the name of a physical index, and cannot be the name of another one or of its write alias.
 _SUFFIX, _SUFFIX_BYTES = "[a-z0-9]+([._-][a-z0-9]+)*", 100
 
@@ -226,7 +223,7 @@ class Source:
             and (
                 change.column.startswith(f"{path}.")
                 # Only a `*` in a function depends on the order. As in `to_json(struct(*))`, it takes in new columns.
-                or (change.column == path and (change.kind != "reordered" or any(map(_STAR.search, expressions))))
+                or (change.column == path and (change.kind != "reordered" or any(map(STAR.search, expressions))))
             )
             for paths, expressions, kinds in (
                 (computed_from, texts, _RECOMPUTING),

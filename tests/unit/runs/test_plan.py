@@ -1,4 +1,4 @@
-"""What a sync does next, and the lag that the status shows, by position and parameters alone."""
+"""What a sync does next, by position and parameters alone."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,12 +8,9 @@ import pytest
 
 from icecdc_core.changes.row_changes import INSERT_ONLY, NetChanges
 from icecdc_core.commits.position import Batch, Position
-from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError, HistoryGapError
+from icecdc_core.errors import ConfigError
 from icecdc_core.runs.batch import has_few_texts
-from icecdc_core.runs.cluster_status import lag_of
 from icecdc_core.runs.plan import start_position
-from tests.table_metadata import metadata
 
 TABLE = SimpleNamespace(name="lake.ns.t")
 SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u", table=TABLE, branch="main", nested={})
@@ -44,12 +41,3 @@ def it_refuses_a_start_that_the_table_does_not_have(point):
     source = SimpleNamespace(**{**vars(SOURCE), "metadata": metadata})
     with pytest.raises(ConfigError, match=r"oldest is 9 of 2023.*start_from='(42|2020).*Remedy: .*latest"):
         start_position(NEW, source, config(start_point=point, branch="main"))
-
-
-@pytest.mark.parametrize("stored", [{"snapshot_id": 9}, {"snapshot_id": 2, "nested": {"l.n.u": {"snapshot_id": 9}}}])
-def it_is_unknown_if_the_snapshot_of_the_index_is_gone_or_its_table_was_created_again(stored):
-    table = metadata((1, None, "append"), (2, 1, "append"), current=2)
-    with pytest.raises(HistoryGapError):
-        lag_of(lambda name: table, SyncConfig(table="l.n.t"), {"table": "l.n.t", **stored})
-    follows = SyncConfig(table="l.n.t", on_history_gap="reexport")
-    assert lag_of(lambda name: table, follows, {"table": "l.n.t", **stored}) == {}
