@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
+from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, state_of
 from icecdc_core.reporting.progress import activity, hidden, print_line
 from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_page, write_report
@@ -128,15 +128,17 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         _print_failure(f"{request.command} {name}", failure)
 
     if request.command == "status" and not request.tables:
-        from icecdc_core.runs.cluster_status import in_parallel
 
-        reports: dict[str, Report | dict[str, Any]] = {}
-        for name, ended in in_parallel({name: partial(_status, config) for name, config in configs.items()}).items():
-            if isinstance(ended, Exception):
-                reports[name] = failure = failure_report(ended, {"job": "status", **configs[name].subject})
-                on_failure(name, failure, mask_secrets("".join(traceback.format_exception(ended))))
-            else:
-                reports[name] = ended
+        def status_of(name: str) -> Report | dict[str, Any]:
+            try:
+                return _status(configs[name])
+            except IcecdcError as error:
+                failure = failure_report(error, {"job": "status", **configs[name].subject})
+                on_failure(name, failure, "")
+                return failure
+
+        with ThreadPool(min(64, len(configs))) as pool:
+            reports = dict(zip(configs, pool.map(status_of, configs), strict=True))
         report = ManyReport(reports, round(time.monotonic() - begin, 3))
     else:
         from icecdc_core.jobs.many import require_one_session, run_many  # no help needs Spark

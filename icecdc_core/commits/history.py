@@ -64,6 +64,6 @@ def refusal(position: Position, metadata: TableMetadata, head: int | None, branc
     expressions = {name: selection[name] for name in ("select", "row_filter", "nest", "embed") if selection.get(name)}
     within = [change for change in changes if change.kind != "added" or "." in change.column]
     if expressions and (within or STAR.search(json.dumps(expressions))):
-        what = f"The schema of '{position.table}' changed, and only a sync can tell what that does to"
+        what = f"unknown: the schema of '{position.table}' changed, and only a sync can tell what that does to"
         raise StatusUnknownError(f"{what} {', '.join(expressions)}")
     return None

@@ -170,8 +170,8 @@ def show_time_line(view: View) -> Part:
                 + ([] if each.snapshot_id in reachable else ["rolled back"])
             ),
             "operation": each.operation,
-            "rows_added": rows_added(each),
-            "rows_removed": rows_removed(each),
+            "rows_added": f"{rows_added(each):,}",
+            "rows_removed": f"{rows_removed(each):,}",
             "committed_at": committed_at(each),
             "snapshot_id": each.snapshot_id,
         }

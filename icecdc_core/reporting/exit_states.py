@@ -47,7 +47,7 @@ EXIT_STATES: dict[str, ExitState] = {
     "unknown": ExitState(
         12,
         "whether an index is in sync with its table is not known",
-        "give status the parameters of the sync; --tables asks with Spark",
+        "give status the parameters of the sync; --tables asks Spark",
     ),
 }
 

@@ -351,7 +351,8 @@ class ManyReport(Report):
 
     @property
     def word(self) -> str:
-        return {"differs": "differs", "locked": cards.NOTHING, "partial": cards.BEHIND}.get(self.state, super().word)
+        words = {"differs": "differs", "locked": cards.NOTHING, "partial": cards.BEHIND, "behind": cards.BEHIND}
+        return {**words, "unknown": cards.UNKNOWN}.get(self.state, super().word)
 
     def card(self) -> cards.Card:
         what = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())

@@ -1,13 +1,13 @@
 """The status of every index: its position in the cluster, and its tables in their catalogs; no Spark is needed."""
 
-import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from multiprocessing import TimeoutError
+from multiprocessing.pool import ThreadPool
+from typing import Any
 
 from opensearchpy import OpenSearch
 
@@ -29,17 +29,14 @@ from icecdc_core.reporting.card import (
 )
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
-from icecdc_core.table.metadata_reader import metadata_reader
+from icecdc_core.table.metadata_reader import read_metadata
 from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, lag
 
-K = TypeVar("K")
-V = TypeVar("V")
 Step = Callable[["SyncConfig", dict[str, Any]], dict[str, Any]]
 
 _SECONDS = 10.0  # for all catalogs together
 _THREADS = 64
 
-_NOT_EXPORTED, _UTC = "not exported yet", " UTC"
 _MOST_TABLES = 10_000
 _OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
 _OF_RUN = ("kind", "updated_at", "seconds", "upserts", "deletes", "already_applied", "rejected", "run_id")
@@ -104,19 +101,17 @@ class StatusReport(Report):
     @property
     def line(self) -> str:
         """The status of the first index."""
-        return "; ".join(filter(None, _cells(self.indexes[0]))) if self.indexes else _NOT_EXPORTED
+        return _line(self.indexes[0]) if self.indexes else "not exported yet"
 
     def card(self) -> Card:
-        rows = [f"{each.index}, from {each.table}: {'; '.join(filter(None, _cells(each)))}" for each in self.indexes]
-        what = "\n".join([*rows, *self.problems]) or _NONE
-        return super().card()._replace(title=f"{len(rows):,} indexes", what=what)
+        rows = [f"{each.index}, from {each.table}: {_line(each)}\n{each.problem}".rstrip() for each in self.indexes]
+        title = f"{len(rows):,} index{'es' * (len(rows) != 1)}"
+        return super().card()._replace(title=title, what="\n".join(rows) or _NONE)
 
     def text(self) -> str:
-        rows = [(each.index, each.table, *_cells(each)) for each in self.indexes]
-        rows = [(*row[:-1], row[-1].removesuffix(_UTC)) for row in rows]
-        heading = ("index", "table", "status", "snapshot", "run (UTC)")
-        problems = [f"\n{each.index}: {each.problem}" for each in self.indexes if each.problem]
-        return "".join([text_table([heading, *rows]), *problems]) if rows else _NONE
+        rows = [(each.index, each.table, _line(each)) for each in self.indexes]
+        problems = [f"{each.index}: {each.problem}" for each in self.indexes if each.problem]
+        return "\n".join([text_table([("index", "table", "status"), *rows]), *problems]) if rows else _NONE
 
 
 def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] = ()) -> StatusReport:
@@ -126,45 +121,20 @@ def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] 
             return StatusReport([])
         client.indices.refresh(index=config.positions_index)
         positions, commits = (_newest(client, config, kind, index) for kind in ("position", "commit"))
-    if not steps:
-        read = metadata_reader(config)
-        calls = {name: partial(table_facts, read, config, source) for name, source in positions.items()}
-        ended = in_parallel(calls, _SECONDS)
-        steps = (lambda _, source: result_of(ended, str(source.get("index"))),)
-    found = ((source, commits.get(name, {})) for name, source in sorted(positions.items()))
-    return StatusReport([_status(config, source, last, steps) for source, last in found])
+    found = [(source, commits.get(name, {})) for name, source in sorted(positions.items())]
+    if steps or not found:
+        return StatusReport([_status(config, source, last, steps) for source, last in found])
+    until, read = time.monotonic() + _SECONDS, partial(read_metadata, config)
+    with ThreadPool(min(_THREADS, len(found))) as pool:
+        reads = {str(source.get("index")): pool.apply_async(table_facts, (read, config, source)) for source, _ in found}
 
+        def wait(_: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return reads[str(source.get("index"))].get(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                raise StatusUnknownError(f"unknown: the catalog did not answer within {_SECONDS:.0f} s") from None
 
-def in_parallel(calls: Mapping[K, Callable[[], V]], seconds: float = threading.TIMEOUT_MAX) -> dict[K, V | Exception]:
-    """Call each in a thread; the results lack those that have not ended in time."""
-    results: dict[K, V | Exception] = {}
-    waiting: SimpleQueue[K] = SimpleQueue()
-    for key in calls:
-        waiting.put(key)
-
-    def work() -> None:
-        with suppress(Empty):
-            while True:
-                key = waiting.get_nowait()
-                try:
-                    results[key] = calls[key]()
-                except Exception as error:
-                    results[key] = error
-
-    until = time.monotonic() + seconds
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_THREADS, len(calls)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return {key: results[key] for key in calls if key in results}
-
-
-def result_of(results: Mapping[K, V | Exception], key: K) -> V:
-    result = results.get(key, StatusUnknownError(f"The catalog did not answer within {_SECONDS:.0f} s"))
-    if isinstance(result, Exception):
-        raise result
-    return result
+        return StatusReport([_status(config, source, last, (wait,)) for source, last in found])
 
 
 def _newest(client: OpenSearch, config: SyncConfig, kind: str, index: str) -> dict[str, dict[str, Any]]:
@@ -190,8 +160,7 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
     states, lacks = [*problems.values()], found.get("lag_snapshots")
     if found.get("drifted"):
         states.append("differs")
-    is_new = found.get("snapshot_id") is None and not last
-    if is_new or lacks or any(found.get(name) for name in ("pending", "dead_letters", "problem")):
+    if lacks or any(found.get(name) for name in ("pending", "dead_letters", "problem")):
         states.append("behind")
     elif lacks is None and not states:
         states.append("unknown")
@@ -213,10 +182,12 @@ def table_facts(
     positions = [(position, position.selection.get("branch", config.branch))]
     positions += [(position.of_nested(name), MAIN_BRANCH) for name in position.nested]
     lags, moved = [], []
+    if not position.exists:
+        return {"problem": "not exported yet"}
     for at, branch in positions:
         metadata = metadata_of(at.table)
         head = head_snapshot_id(metadata, branch)
-        if at.exists and (error := refusal(at, metadata, head, branch)) is not None:
+        if (error := refusal(at, metadata, head, branch)) is not None:
             policy = config.on_schema_change if isinstance(error, SchemaChangeError) else config.on_history_gap
             if policy == "fail":
                 raise error  # also of a table that was created again
@@ -245,21 +216,18 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cells(status: IndexStatus) -> tuple[str, str, str]:
-    """How an index is, for people: what is known of its tables and of runs; its snapshots; its last run."""
-    last, pending = status.last_run, status.pending or {}
-    lag = in_few_words(status.problem)
-    if status.lag_snapshots is not None and not (lag and not status.lag_snapshots):
+def _line(status: IndexStatus) -> str:
+    last, pending, lag = status.last_run, status.pending or {}, in_few_words(status.problem)
+    if status.lag_snapshots is not None and not lag:
         lag = lag_text(status.lag_snapshots, status.lag_seconds)
     failure = f" ({pending['failure']})" if pending.get("failure") else ""
     parts = (
-        _NOT_EXPORTED if status.snapshot_id is None and not last else "",
         lag or UNKNOWN,
+        snapshots_text(status.snapshot_id, status.nested_snapshots) if status.snapshot_id is not None else "",
+        f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else "",
         f"a begun {pending['kind']} is not finished{failure}" if pending else "",
         f"run {status.running['run_id']} is running" if status.running else "",
         f"{status.dead_letters:,} dead letters" if status.dead_letters else "",
         f"{status.drifted:,} documents had been missing: run icecdc validate" if status.drifted else "",
     )
-    snapshots = snapshots_text(status.snapshot_id, status.nested_snapshots) if status.snapshot_id is not None else ""
-    run = f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else ""
-    return "; ".join(filter(None, parts)), snapshots, run
+    return "; ".join(filter(None, parts))

@@ -72,7 +72,8 @@ def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = F
         # Executors write their part of a log on the standard error to the output of the JVM.
         shown = verbose or any(each.log_path == "-" for each in (config, *others))
         with nullcontext() if shown else jvm_output_to_file() as log:
-            session = _local_session([config, *others], {} if log is None else {"spark.icecdc.log": str(log)})
+            quiet = {} if verbose else {"spark.log.level": "ERROR"}  # among lines of the log
+            session = _local_session([config, *others], quiet if log is None else {"spark.icecdc.log": str(log)})
     require_supported(session)
     if config.reads_kafka:  # a JVM that a stopped session left loads no more jars
         require_kafka(session)
@@ -146,7 +147,7 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {**_settings(configs, {each.catalog: catalog_settings(each) for each in reversed(configs)}), **about}
+    settings = {**about, **_settings(configs, {each.catalog: catalog_settings(each) for each in reversed(configs)})}
     # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     if address := settings.get("spark.driver.bindAddress"):
         os.environ.setdefault("SPARK_LOCAL_IP", address)

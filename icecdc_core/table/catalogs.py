@@ -14,7 +14,6 @@ from icecdc_core import errors
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jars import iceberg_package, needed_bundles
 from icecdc_core.session.jvm import NETWORK, REFUSED, active_session, causes, iceberg_class, java_ended
-from icecdc_core.table.metadata_reader import table_not_found
 from icecdc_core.table.snapshots import TableMetadata
 
 _NO_TABLE = re.compile("NoSuch((Iceberg)?Table|Namespace|Database)Exception|ClassCastException")
@@ -108,7 +107,13 @@ def catalog_error(error: PySparkException | Py4JError, spark: SparkSession, name
             "catalog_properties ask for, and with those that spark_conf names under spark.jars.packages",
         )
     if any(_NO_TABLE.fullmatch(cause.kind) for cause in chain) or "is not an Iceberg table" in text:
-        return table_not_found(name, " of this session")
+        return errors.TableNotFoundError(
+            f"The catalog of this session has no Iceberg table '{name}'",
+            subject="table",
+            value=name,
+            remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them; if the "
+            "table is in another catalog of that name, give its catalog_properties or warehouse",
+        )
     kind = errors.CatalogAuthError if REFUSED.search(text) else errors.CatalogError
     return kind(
         f"The catalog of '{name}' cannot be used: {describe_failure(error)}",

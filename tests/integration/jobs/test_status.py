@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,9 @@ def indexes(spark, make_config, name, opensearch):
         spark.sql(f"DROP TABLE lake.{name}.{table.tableName}")
 
 
-def it_finds_the_three_of_ten_indexes_that_are_not_in_sync(spark, indexes, tmp_path):
+def it_finds_the_three_of_ten_indexes_that_are_not_in_sync_and_waits_for_no_catalog(
+    spark, indexes, tmp_path, monkeypatch
+):
     for each, (statement, _, _) in BROKEN.items():
         spark.sql(statement.replace("{t}", indexes[each].table))
     shared = ("opensearch_url", "warehouse", "positions_index", "catalog_properties")
@@ -67,3 +70,11 @@ def it_finds_the_three_of_ten_indexes_that_are_not_in_sync(spark, indexes, tmp_p
     }
     shown = statuses.cluster_status(indexes["good"]).text()
     assert [words for _, _, words in BROKEN.values() if words not in shown] == []
+
+    monkeypatch.setattr(statuses, "_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        properties = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        found = statuses.cluster_status(indexes["good"].replace(catalog_properties=properties)).indexes
+    assert {(each.state, each.problem.partition(" within")[0]) for each in found} == {
+        ("unknown", "unknown: the catalog did not answer")
+    }

@@ -1,7 +1,6 @@
 """How a position stands to its tables, from their metadata alone."""
 
 import json
-import socket
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ from icecdc_core.commits.position import Batch, NestedPosition, Position, positi
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, StatusUnknownError, TableReplacedError
 from icecdc_core.runs import cluster_status
-from icecdc_core.runs.cluster_status import in_parallel, result_of, table_facts
+from icecdc_core.runs.cluster_status import table_facts
 from icecdc_core.table.metadata_reader import read_metadata
 from tests.table_metadata import SCHEMA, UUID, metadata, metadata_of
 
@@ -63,7 +62,6 @@ class DescribeTableFacts:
             ((AT_1,), 1, False),
             ((replace(AT_1, snapshot_id=2),), 0, False),
             ((replace(AT_1, snapshot_id=2), metadata((1, None, "append"), (2, 1, "append"), current=1)), 0, True),
-            ((replace(AT_1, physical_index="", snapshot_id=None, table_uuid=""),), 2, False),
             (altered(A, B, **ROW_FILTER), 0, False),
             (altered(A, B, select=["* EXCEPT (a)", "a * 2 AS c"]), 0, False),
         ],
@@ -71,6 +69,8 @@ class DescribeTableFacts:
     def it_counts_the_snapshots_that_the_index_lacks(self, given, lacks, problem):
         found = facts(*given)
         assert (found["lag_snapshots"], bool(found.get("problem"))) == (lacks, problem)
+        never = replace(AT_1, physical_index="", snapshot_id=None, table_uuid="")
+        assert facts(never) == {"problem": "not exported yet"}
 
 
 class DescribeAStatus:
@@ -83,22 +83,12 @@ class DescribeAStatus:
             ({}, {}, "unknown"),
             ({"batch": Batch("sync", 4, 1, 2, "t--1")}, {"lag_snapshots": 0}, "behind"),
             ({"drifted": 2}, {"lag_snapshots": 0}, "differs"),
-            ({"snapshot_id": None}, {"lag_snapshots": 0}, "behind"),
         ],
     )
     def it_is_ok_only_if_the_index_is_known_to_be_in_sync(self, changes, found, state):
         source = position_document(replace(AT_1, **changes), None)
         actual = cluster_status._status(SyncConfig(table="l.n.t"), source, {}, (lambda *_: dict(found),))
         assert actual.state == state
-
-    def it_does_not_wait_for_a_catalog_that_does_not_answer(self):
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            properties = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
-            config = SyncConfig(table="l.n.t", catalog_properties=properties)
-            ended = in_parallel({"silent": lambda: read_metadata(config, "l.n.t"), "quick": lambda: 1}, 2.0)
-        assert ended == {"quick": 1}
-        with pytest.raises(StatusUnknownError, match="did not answer within 10 s"):
-            result_of(ended, "silent")
 
 
 class DescribeReadMetadata:
