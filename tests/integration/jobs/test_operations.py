@@ -108,7 +108,7 @@ def it_ends_a_command_with_the_report_and_the_code_of_how_the_run_ended(capsys, 
     code, out, err = run("status", *places, *catalog)
     heading, row = out.splitlines()
     shown = code, err, heading.split()[:3], row.split()[:5]
-    expected = [exported.index, exported.table, "up", "to", "date"]
+    expected = [exported.index, exported.table, "up", "to", "date;"]
     assert shown == (0, "", ["index", "table", "status"], expected)
     code, out, _ = run("status", *places, "--warehouse", str(tmp_path), "--json")
     (found,) = json.loads(out)["indexes"]
