@@ -4,9 +4,6 @@ import logging
 import re
 from urllib.parse import quote
 
-from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.values import split_table_name
 from icecdc_core.errors import StatusUnknownError, TableNotFoundError, shorten
@@ -25,17 +22,19 @@ def read_metadata(config: ParameterModel, table: str) -> TableMetadata:
     catalog, *identifier = split_table_name(table)
     properties: dict[str, str] = {}
     try:
+        from pyiceberg.catalog import load_catalog  # Spark can tell without it
+
         properties = _properties(config, catalog)
         loaded = load_catalog(catalog, **properties).load_table(tuple(identifier))
         return TableMetadata.from_json(loaded.metadata.model_dump(mode="json"))
-    except (NoSuchTableError, NoSuchNamespaceError):
-        raise TableNotFoundError(
-            f"The catalog has no Iceberg table '{table}'",
-            subject="table",
-            value=table,
-            remedy="if it was not dropped, give the catalog_properties or the warehouse of the sync",
-        ) from None
     except Exception as error:  # of any of the libraries that a catalog needs
+        if re.fullmatch("NoSuch(Iceberg)?(Table|Namespace)Error", type(error).__name__):
+            raise TableNotFoundError(
+                f"The catalog has no Iceberg table '{table}'",
+                subject="table",
+                value=table,
+                remedy="if it was not dropped, give the catalog_properties or the warehouse of the sync",
+            ) from None
         error = getattr(error, "orig", None) or error  # SQLAlchemy wraps what a database says
         said = mask_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
         for name, value in properties.items():
