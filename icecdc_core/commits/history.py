@@ -52,7 +52,7 @@ def refusal(position: Position, metadata: TableMetadata, head: int | None, branc
     if (error := history_error(position, position.table, metadata, head, branch)) or not position.schema:
         return error
     was, now, selection = json.loads(position.schema), metadata.schema, position.selection
-    if was["schema-id"] == now["schema-id"]:
+    if was.get("schema-id") == now["schema-id"]:
         return None
     known = {field["id"] for field in was["fields"]}
     if not any(selection.get(name) for name in ("columns", "select", "nest")):
