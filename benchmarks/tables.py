@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.changes.narrow_rows import FAST
-from icecdc_core.changes.net_changes import PlannedRange, compute_net_changes
+from icecdc_core.changes.net_changes import compute_net_changes
+from icecdc_core.changes.row_changes import PlannedRange
 from icecdc_core.changes.scan_planning import file_bytes, plan_scans
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection

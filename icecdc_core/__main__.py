@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
@@ -127,13 +128,17 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         _print_failure(f"{request.command} {name}", failure)
 
     if request.command == "status" and not request.tables:
-        reports: dict[str, Report | dict[str, Any]] = {}
-        for name, config in configs.items():
+
+        def status_of(name: str) -> Report | dict[str, Any]:
             try:
-                reports[name] = _status(config)
+                return _status(configs[name])
             except IcecdcError as error:
-                reports[name] = failure = failure_report(error, {"job": "status", **config.subject})
+                failure = failure_report(error, {"job": "status", **configs[name].subject})
                 on_failure(name, failure, "")
+                return failure
+
+        with ThreadPool(min(64, len(configs))) as pool:
+            reports = dict(zip(configs, pool.map(status_of, configs), strict=True))
         report = ManyReport(reports, round(time.monotonic() - begin, 3))
     else:
         from icecdc_core.jobs.many import require_one_session, run_many  # no help needs Spark
@@ -158,7 +163,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
 def _status(config: Any) -> Report:
     from icecdc_core.runs.cluster_status import cluster_status  # no help needs it
 
-    with activity("reading the positions"):
+    with activity("reading positions and tables"):
         return cluster_status(config, config.index if "index" in config.model_fields_set else "")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Job = Callable[["SparkSession", Any], "Report"]
 
 SERVICES = "services"  # it runs no job
-_PLACE = ("table", "index", "opensearch_url", "catalog_properties", "identifier_columns")
+_COMMON = ("table", "index", "opensearch_url", "catalog_properties", "identifier_columns")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Command:
     target: str
     help: str
     example: str
-    main: tuple[str, ...] = _PLACE
+    main: tuple[str, ...] = _COMMON
     kind: type[ParameterModel] = SyncConfig
     fixed: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,19 +60,19 @@ COMMANDS: dict[str, Command] = {
         "jobs.export:export_table",
         "write the whole table to a new index, then switch the alias to it",
         "--table lake.shop.orders --opensearch-url https://search:9200",
-        (*_PLACE, "columns", "row_filter", "number_of_shards", "number_of_replicas", "dry_run"),
+        (*_COMMON, "columns", "row_filter", "number_of_shards", "number_of_replicas", "dry_run"),
     ),
     "sync": Command(
         "jobs.poll:follow_changes",
         "write the changes since the last run; the first run exports the table",
         "--table lake.shop.orders --poll-interval-seconds 30 --max-polls 0",
-        (*_PLACE, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run"),
+        (*_COMMON, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run"),
     ),
     "validate": Command(
         "jobs.validate:validate_table",
         "compare the index with the table",
         "--table lake.shop.orders --validate-at position",
-        (*_PLACE, "validate_at", "repair"),
+        (*_COMMON, "validate_at", "repair"),
     ),
     "repair": Command(
         "jobs.validate:validate_table",
@@ -84,11 +84,11 @@ COMMANDS: dict[str, Command] = {
         "jobs.replay:replay_dead_letters",
         "write rejected documents again, after their cause was removed",
         "--table lake.shop.orders",
-        (*_PLACE, "dead_letter_table"),
+        (*_COMMON, "dead_letter_table"),
     ),
     "status": Command(
         "jobs.status:status_of_index",
-        "show position, lag and last run of every index",
+        "show whether every index is in sync, its lag and last run",
         "--opensearch-url https://search:9200",
         ("opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
         StatusConfig,
@@ -199,7 +199,7 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
         parser.add_argument(
             "--tables",
             action="store_true",
-            help="Start Spark and read the tables too, for the lag and waiting dead letters.",
+            help="Start Spark and ask it about the tables, also about waiting dead letters.",
         )
     parser.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
     parser.add_argument("--html", metavar="FILE", help="Write the report as a page, also of a failed run.")

@@ -64,7 +64,8 @@ UNFIT_IDENTIFIERS: tuple[type[T.DataType], ...] = (T.FloatType, T.DoubleType, T.
 INSERT, DELETE = "INSERT", "DELETE"
 
 IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
-"""SQL text: whether a change row is an INSERT."""
+IS_DELETE = f"NOT ({IS_INSERT})"
+"""SQL texts: what a change row is."""
 
 
 def fields_within(data_type: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
@@ -84,6 +85,10 @@ def fields_within(data_type: T.DataType, path: tuple[str, ...] = ()) -> Iterator
 def types_within(data_type: T.DataType) -> list[T.DataType]:
     """A type, and every type within it."""
     return [data_type, *(each for _, each in fields_within(data_type))]
+
+
+def contains_type(data_type: T.DataType, kinds: type[T.DataType] | tuple[type[T.DataType], ...]) -> bool:
+    return any(isinstance(each, kinds) for each in types_within(data_type))
 
 
 def convert_within(value: Column, data_type: T.DataType, convert: Callable[[Column, T.DataType], Column]) -> Column:

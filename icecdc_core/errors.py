@@ -103,6 +103,10 @@ class CatalogAuthError(CatalogError, state="access"):
     """The Iceberg catalog refuses the credentials or the permissions behind them."""
 
 
+class StatusUnknownError(CatalogError, state="unknown"):
+    """The metadata of a table cannot be read without Spark, so its status is not known."""
+
+
 class TableNotFoundError(IcecdcError, state="config"):
     """The source table does not exist, or is not an Iceberg table."""
 

@@ -25,7 +25,9 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
+    CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
+    DELETE,
     IS_DUPLICATE,
     KIND,
     RESERVED,
@@ -110,9 +112,8 @@ def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str])
 # The step and the kind in one number, whose maximum is the last step.
 _DECISION, _KINDS = "_icecdc_decision", 4
 
-IS_UPSERTED, IS_DELETED = (
-    f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} {comparison} {UPSERTED})" for comparison in ("=", "<>")
-)
+IS_UPSERTED = f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} = {UPSERTED})"
+IS_DELETED = f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} <> {UPSERTED})"
 DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
 """SQL texts for rows of ``merge_narrow_updates``: what is left to do (nothing for a duplicate), and by which step."""
 
@@ -120,6 +121,15 @@ DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
 def first_is_delete(insert: str) -> str:
     """Return an aggregate that says whether the first change is a DELETE, which comes before an INSERT of its step."""
     return f"min({CHANGE_ORDINAL} * 2 + cast({insert} AS int)) % 2 = 0"
+
+
+def with_deletes(
+    rows: DataFrame, identifiers: DataFrame, identifier_columns: Sequence[str], step: str = DECIDING_STEP
+) -> DataFrame:
+    """Add a DELETE row for each of the changed identifiers, whose other columns are null."""
+    change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{step} AS {CHANGE_ORDINAL}")
+    deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change, WAS_THERE)
+    return rows.unionByName(deletes, allowMissingColumns=True)
 
 
 def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> DataFrame:

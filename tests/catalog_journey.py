@@ -12,17 +12,21 @@ from pyspark.sql import SparkSession
 
 from icecdc_core import SyncConfig, export_table, get_spark, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
+from icecdc_core.runs.cluster_status import cluster_status
 
-EXPECTED = {"exported": 3, "upserts": 2, "deletes": 1, "ok": True, "source_rows": 3}
+STATES = ["ok", "behind", "ok"]
+EXPECTED = {"exported": 3, "upserts": 2, "deletes": 1, "ok": True, "source_rows": 3, "states": STATES}
 """What `whole_way` gives for every catalog that shows its history."""
 
 
 def whole_way(config: SyncConfig, version: int = 2) -> dict[str, Any]:
     """Export three rows; update one, delete one and insert one in three snapshots; sync, validate."""
     spark = create(config, version)
-    exported = export_table(spark, config)
+    exported, states = export_table(spark, config), [cluster_status(config, config.index).state]
     change(spark, config)
+    states.append(cluster_status(config, config.index).state)
     synced = sync_changes(spark, config)
+    states.append(cluster_status(config, config.index).state)
     validated = validate_table(spark, config)
     return {
         "exported": exported.upserts,
@@ -30,6 +34,7 @@ def whole_way(config: SyncConfig, version: int = 2) -> dict[str, Any]:
         "deletes": synced.deletes,
         "ok": validated.ok,
         "source_rows": validated.source_rows,
+        "states": states,
     }
 
 

@@ -7,7 +7,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
 
-_TEXT = {"type": "string"}
 _VARIABLE = {"type": "string", "pattern": r"\$\{env:|^$"}  # an empty text means the default, too
 
 
@@ -19,8 +18,8 @@ def index_file_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of an index file: pydantic's, where every value may be a text, too."""
     fields = SyncConfig.model_json_schema(schema_generator=_Generator)["properties"]
     parameters = {name: _parameter(field) for name, field in fields.items()}
-    shared = {name: {"$ref": f"#/$defs/index/properties/{name}"} for name in parameters if name not in ONLY_IN_AN_INDEX}
     section = {"type": "object", "additionalProperties": False}
+    parameters_of = {"$ref": "#/$defs/parameters"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "icecdc index file",
@@ -30,17 +29,17 @@ def index_file_schema() -> dict[str, Any]:
         "properties": {
             "defaults": {
                 "description": "Parameters of all indexes. An index may set them again; mappings are merged.",
-                **section,
-                "properties": shared,
+                **parameters_of,
+                "propertyNames": {"not": {"enum": [*ONLY_IN_AN_INDEX]}},
             },
             "indexes": {
                 "description": "The indexes by name. The name is the default of index.",
                 "type": "object",
                 "minProperties": 1,
-                "additionalProperties": {"$ref": "#/$defs/index"},
+                "additionalProperties": {**parameters_of, "required": ["table"]},
             },
         },
-        "$defs": {"index": {"required": ["table"], **section, "properties": parameters}},
+        "$defs": {"parameters": {**section, "properties": parameters}},
     }
 
 
@@ -50,4 +49,5 @@ def _parameter(field: dict[str, Any]) -> dict[str, Any]:
     value = {key: item for key, item in field.items() if key not in ("title", "description", "default")}
     if "enum" in value:
         return {**about, "anyOf": [value, _VARIABLE]}
-    return {**about, **value} if "string" in value["type"] else {**about, "anyOf": [value, _TEXT]}
+    # The other rules of a value are about its own type alone.
+    return {**about, **value} if "string" in value["type"] else {**about, **value, "type": [value["type"], "string"]}

@@ -25,16 +25,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, functions as F
+from pyspark.sql.types import BinaryType, StringType
 
-from icecdc_core.changes.narrow_rows import keyed_hash, new_key, with_row_hash
-from icecdc_core.changes.row_changes import change_columns
+from icecdc_core.changes.narrow_rows import FAST, keyed_hash, new_key, with_row_hash
+from icecdc_core.changes.row_changes import NetChanges, PlannedRange, change_columns
 from icecdc_core.changes.steps import Step
-from icecdc_core.columns import INSERT, IS_INSERT, OWN_PREFIX, RESERVED, WAS_THERE, quoted
+from icecdc_core.columns import INSERT, IS_DELETE, IS_INSERT, OWN_PREFIX, RESERVED, ROWS, WAS_THERE, quoted
+from icecdc_core.session.jvm import unpersist
+from icecdc_core.session.spark import cached_and_counted, can_broadcast, observed, storage_level_for
+from icecdc_core.table.schema import any_null
+from icecdc_core.updates import with_deletes
 
 _HASH, _MARK, _CHANGED = f"{OWN_PREFIX}older_hash", f"{OWN_PREFIX}fingerprint", f"{OWN_PREFIX}changed"
 _COUNTS = [f"count(1) AS {quoted('rows')}", f"count_if({WAS_THERE}) AS met"]
 # Halves, because a sum of whole ones overflows.
 _SUMS = [f"sum({_MARK} & 2147483647L) AS low", f"sum(shiftrightunsigned({_MARK}, 33)) AS high"]
+
+# Of a row in a hash table, without the values of its key.
+_ROW_BYTES = 48
+# Bytes of values for one of a file, at most, unless values are alike; and the rows whose texts are looked at.
+_DENSITY, _SAMPLE_ROWS = 16, 1000
 
 
 def rows_met(
@@ -63,7 +73,7 @@ def join_sides(
         own = [changes.schema[name] for name in identifier_columns]
         mark = keyed_hash(own, dict(zip(identifier_columns, ids, strict=True)), key)
     of_older, of_joined = Observation(), Observation()
-    older = rows.where(f"NOT ({IS_INSERT})").selectExpr(*ids, f"{hashed} AS {_HASH}", f"{mark} AS {_MARK}")
+    older = rows.where(IS_DELETE).selectExpr(*ids, f"{hashed} AS {_HASH}", f"{mark} AS {_MARK}")
     older = older.observe(of_older, *map(F.expr, (_COUNTS[0], *_SUMS))).drop(_MARK)
     names = [f"{OWN_PREFIX}older_{position}" for position in range(len(ids))]
     same = " AND ".join(f"{name} = {other}" for name, other in zip(ids, names, strict=True))
@@ -79,3 +89,55 @@ def join_sides(
         f"{_CHANGED}.*", *change_columns(INSERT, step), WAS_THERE
     )
     return changed.select(*map(quoted, changes.columns), WAS_THERE), of_older, of_joined
+
+
+def can_join(planned: PlannedRange, changes: DataFrame, older_rows: int) -> bool:
+    """Whether every task can get the identifiers and hashes of the older rows; some rows show how long texts are."""
+    spark, ids = changes.sparkSession, planned.identifier_columns
+    texts = [quoted(name) for name in ids if isinstance(changes.schema[name].dataType, (StringType, BinaryType))]
+    row_bytes = _ROW_BYTES + 8 * len(ids)
+    if texts and not can_broadcast(spark, planned.file_bytes * _DENSITY):
+        longest = " + ".join(f"max(octet_length({text}))" for text in texts)
+        row_bytes += changes.limit(_SAMPLE_ROWS).selectExpr(f"coalesce({longest}, 0)").collect()[0][0]
+    return can_broadcast(spark, older_rows * row_bytes)
+
+
+def find_joined_changes(
+    changes: DataFrame,
+    identifier_columns: Sequence[str],
+    step: Step,
+    older_rows: int,
+    newer_rows: int,
+    row_hash: str = FAST,
+    file_bytes: int = 0,
+) -> NetChanges | None:
+    """Find the changes of one step by ``join_sides``; None if an identifier may be a duplicate or null."""
+    names, null = [quoted(name) for name in identifier_columns], any_null(identifier_columns)
+    joined, of_older, of_joined = join_sides(changes, identifier_columns, step, row_hash)
+    cached: list[DataFrame] = []
+    found = None
+    try:
+        with storage_level_for(changes.sparkSession, file_bytes) as level:
+            upserts, counts = cached_and_counted(joined, level, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
+        cached.append(upserts)
+        met = rows_met(observed(of_older), observed(of_joined), older_rows, newer_rows)
+        inserted = upserts.where(f"NOT {WAS_THERE}").select(*names)
+        if met is None or counts.nulls or (counts.inserted > 1 and inserted.distinct().count() < counts.inserted):
+            return None
+        rows = upserts
+        if deletes := older_rows - met:
+            older, newer = (changes.where(side).select(*names) for side in (IS_DELETE, IS_INSERT))
+            newer = F.broadcast(newer) if newer_rows <= 2 * older_rows else newer
+            deleted = older.join(newer, list(identifier_columns), "left_anti")
+            deleted = deleted.groupBy(*names).agg(F.count(F.lit(1)).alias(ROWS), F.lit(True).alias(WAS_THERE))
+            deleted, missing = cached_and_counted(deleted, level, total_of=ROWS, identifiers="true", nulls=null)
+            cached.append(deleted)
+            if (missing.identifiers, missing.total, missing.nulls) != (deletes, deletes, 0):
+                return None
+            rows = with_deletes(rows, deleted, identifier_columns, str(step.ordinal))
+        carryovers = newer_rows - counts.changed
+        found = NetChanges(rows, "joined", counts.changed, deletes, carryovers_removed=carryovers, cached=tuple(cached))
+        return found
+    finally:
+        for frame in cached if found is None else ():
+            unpersist(frame)

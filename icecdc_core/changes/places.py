@@ -23,13 +23,15 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, Window, functions as F
 
-from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, IS_INSERT, OLD_PLACES, PLACE, WAS_THERE, quoted
+from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, IS_DELETE, IS_INSERT, OLD_PLACES, PLACE, WAS_THERE, quoted
 
-_DELETED_AT = f"collect_set(CASE WHEN NOT ({IS_INSERT}) THEN {PLACE} END)"
+_DELETED_AT = f"collect_set(CASE WHEN {IS_DELETE} THEN {PLACE} END)"
 
 
 def with_old_places(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
-    """Add the places of the DELETE rows of each identifier; after ``shuffle_by_identifiers`` without an exchange."""
+    """Add the places of the DELETE rows of each identifier, if documents have places; it adds no exchange."""
+    if PLACE not in changes.columns:
+        return changes
     window = Window.partitionBy(*map(quoted, identifier_columns))
     return changes.withColumn(OLD_PLACES, F.expr(_DELETED_AT).over(window))
 

@@ -1,17 +1,32 @@
-"""Read the raw row changes between two snapshots: only data files that differ between the two are read."""
+"""The changes of a range: how files that differ are read, and what a strategy for net changes gets and returns."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from icecdc_core.changes.row_lineage import changed_by_lineage, is_old, removed_rows
-from icecdc_core.changes.scan_planning import StepScan, plan_scans
+from icecdc_core.changes.places import at_each_place
+from icecdc_core.changes.row_lineage import changed_by_lineage
+from icecdc_core.changes.scan_planning import StepScan, is_insert_only, plan_scans
 from icecdc_core.changes.steps import Step
-from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, DELETE, INSERT, OWN_PREFIX
+from icecdc_core.columns import (
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    COMMIT_SNAPSHOT_ID,
+    DELETE,
+    INSERT,
+    IS_DELETE,
+    IS_INSERT,
+    OLD_PLACES,
+)
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.spark import RowCount, can_broadcast
-from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.session.jvm import unpersist
+from icecdc_core.session.spark import cached_and_counted, can_broadcast, storage_level_for
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.schema import any_null
 from icecdc_core.table.snapshots import head_snapshot_id
 from icecdc_core.table.source import Selection, require_row_positions
 
@@ -90,12 +105,86 @@ def read_changes(
     return changes_frame(iceberg, scans, Selection(tuple(iceberg.column_names())))
 
 
+@dataclass(frozen=True)
+class PlannedRange:
+    table: IcebergTable
+    scans: Sequence[StepScan]
+    identifier_columns: Sequence[str]
+    file_bytes: int
+    selection: Selection
+    row_hash: str = "fast"
+
+    def changes(self) -> DataFrame:
+        return changes_frame(self.table, self.scans, self.selection)
+
+    @property
+    def only_step(self) -> int | None:
+        steps = {scan.step.ordinal for scan in self.scans}
+        return steps.pop() if len(steps) == 1 else None
+
+    def side_counts(self) -> tuple[int, int] | None:
+        """Return the rows of the older and of the newer states; None if the files alone do not show them."""
+        if self.selection.row_filter or any(scan.unchanged_until is not None for scan in self.scans):
+            return None
+        older = self._row_count(tasks for scan in self.scans for tasks in scan.read_older)
+        newer = self._row_count(tasks for scan in self.scans for tasks in scan.read_newer)
+        return None if older is None or newer is None else (older, newer)
+
+    def older_row_count(self) -> int | None:
+        """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
+        changing = [scan for scan in self.scans if not is_insert_only([scan])]
+        # Rows that come back show only where both sides are compared.
+        undoes = any(scan.step.from_snapshot_id in (scan.step.path or ()) for scan in changing)
+        if undoes or any(scan.unchanged_until is None for scan in changing):
+            return None
+        return self._row_count(tasks for scan in changing for tasks in scan.read_older)
+
+    def _row_count(self, parts: Iterable[FileTasks]) -> int | None:
+        """Return the rows of files; None if deletes hide some."""
+        files = self.table.union(*parts)
+        return None if any(self.table.delete_digests(files)) else sum(self.table.row_counts(files))
+
+
+NONE, INSERT_ONLY = "none", "insert-only"
+
+
+@dataclass(frozen=True)
+class NetChanges:
+    rows: DataFrame | None = None
+    strategy: str = NONE
+    upserts: int = 0
+    deletes: int = 0
+    nulls: int = 0
+    carryovers_removed: int = 0
+    cached: tuple[DataFrame, ...] = ()
+
+    @property
+    def is_counted(self) -> bool:
+        return self.strategy != INSERT_ONLY
+
+    @classmethod
+    def from_rows(
+        cls, rows: DataFrame, planned: PlannedRange, strategy: str, carryovers_removed: int = 0
+    ) -> NetChanges:
+        """Compute, count and cache these rows; one row for each place where they have places."""
+        if OLD_PLACES in rows.columns:
+            rows = at_each_place(rows)
+        with storage_level_for(rows.sparkSession, planned.file_bytes) as level:
+            nulls = any_null(planned.identifier_columns)
+            rows, counts = cached_and_counted(rows, level, upserts=IS_INSERT, deletes=IS_DELETE, nulls=nulls)
+        return cls(rows, strategy, counts.upserts, counts.deletes, counts.nulls, carryovers_removed, (rows,))
+
+    def close(self) -> None:
+        for frame in self.cached:
+            unpersist(frame)
+
+
 def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Selection) -> DataFrame:
     frames = []
     for scan in scans:
         if selection.with_row_position:
             require_row_positions(table, table.union(*scan.read_newer))
-        for change_type, rows in _sides(table, scan):
+        for change_type, rows in changes_of_step(table, scan):
             select = selection.select if change_type == INSERT else selection.select_deleted
             frames.append(select(rows, *change_columns(change_type, scan.step)))
     if not frames:
@@ -103,58 +192,33 @@ def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Sel
     return reduce(DataFrame.unionAll, frames)
 
 
-def changes_by_row_ids(
-    table: IcebergTable, scans: Sequence[StepScan], unchanged: DataFrame, selection: Selection
-) -> tuple[DataFrame, RowCount]:
-    """Read the planned files, given the row ids that the newer states did not change, and count the removed rows."""
-    removed: list[DataFrame] = []
-    inserts: list[DataFrame] = []
-    for scan in scans:
-        step, until, written = scan.step, scan.unchanged_until, scan.read_newer[0]
-        if until is None:
-            rows_written = [rows for _, rows in _sides(table, scan)]
-        else:
-            older = table.union(*scan.read_older)
-            row_count = max(sum(table.row_counts(tasks)) for tasks in (older, *scan.read_newer))
-            rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
-            removed.append(rows.selectExpr("*", *change_columns(DELETE, step, OWN_PREFIX)))
-            rows_written = [table.read(written).where(f"NOT ({is_old(until)})")] if len(written) else []
-        inserts += [selection.select(rows, *change_columns(INSERT, step)) for rows in rows_written]
-    # With the unchanged rows they must be all rows of the older states; else one came back that was deleted before.
-    counted = RowCount(reduce(DataFrame.unionAll, removed))
-    change = (f"{OWN_PREFIX}{name} AS {name}" for name in (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID))
-    deletes = selection.select_deleted(counted.rows, *change)
-    return reduce(DataFrame.unionAll, [*inserts, deletes]), counted
-
-
-def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
-    older, _, deletes_removed, changed_older = scan.read_older
-    newer, deletes_added, _, changed_newer = scan.read_newer
-    if scan.unchanged_until is not None:
-        older, in_both = table.union(*scan.read_older), table.union(*scan.read_newer[1:])
-        row_count = max(sum(table.row_counts(tasks)) for tasks in (older, newer, in_both))
+def changes_of_step(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
+    older, newer, until = scan.read_older, scan.read_newer, scan.unchanged_until
+    if until is not None:
+        before, in_both = table.union(*older), table.union(*newer.shared)
+        row_count = max(sum(table.row_counts(tasks)) for tasks in (before, newer.own, in_both))
         rows_in_both = table.read(in_both) if len(in_both) else None
-        until = scan.unchanged_until
-        removed, added = changed_by_lineage(table.read(older), table.read(newer), rows_in_both, until, row_count)
+        removed, added = changed_by_lineage(table.read(before), table.read(newer.own), rows_in_both, until, row_count)
         yield DELETE, removed
         yield from ((INSERT, rows) for rows in added)
         return
-    if not table.marks_deletes:
-        # Neither row lineage nor flags of deleted rows: rows that both states have cancel by value.
-        older, newer = table.union(*scan.read_older), table.union(*scan.read_newer)
-    if len(older):
-        yield DELETE, table.read(older)
-    if len(newer):
-        yield INSERT, table.read(newer)
-    if not table.marks_deletes:
+    # With neither row lineage nor flags of deleted rows, rows that both states have cancel by value.
+    is_marked = table.marks_deletes
+    before, after = (older.own, newer.own) if is_marked else (table.union(*older), table.union(*newer))
+    if len(before):
+        yield DELETE, table.read(before)
+    if len(after):
+        yield INSERT, table.read(after)
+    if not is_marked:
         return
-    if len(deletes_added):
-        yield DELETE, table.read(deletes_added, with_deleted=True).where("_deleted")
-    if len(deletes_removed):
-        yield INSERT, table.read(deletes_removed, with_deleted=True).where("_deleted")
-    if len(changed_older):
-        delete_count = table.deleted_count(changed_older) + table.deleted_count(changed_newer)
-        marked = table.read(changed_older, with_deleted=True), table.read(changed_newer, with_deleted=True)
+    if len(newer.deletes_added):
+        yield DELETE, table.read(newer.deletes_added, with_deleted=True).where("_deleted")
+    if len(older.deletes_removed):
+        yield INSERT, table.read(older.deletes_removed, with_deleted=True).where("_deleted")
+    if len(older.deletes_changed):
+        before, after = older.deletes_changed, newer.deletes_changed
+        delete_count = table.deleted_count(before) + table.deleted_count(after)
+        marked = table.read(before, with_deleted=True), table.read(after, with_deleted=True)
         removed, restored = changed_by_deletes(*marked, delete_count)
         yield DELETE, removed
         yield INSERT, restored

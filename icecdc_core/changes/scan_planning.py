@@ -8,6 +8,7 @@ counts, its summary) decides nothing: readers of a table do not need it, so writ
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from icecdc_core.changes.steps import Step, cut_at_replaces, plan_steps, snapshots_between
 from icecdc_core.errors import HistoryGapError
@@ -15,13 +16,26 @@ from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.snapshots import TableMetadata, common_ancestor, sequence_number
 
 
+class SideFiles(NamedTuple):
+    """The files to read of one side: those that only it has, and shared ones by what happened to their deletes."""
+
+    own: FileTasks = ()
+    deletes_added: FileTasks = ()
+    deletes_removed: FileTasks = ()
+    deletes_changed: FileTasks = ()
+
+    @property
+    def shared(self) -> tuple[FileTasks, ...]:
+        return self[1:]
+
+
 @dataclass(frozen=True)
 class StepScan:
-    """What to read of each state: files that only it has, then shared ones with deletes added, removed, changed."""
+    """What to read of each state of a step; shared files are in the same order on both sides."""
 
     step: Step
-    read_older: Sequence[FileTasks]
-    read_newer: Sequence[FileTasks]  # shared files in the same order
+    read_older: SideFiles
+    read_newer: SideFiles
     unchanged_until: int | None = None
     by_value: bool = False
 
@@ -33,9 +47,9 @@ def compare_scans(
     names_older, names_newer = table.locations(older), table.locations(newer)
     # A file that was added twice stands for its rows twice; then only values can be compared.
     repeated = {at for names in (names_older, names_newer) for at, times in Counter(names).items() if times > 1}
-    place_older = {at: position for position, at in enumerate(names_older) if at not in repeated}
-    place_newer = {at: position for position, at in enumerate(names_newer) if at not in repeated}
-    shared = [(position, place_newer[at]) for at, position in place_older.items() if at in place_newer]
+    positions_older = {at: position for position, at in enumerate(names_older) if at not in repeated}
+    positions_newer = {at: position for position, at in enumerate(names_newer) if at not in repeated}
+    shared = [(position, positions_newer[at]) for at, position in positions_older.items() if at in positions_newer]
     facts = [list(zip(table.sizes(t), table.row_counts(t), strict=True)) for t in (older, newer)] if shared else []
     if any(facts[0][a] != facts[1][b] for a, b in shared):
         raise HistoryGapError(
@@ -46,25 +60,25 @@ def compare_scans(
         )
     before, after = table.delete_digests(older), table.delete_digests(newer)
     different = [(a, b) for a, b in shared if before[a] != after[b]]
-    read_older = [[position for position, at in enumerate(names_older) if at not in place_newer]]
-    read_newer = [[position for position, at in enumerate(names_newer) if at not in place_older]]
-    for had_and_has_deletes in ((False, True), (True, False), (True, True)):
-        pairs = [(a, b) for a, b in different if (bool(before[a]), bool(after[b])) == had_and_has_deletes]
-        read_older.append([a for a, _ in pairs])
-        read_newer.append([b for _, b in pairs])
-    sides = [table.select(older, each) for each in read_older], [table.select(newer, each) for each in read_newer]
+    added = [(a, b) for a, b in different if not before[a]]
+    removed = [(a, b) for a, b in different if not after[b]]
+    changed = [(a, b) for a, b in different if before[a] and after[b]]
+    only_older = [position for position, at in enumerate(names_older) if at not in positions_newer]
+    only_newer = [position for position, at in enumerate(names_newer) if at not in positions_older]
+    of_older = [only_older, *([a for a, _ in pairs] for pairs in (added, removed, changed))]
+    of_newer = [only_newer, *([b for _, b in pairs] for pairs in (added, removed, changed))]
+    read_older = SideFiles(*(table.select(older, positions) for positions in of_older))
+    read_newer = SideFiles(*(table.select(newer, positions) for positions in of_newer))
     # Rewritten files are compared. Flags of deleted rows take one read of shared files; without them both are compared.
-    is_compared = bool(read_older[0] and read_newer[0]) or bool(different and not table.marks_deletes)
-    until = _unchanged_until(table, metadata, step, *sides) if is_compared and not repeated else None
-    return StepScan(step, *sides, unchanged_until=until, by_value=is_compared and until is None)
+    is_compared = bool(only_older and only_newer) or bool(different and not table.marks_deletes)
+    until = None
+    if is_compared and not repeated:
+        until = _unchanged_until(table, metadata, step, read_older, read_newer)
+    return StepScan(step, read_older, read_newer, until, by_value=is_compared and until is None)
 
 
 def _unchanged_until(
-    table: IcebergTable,
-    metadata: TableMetadata,
-    step: Step,
-    read_older: Sequence[FileTasks],
-    read_newer: Sequence[FileTasks],
+    table: IcebergTable, metadata: TableMetadata, step: Step, read_older: SideFiles, read_newer: SideFiles
 ) -> int | None:
     """Return the sequence number up to which row lineage identifies unchanged rows; None if it is not used."""
     if not all(map(table.have_row_ids, (*read_older, *read_newer))):
@@ -76,11 +90,11 @@ def _unchanged_until(
     if any(sequence_number(metadata, snapshot_id) <= until for snapshot_id in step.path):
         return None  # a writer let them shrink
     # What one side alone has came after the ancestor, unless a writer brought files back, whose rows are older.
-    ends = ((step.from_snapshot_id, read_older[0]), (step.to_snapshot_id, read_newer[0]))
+    ends = ((step.from_snapshot_id, read_older.own), (step.to_snapshot_id, read_newer.own))
     if any(number <= until for end, tasks in ends if end != ancestor for number in table.file_sequence_numbers(tasks)):
         return None
     # Shared files are older than both states, unless one of the states added such a file again.
-    numbers = [number for tasks in read_newer[1:] for number in table.sequence_numbers(tasks)]
+    numbers = [number for tasks in read_newer.shared for number in table.sequence_numbers(tasks)]
     return until if max(numbers, default=until) <= until else None
 
 

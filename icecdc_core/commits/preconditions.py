@@ -5,28 +5,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from icecdc_core.commits.history import REEXPORT, SCHEMA_POLICY, history_error, schema_error
 from icecdc_core.commits.position import Position
-from icecdc_core.documents.nest import Node, TreeProjection
+from icecdc_core.documents.nested_documents import TreeProjection
+from icecdc_core.documents.nested_tables import Node
 from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
-from icecdc_core.errors import HistoryGapError, IcecdcError, IndexConflictError, SchemaChangeError, TableReplacedError
-from icecdc_core.table.schema import schema_change
+from icecdc_core.errors import IcecdcError, IndexConflictError, SchemaChangeError
+from icecdc_core.table.schema_changes import schema_change
 from icecdc_core.table.select import ALIAS, new_document_fields
-from icecdc_core.table.snapshots import history_gap_error
 from icecdc_core.table.source import Source
 
-_GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
-_REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
 _IDENTIFIERS = "identifier_columns"
 _DROPPABLE = ("columns", "row_filter", "select", "nest", "embed", "routing", "index_column", MAPPING, SETTINGS)
 
 
 def check_preconditions(position: Position, source: Source) -> IcecdcError | None:
     """Return why the changes since a position cannot be read; None if they can."""
-    of_rows = (_table_replaced, _snapshot_expired, _no_current_snapshot)
-    for check in (*of_rows, _other_selection, _other_spec, _other_schema):
+    for check in (_other_history, _other_selection, _other_spec, _other_schema):
         if (error := check(position, source)) is not None:
             return error
-    for (table, nested), check in product(source.nested.items(), (*of_rows, _other_schema)):
+    for (table, nested), check in product(source.nested.items(), (_other_history, _other_schema)):
         if (error := check(position.of_nested(table), nested)) is not None:
             error.message = f"Of the nested table '{table}': {error.message}"
             return error
@@ -123,38 +121,12 @@ def _remedy(names: Sequence[str], stored: Mapping[str, Any], source: Source) -> 
     """What to do about changed parameters; only a change that an export may make is offered as one."""
     if identity := _other_identity(stored, source.stored_selection):
         return _keep([*identity, *(name for name in names if name not in identity)], stored, source)
-    change = _REEXPORT.format(_SCHEMA_POLICY)
+    change = REEXPORT.format(SCHEMA_POLICY)
     return f"to keep the index as it is, {_keep(names, stored, source)}; to change it, {change}"
 
 
-def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
-    if position.table_uuid == source.metadata.table_uuid:
-        return None
-    what = f"'{source.table.name}' was dropped and created again since the index was written"
-    if position.table != source.table.name:
-        what = f"The index was written from another table, '{position.table}', not from '{source.table.name}'"
-    return TableReplacedError(
-        what, subject="table_uuid", value=source.metadata.table_uuid, remedy=_REEXPORT.format(_GAP_POLICY)
-    )
-
-
-def _snapshot_expired(position: Position, source: Source) -> IcecdcError | None:
-    batch = None if position.begun_export else position.batch  # an export that cannot go on starts over
-    begun = [*((cut, "") for cut in batch.cuts), (batch.to_snapshot_id, batch.identity)] if batch else []
-    named = [(position.snapshot_id, position.identity), *begun]
-    gaps = (history_gap_error(source.metadata, each, identity) for each, identity in named if each is not None)
-    return next(filter(None, gaps), None)
-
-
-def _no_current_snapshot(position: Position, source: Source) -> IcecdcError | None:
-    if position.snapshot_id is None or source.head is not None:
-        return None
-    return HistoryGapError(
-        f"'{source.table.name}' has no current snapshot any more, but the index has snapshot {position.snapshot_id}",
-        subject="branch",
-        value=source.branch,
-        remedy=_REEXPORT.format(_GAP_POLICY),
-    )
+def _other_history(position: Position, source: Source) -> IcecdcError | None:
+    return history_error(position, source.table.name, source.metadata, source.head, source.branch)
 
 
 def _other_selection(position: Position, source: Source) -> IcecdcError | None:
@@ -184,7 +156,7 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
     names = [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)]
     return SchemaChangeError(
         f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
-        subject=_SCHEMA_POLICY,
+        subject=SCHEMA_POLICY,
         value="fail",
         remedy=_remedy(names, _with_current_names(position, position.selection, source), source),
     )
@@ -192,7 +164,7 @@ def _other_spec(position: Position, source: Source) -> IcecdcError | None:
 
 def _new_fields(node: Node, position: Position, source: Source, prefix: str = "") -> Iterator[str]:
     """The paths of the fields that documents got from new columns of any table."""
-    table, was, now = node.place.table, position.schema, source.schema_json
+    table, was, now = node.relation.table, position.schema, source.schema_json
     if nested := source.nested.get(table):
         was, now = position.nested[table].schema, nested.schema_json
     yield from (f"{prefix}{each}" for each in new_document_fields(was, now, node.projection))
@@ -206,9 +178,4 @@ def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     differences = [*schema_change(position.schema, source.schema_json, source.metadata.has_name_mapping)]
     if all(change.additive for change in differences) and not source.recomputes(differences):
         return None
-    return SchemaChangeError(
-        f"The schema of '{source.table.name}' changed: {'; '.join(map(str, differences))}",
-        subject=_SCHEMA_POLICY,
-        value="fail",
-        remedy=_REEXPORT.format(_SCHEMA_POLICY),
-    )
+    return schema_error(source.table.name, differences)

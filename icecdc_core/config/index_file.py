@@ -68,21 +68,21 @@ def load_configurations(
             for problem in error.problems if name in chosen else ():
                 parameter = problem.partition(":")[0]
                 in_defaults = parameter in defaults and parameter not in entry
-                place = "" if parameter in given else "defaults." if in_defaults else f"indexes.{name}."
-                problems.append(place + problem)
+                section = "" if parameter in given else "defaults." if in_defaults else f"indexes.{name}."
+                problems.append(section + problem)
     problems += _shared_outputs(made, chosen)
     if problems:
         raise problems_error(problems, f" in '{path}'")
     return {name: config for name, config in made.items() if name in chosen}
 
 
-def _section(given: Any, place: str, kind: type[ParameterModel], problems: list[str]) -> dict[str, Any]:
+def _section(given: Any, path: str, kind: type[ParameterModel], problems: list[str]) -> dict[str, Any]:
     if given is not None and not isinstance(given, dict):
-        problems.append(f"{place}: is not a mapping. Remedy: write the parameters below it, name: value.")
+        problems.append(f"{path}: is not a mapping. Remedy: write the parameters below it, name: value.")
         return {}
     fields = kind.model_fields
     return {
-        name: _substituted(name, fields[name].annotation if name in fields else str, value, f"{place}.{name}", problems)
+        name: _substituted(name, fields[name].annotation if name in fields else str, value, f"{path}.{name}", problems)
         for name, value in (given or {}).items()
     }
 
@@ -94,11 +94,11 @@ def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[st
         with suppress(ValueError, RecursionError):  # the configuration refuses it, too
             value = json.loads(value)
 
-    def substitute(value: Any, place: str) -> Any:
+    def substitute(value: Any, path: str) -> Any:
         if isinstance(value, dict):
-            return {key: substitute(item, f"{place}.{key}") for key, item in value.items()}
+            return {key: substitute(item, f"{path}.{key}") for key, item in value.items()}
         if isinstance(value, list):
-            return [substitute(item, place) for item in value]
+            return [substitute(item, path) for item in value]
         if not isinstance(value, str) or "${" not in value:
             return value
         matches = [match for match in _SUBSTITUTION.finditer(value) if not match["literal"]]
@@ -113,13 +113,13 @@ def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[st
             is_secret = any(map(looks_secret, variables))
             remedy = "leave {0} out: positions, errors and logs show expressions"
         elif kind is Properties:
-            is_secret = any(redact(place[len(where) + 1 :], each) == REDACTED for each in (value, text))
+            is_secret = any(redact(path[len(where) + 1 :], each) == REDACTED for each in (value, text))
         else:
             is_secret = looks_secret(name)
         if variables and is_secret:
             # The secret would be part of the configuration, which logs and reports show.
             problems.append(
-                f"{place}: may hold a secret, so it must not be written into it from a variable (value not shown). "
+                f"{path}: may hold a secret, so it must not be written into it from a variable (value not shown). "
                 f"Remedy: {remedy.format(variables[0])}."
             )
             return text
@@ -127,10 +127,10 @@ def _substituted(name: str, kind: Any, value: Any, where: str, problems: list[st
             variable = match["name"]
             if not variable:
                 remedy = "write ${env:NAME}, or $${ for a ${"
-                problems.append(f"{place}: has ${{ that begins no reference. Remedy: {remedy}.")
+                problems.append(f"{path}: has ${{ that begins no reference. Remedy: {remedy}.")
             elif match["default"] is None and variable not in os.environ:
                 remedy = f"export it, or write ${{env:{variable}:-default}}"
-                problems.append(f"{place}: the environment variable {variable} is not set. Remedy: {remedy}.")
+                problems.append(f"{path}: the environment variable {variable} is not set. Remedy: {remedy}.")
         return text
 
     return substitute(value, where)
@@ -196,8 +196,8 @@ def _content(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RuntimeError) as error:
         # Not the error's own text: it repeats lines of the file, which may hold secrets.
         mark = getattr(error, "problem_mark", None)
-        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        problem = f"is not YAML: {getattr(error, 'problem', None) or 'a value cannot be read'}{place}"
+        at = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        problem = f"is not YAML: {getattr(error, 'problem', None) or 'a value cannot be read'}{at}"
     raise ConfigError(
         f"The index file {problem}",
         subject="index_file",

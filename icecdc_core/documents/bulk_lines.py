@@ -66,7 +66,7 @@ def scalar_text(column: Column, data_type: T.DataType) -> Column:
 
 MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
-_MOST_BYTES = 41  # of a value that is no text: a decimal of 38 places
+_MOST_BYTES = 41  # of a value that is no text: a decimal of 38 digits
 
 
 def upsert_version(epoch: int) -> int:
@@ -153,12 +153,24 @@ def suffix_of(name: str) -> str:
     return name.rpartition("--")[2].partition("-")[2]
 
 
+def suffix_of_place() -> Column:
+    """The part of a place that `index_column` makes, see ``PLACE``."""
+    return F.substring_index(PLACE, "/", 1)
+
+
 def place_of(head: Mapping[str, Any], physical: str) -> str:
     """Return the place that the head of a bulk line names; empty without one."""
     routing = str(head.get("routing", ""))
     if "_index" not in head:
         return routing
     return f"{head['_index'].removeprefix(index_with_suffix(physical, '')).removesuffix(write_alias(''))}/{routing}"
+
+
+def head_of(identity: str, place: str, physical: str, has_suffix: bool) -> dict[str, str]:
+    """Return what a request says of a document, given its place: the other way round than ``place_of``."""
+    suffix, routing = place.partition("/")[::2] if has_suffix else ("", place)
+    name = index_with_suffix(physical, suffix) if suffix else physical
+    return {"_index": name, "_id": identity, **({"routing": routing} if routing else {})}
 
 
 def _target(document_id: Column, columns: Sequence[str], physical_index: str) -> Column:
@@ -168,7 +180,7 @@ def _target(document_id: Column, columns: Sequence[str], physical_index: str) ->
         return text
     place, index = F.col(PLACE), F.lit("")
     if physical_index:
-        suffix = F.substring_index(place, "/", 1)
+        suffix = suffix_of_place()
         name = F.concat(F.lit(index_with_suffix(physical_index, "")), suffix)
         name = F.when(suffix == "", physical_index).otherwise(name)  # somebody else wrote it
         index = F.concat(F.lit(',"_index":'), json_string(F.concat(name, F.lit(write_alias("")))))

@@ -26,7 +26,7 @@ from icecdc_core.explore.differences import (
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part, View
 from icecdc_core.opensearch.checksums import WHOLE, content_digests, without_fields
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.runs.nested import is_at_head
+from icecdc_core.runs.plan import is_at_head
 from icecdc_core.runs.run import connect
 from icecdc_core.table.snapshots import Snapshot, ancestors, committed_at
 from icecdc_core.table.source import Source

@@ -8,7 +8,7 @@ from icecdc_core.explore.view import Part, View
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import reason_without_values, state_of, utc_now
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.nested import heads
+from icecdc_core.runs.plan import heads
 
 
 def explore_report(

@@ -16,7 +16,7 @@ from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_index_of_table
 from icecdc_core.reporting.tables import as_html
-from icecdc_core.runs.nested import heads
+from icecdc_core.runs.plan import heads
 from icecdc_core.runs.run import connect, open_indexable_source, require_readable_index
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
@@ -170,8 +170,8 @@ def show_time_line(view: View) -> Part:
                 + ([] if each.snapshot_id in reachable else ["rolled back"])
             ),
             "operation": each.operation,
-            "rows_added": rows_added(each),
-            "rows_removed": rows_removed(each),
+            "rows_added": f"{rows_added(each):,}",
+            "rows_removed": f"{rows_removed(each):,}",
             "committed_at": committed_at(each),
             "snapshot_id": each.snapshot_id,
         }

@@ -164,18 +164,21 @@ class Batches:
             # Without inference they are read and written in one pass.
             with nullcontext(decoded) if needs_no_inference(self.config) else persisted(decoded) as cached:
                 return self._write_each({quoted_table(self.config.table): TableRecords(cached)}, batch)
-        routed, dead_letters = route_records(decoded, self.config, self.shared.any_case), 0
+        routed = route_records(decoded, self.config, self.shared.any_case)
         shared = self.shared.cache_rows(decoded)
         cached, counts = shared or cache_and_count(routed)
+        dead_letters = 0
         try:
             if counts.pop(None, 0):
                 dead_letters = self.writer.dead_letters.write(cached.where(F.col(TABLE).isNull()))
             parts = {}
             for name, count in sorted(counts.items()):
                 own, writers = F.col(TABLE) == name, max(1, math.ceil(count / _ROWS_PER_WRITER))
-                records = (routed if shared else cached).where(own).drop(TABLE).coalesce(writers)
-                rows = cached.where(own).drop(TABLE).coalesce(writers) if shared else None
-                parts[name] = TableRecords(records, writers == 1, rows, self.shared.schema)
+                found = cached.where(own).drop(TABLE).coalesce(writers)
+                parts[name] = TableRecords(found, in_one_task=writers == 1)
+                if shared:  # they are rows already; the records are parsed again for a table with other columns
+                    records = routed.where(own).drop(TABLE).coalesce(writers)
+                    parts[name] = TableRecords(records, writers == 1, found, self.shared.schema)
             tables, others = self._write_each(parts, batch)
             return tables, dead_letters + others
         finally:
@@ -202,7 +205,7 @@ class Batches:
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.batch)
             last = self.writer.last_entries.get(name) or TableEntry(name)
-            # The log may be the only place that still has the table's own offsets: lower ones would read records twice.
+            # Only the log may still have the table's own offsets: lower ones would read records twice.
             own = {topic: parts for topic, parts in last.offsets.items() if topic in batch.started_at}
             start = {**self.recovering.get(name, {}), **offsets.furthest(batch.started_at, own)}
             start = self.writer.routed(name, start)

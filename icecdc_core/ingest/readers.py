@@ -103,7 +103,7 @@ def any_of(conditions: Iterable[Column]) -> Column:
     # In pairs of pairs: a chain of thousands would be deeper than Java's stack.
     found = list(conditions)
     while len(found) > 1:
-        found = [reduce(or_, found[place : place + 2]) for place in range(0, len(found), 2)]
+        found = [reduce(or_, found[at : at + 2]) for at in range(0, len(found), 2)]
     return F.coalesce(found[0], F.lit(False))
 
 

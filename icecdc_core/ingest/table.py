@@ -1,13 +1,13 @@
 """Writes the records of a batch into one table: skip those that it has, stage the others, publish them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from operator import and_, or_
+from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from icecdc_core.columns import quoted
@@ -24,16 +24,22 @@ from icecdc_core.ingest.destinations import (
     payload_schema,
     reject_unwritable_rows,
 )
-from icecdc_core.ingest.formats.decode_results import parse_object, wrapped_record
-from icecdc_core.ingest.inference import find_spellings
 from icecdc_core.ingest.offsets import Offsets, Routed, of_all_topics
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
-from icecdc_core.ingest.readers import StructReader, struct_reader
+from icecdc_core.ingest.readers import StructReader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import RefillError
+from icecdc_core.ingest.upserts import (
+    IDENTIFIER,
+    IS_DELETE_OP,
+    ORDER,
+    delete_old_identifiers,
+    last_row_of_each,
+    merge_rows,
+)
 from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.jvm import iceberg_class, java_helper
+from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.session.spark import RowCount
 from icecdc_core.table.catalogs import load_table
 
@@ -48,11 +54,11 @@ class TableRecords:
     schema: StructType | None = None
 
 
-IS_DELETE = "coalesce(op = 'delete', false)"
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
-APPENDED = f"({IS_VALID} AND NOT {IS_DELETE})"
+APPENDED = f"({IS_VALID} AND NOT {IS_DELETE_OP})"
 
 StageWrite = Callable[[Callable[[dict[str, str]], None]], StagedSnapshot]
+"""Stages what a function writes; the function gets the properties that its snapshot must have."""
 
 
 @dataclass
@@ -142,7 +148,7 @@ class Writer:
         rows = explain_rows(*parse_rows(decoded, columns, self.config, report_unknown=False))
         of_delete = F.lit(DELETE_IN_APPEND if self.config.mode == "append" else None)
         of_others = F.lit("the table does not exist, and the record has no value from which it could get a column")
-        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), of_delete).otherwise(of_others))
+        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE_OP), of_delete).otherwise(of_others))
         dead_letters = self.dead_letters.write(rows.withColumn("problem", reason).where("problem IS NOT NULL"), name)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
         last = self.last_entries.get(name) or TableEntry(name)
@@ -203,7 +209,7 @@ class Writer:
         staged = stage_write(lambda properties: append(ready, name, options, properties))
         if unfit is None or reader is None or not unfit.value():
             return staged, 0
-        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
+        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE_OP), F.lit(DELETE_IN_APPEND)))
         rejected = explain_rows(rows.where(f"NOT {APPENDED}"), reader).withColumn("problem", reason)
         return staged, self.dead_letters.write(rejected, name)
 
@@ -231,7 +237,7 @@ class Writer:
         columns |= {column: F.col(name) for column, name in zip(identifier_columns, own, strict=True)}
         incomplete = reduce(or_, (F.col(name).isNull() for name in own))
         # A delete without an ordering value is the newest record.
-        unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE)
+        unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE_OP)
         fit = F.col(IS_VALID) & ~incomplete & ~unordered
         rejected = RowCount(rows, ~fit)
         before = ["before"] if self.config.format in ("debezium_json", "debezium_avro", "dms") else []
@@ -243,7 +249,7 @@ class Writer:
         fitting = fitting if in_one_task else fitting.repartition(*own)  # for all windows at once
         # A merge reads its source more than once, and refuses one that may differ the second time.
         last = last_row_of_each(fitting, bool(ordering)).localCheckpoint()
-        [[upserts, deletes]] = last.selectExpr(f"count_if(NOT {IS_DELETE})", f"count_if({IS_DELETE})").collect()
+        [[upserts, deletes]] = last.selectExpr(f"count_if(NOT {IS_DELETE_OP})", f"count_if({IS_DELETE_OP})").collect()
         staged = stage_write(
             lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
         )
@@ -269,82 +275,3 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
         except Exception as error:
             event(f"the table was not compacted: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
     return compacted
-
-
-IDENTIFIER, ORDER, CLEARED = "_icecdc_id_", "_icecdc_order", "_icecdc_cleared"
-"""Columns of `last_row_of_each`: each identifier column, numbered; the ordering value; whether a delete has none."""
-
-_SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
-
-
-def delete_old_identifiers(
-    rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
-) -> DataFrame:
-    """Add a delete of the old row, with the same offset, to each update that gave its row another identifier."""
-    kinds = StructType([column for column in schema if column.name in identifiers])
-    spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
-    reader = struct_reader(kinds, F.col("before"), spellings)
-    parsed = parse_object(F.col("before"), reader.json_type)
-    old = reader.row(wrapped_record(parsed))  # null for a value that is missing or does not fit
-    own = {f"{IDENTIFIER}{number}": column for number, column in enumerate(identifiers)}
-    then = {name: old.getField(column) if column in kinds.names else F.col(name) for name, column in own.items()}
-    is_known = reduce(and_, (value.isNotNull() for value in then.values()))
-    is_other = reduce(or_, (~F.col(name).eqNullSafe(value) for name, value in then.items()))
-    delete = F.struct(*(value.alias(name) for name, value in then.items()), F.lit("delete").alias("op"))
-    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(is_known & is_other, delete)))
-    replaced = {name: F.col(_CHANGE).getField(name) for name in (*own, "op")}
-    return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
-
-
-def last_row_of_each(rows: DataFrame, has_order: bool = True) -> DataFrame:
-    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
-    own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
-    of_identifier, of_partition = Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
-    ordered = rows.withColumn(CLEARED, F.lit(False))
-    if has_order:
-        unordered = F.coalesce(F.col("op") == "delete", F.lit(False)) & F.col(ORDER).isNull()
-        before = Window.unboundedPreceding, Window.currentRow
-        highest = F.greatest(
-            F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
-            F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
-        )
-        filled = F.when(unordered, highest).otherwise(F.col(ORDER))
-        ordered = ordered.withColumns({CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: filled})
-    newest = F.desc_nulls_last(ORDER)
-    in_partition = of_partition.orderBy(newest, F.desc("offset"))
-    over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
-    first = ordered.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
-    last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1)
-    return last.drop(_RANK)
-
-
-def merge_rows(
-    last: DataFrame,
-    name: str,
-    columns: dict[str, Column],
-    identifiers: Sequence[str],
-    ordering: str,
-    properties: dict[str, str],
-) -> None:
-    alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
-    deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
-    values = [value.alias(alias[column]) for column, value in columns.items()]
-    flags = {"deleted": deleted, "order": F.col(ORDER), "cleared": F.col(CLEARED)}
-    source = last.select(*values, *(value.alias(f"{_SOURCE}{key}") for key, value in flags.items()))
-    same = reduce(and_, (F.col(quoted(column)) == F.col(alias[column]) for column in identifiers))
-    deleted, cleared, newer = F.col(f"{_SOURCE}deleted"), F.col(f"{_SOURCE}cleared"), F.lit(True)
-    if ordering:
-        theirs, ours = F.col(quoted(ordering)), F.col(f"{_SOURCE}order")
-        newer = theirs.isNull() | F.coalesce(ours >= theirs, F.lit(False))
-    assignments = {quoted(column): F.col(name) for column, name in alias.items()}
-    merge: Any = (
-        source.mergeInto(name, same)
-        # A delete without ordering value removes the row, also if an older record follows the delete.
-        .whenMatched(F.when(newer, deleted).otherwise(cleared))
-        .delete()
-        .whenMatched(newer & ~deleted)
-        .update(assignments)
-        .whenNotMatched(~deleted)
-        .insert(assignments)
-    )
-    java_helper(last.sparkSession).merge(merge._jwriter, properties)

@@ -31,7 +31,8 @@ from icecdc_core.runs.batch import (
     write_batch,
     written_to,
 )
-from icecdc_core.runs.nested import at_vector, heads, nested_positions
+from icecdc_core.runs.nested import at_vector
+from icecdc_core.runs.plan import heads, nested_positions
 from icecdc_core.runs.run import Run, require_identity
 from icecdc_core.table.iceberg_table import FileTasks
 from icecdc_core.table.snapshots import history_gap_error, identity_of, sequence_number

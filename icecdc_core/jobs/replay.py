@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import document_id, index_with_suffix, stored_actions, upsert_version
+from icecdc_core.documents.bulk_lines import document_id, head_of, stored_actions, upsert_version
 from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, write_actions
 from icecdc_core.opensearch.client import reading
 from icecdc_core.opensearch.index_settings import require_pipelines
@@ -125,7 +125,8 @@ def _refused_again(
     letters = rejected.select("document_id", "place", "version", "status").collect()
     for begin in range(0, len(letters), _PAGE):
         page = letters[begin : begin + _PAGE]
-        wanted = [_address(source, index, letter.document_id, letter.place) for letter in page]
+        has_suffix = bool(source.index_column)
+        wanted = [head_of(letter.document_id, letter.place, index, has_suffix) for letter in page]
         found = client.mget(index=index, body={"docs": wanted}, params={"_source": "false"})["docs"]
         with reading(found):
             for letter, document in zip(page, found, strict=True):
@@ -133,9 +134,3 @@ def _refused_again(
                 is_outdated = letter.status != 409 and document.get("_version", 0) > letter.version
                 refused.append((letter.document_id, letter.place, letter.version, is_outdated))
     return refused
-
-
-def _address(source: Source, index: str, identity: str, place: str) -> dict[str, str]:
-    suffix, routing = place.partition("/")[::2] if source.index_column else ("", place)
-    name = index_with_suffix(index, suffix) if suffix else index
-    return {"_index": name, "_id": identity, **({"routing": routing} if routing else {})}

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.runs.cluster_status import StatusReport, cluster_status, lag_of
+from icecdc_core.runs.cluster_status import StatusReport, cluster_status, table_facts
 from icecdc_core.runs.dead_letters import count_open_dead_letters
 from icecdc_core.session.job_session import with_job_session
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -33,4 +33,5 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
 
 
 def _steps(spark: SparkSession) -> Any:
-    return partial(lag_of, lambda table: IcebergTable(spark, table).metadata()), partial(count_open_dead_letters, spark)
+    read = partial(table_facts, lambda table: IcebergTable(spark, table).metadata())
+    return read, partial(count_open_dead_letters, spark)

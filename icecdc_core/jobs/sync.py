@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from icecdc_core import errors
-from icecdc_core.changes.net_changes import INSERT_ONLY, NONE, NetChanges
+from icecdc_core.changes.row_changes import INSERT_ONLY, NONE, NetChanges
 from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
 from icecdc_core.commits.store import IndexLock
@@ -37,8 +37,17 @@ from icecdc_core.runs.batch import (
     written_to,
 )
 from icecdc_core.runs.dead_letters import supersede_dead_letters
-from icecdc_core.runs.nested import heads, is_at_head, lag_of_tables, nested_positions
-from icecdc_core.runs.plan import BatchPlan, has_other_spec, needs_reexport, plan_batch, start_position
+from icecdc_core.runs.plan import (
+    BatchPlan,
+    has_other_spec,
+    heads,
+    is_at_head,
+    lag_of_tables,
+    needs_reexport,
+    nested_positions,
+    plan_batch,
+    start_position,
+)
 from icecdc_core.runs.run import Run, require_identity, require_no_documents, require_readable_index
 from icecdc_core.table.snapshots import identity_of, sequence_number
 from icecdc_core.table.source import Source

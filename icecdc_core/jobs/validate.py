@@ -14,14 +14,15 @@ from pyspark.sql.types import StructType
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_of
+from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_of, suffix_of_place
 from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
-from icecdc_core.runs.nested import at_vector, heads
+from icecdc_core.runs.nested import at_vector
+from icecdc_core.runs.plan import heads
 from icecdc_core.runs.run import Run, refuse_dry_run
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import tuned_for_many_groups
@@ -72,8 +73,11 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
                 snapshot_id = position.snapshot_id if at_position else source.head
                 nested = position.nested_snapshots if at_position else heads(source)
                 at_snapshot = at_vector(source, snapshot_id, nested)
-                suffix = F.substring_index(PLACE, "/", 1)
-                part = None if is_last and not done else ~suffix.isin(*done) if is_last else suffix.isin(*opened)
+                part = None  # of the rows: all of them
+                if not is_last:
+                    part = suffix_of_place().isin(*opened)
+                elif done:
+                    part = ~suffix_of_place().isin(*done)
                 report, differences = _compare(run, at_snapshot, position, snapshot_id, opened, part)
                 resources.callback(unpersist, differences)
                 if repairs and not report.ok:

@@ -203,11 +203,17 @@ def count_outcomes(
                 "pipeline, a copy of the index with the same alias), then run again",
             )
     duplicates, drifted, unchecked = _unlike_the_table(outcomes, was_there or ())
-    counts = Counts(upserts, deletes, already_applied, len(rejected), len(drifted))
-    ids = [tuple(_id_of(actions[n]) for n in each[:SAMPLES]) for each in (duplicates, drifted)]
     most = max_rejected_documents + FAILED_DEAD_LETTERS
-    kept = [_dead_letter(actions[number], alias, status, error) for number, status, error in rejected[:most]]
-    result = BulkResult(counts, kept, failure, newest, len(duplicates), unchecked, ids[0], ids[1])
+    result = BulkResult(
+        Counts(upserts, deletes, already_applied, len(rejected), len(drifted)),
+        [_dead_letter(actions[number], alias, status, error) for number, status, error in rejected[:most]],
+        failure,
+        newest,
+        duplicates=len(duplicates),
+        unchecked=unchecked,
+        duplicate_ids=tuple(_id_of(actions[number]) for number in duplicates[:SAMPLES]),
+        drifted_ids=tuple(_id_of(actions[number]) for number in drifted[:SAMPLES]),
+    )
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
@@ -317,7 +323,7 @@ def try_workers(spark: SparkSession) -> None:
 
 
 def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    return batches
+    return batches  # no lambda: workers find this function by importing its module
 
 
 @dataclass(frozen=True)

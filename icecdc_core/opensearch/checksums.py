@@ -94,7 +94,7 @@ def index_checksums(
 
 def text_page(answer: str, index: str) -> Page:
     """Split an answer at the texts around its documents."""
-    # A document that contains these texts is split in the wrong place; the parts then differ from every row.
+    # A document that contains these texts is split wrongly; the parts then differ from every row.
     rows: list[tuple[str, str, int | None, str | None]] = []
     after = ""
     for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
@@ -113,7 +113,7 @@ def _unescaped(text: str) -> str:
     try:
         return str(orjson.loads(f'"{text}"'))
     except orjson.JSONDecodeError:
-        return text  # a hit that was split in the wrong place
+        return text  # a hit that was split wrongly
 
 
 def content_digests(schema: StructType) -> Callable[[dict[str, Any]], str]:

@@ -1,12 +1,15 @@
 """How a report looks: a card with inline styles, the same in a notebook, a page and a mail, on light and on dark."""
 
+import re
 import shlex
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from html import escape
 from typing import Any, NamedTuple
 
 IN_SYNC, BEHIND, FAILED, NOTHING, UNKNOWN = "in sync", "behind", "failed", "nothing to do", "lag unknown"
+UP_TO_DATE = "up to date"
+_MOST_WORDS = 90  # characters
 _GREEN, _AMBER, _RED, _GREY = "#1f7a6f", "#a85f00", "#b3243c", "#5b6672"
 _COLOURS = {BEHIND: _AMBER, "differs": _AMBER, FAILED: _RED, NOTHING: _GREY, UNKNOWN: _GREY}
 
@@ -29,10 +32,22 @@ def command_for(job: str, table: str | None, index: str | None) -> str:
 
 
 def moment(text: str) -> str:
+    """An ISO time for people: to the second, in UTC."""
     try:
-        return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
+        time = datetime.fromisoformat(text)
     except ValueError:
         return text
+    return f"{time.astimezone(UTC) if time.tzinfo else time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def lag_text(snapshots: int, seconds: float | None) -> str:
+    return f"{snapshots:,} snapshots, {seconds or 0.0:,.0f} s behind" if snapshots else UP_TO_DATE
+
+
+def in_few_words(message: str) -> str:
+    """What an error says is wrong, for a cell of a table: without values and remedies."""
+    words = re.split(r" \[|\.? Remedy: |:?\n", message, maxsplit=1)[0].rstrip(".")
+    return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
 
 
 def snapshots_text(snapshot_id: int | None, nested: Mapping[str, int | None]) -> str:

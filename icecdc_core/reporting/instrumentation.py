@@ -49,7 +49,7 @@ class JobRun(Generic[C]):
         self._facts: dict[str, Any] = {**self._identity, "stage": "start"}
         self._finished: Report | None = None
         self._clock = clock
-        self._started_at, self.began_at = clock(), utc_now()
+        self._started_at, self._began_at = clock(), utc_now()
         self._resources = ExitStack()
         self.is_endless = getattr(config, "trigger", "") == "continuous"
         self._traced: dict[str, Any] = {}
@@ -98,7 +98,7 @@ class JobRun(Generic[C]):
             self._traced.update(self._facts)
             if error is not None or self._finished is not None:
                 publish_run_metrics(RunMetrics(self._facts, time.time()), self.config)
-            send_lineage(self, self._facts, error)
+            send_lineage(self.config, self.opened_source, self._began_at, self._facts, error)
         finally:
             self._resources.__exit__(kind, error, trace)
 

@@ -1,25 +1,22 @@
 """OpenLineage: from which tables to which index a run went, sent to the server that `OPENLINEAGE_URL` names."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import uuid
 from collections.abc import Mapping
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import shorten
 from icecdc_core.logs import event
 from icecdc_core.reporting.exit_states import reason_without_values, utc_now
 from icecdc_core.secrets import mask_secrets
-
-if TYPE_CHECKING:
-    from icecdc_core.reporting.instrumentation import JobRun
+from icecdc_core.table.source import Source
 
 # As OpenLineage's Java client does: these schemes have no slash before the path, and one name for all their spellings.
 _OBJECT_STORES = frozenset({"s3", "gs", "abfss", "wasbs"})
@@ -39,32 +36,40 @@ def table_name(location: str) -> tuple[str, str]:
     return f"{scheme}://{host if ':' in user else parts.netloc}", name
 
 
-def send_lineage(run: JobRun[Any], facts: Mapping[str, Any], error: BaseException | None) -> None:
+def send_lineage(
+    config: ParameterModel, source: Source | None, began_at: str, facts: Mapping[str, Any], error: BaseException | None
+) -> None:
     """Send the start and the end of a run from tables to an index, if the environment names a server."""
     is_off = os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
-    if not os.environ.get("OPENLINEAGE_URL") or is_off or not isinstance(run.config, SyncConfig):
+    if not os.environ.get("OPENLINEAGE_URL") or is_off or not isinstance(config, SyncConfig):
         return
-    if error is None and run.config.polls and not run.stage_seconds.keys() - {"check"}:
+    if error is None and config.polls and not facts.get("stage_seconds", {}).keys() - {"check"}:
         return
     ended = "COMPLETE" if error is None else "FAIL" if isinstance(error, Exception) else "ABORT"
-    if _post(_event(run, run.config, "START", run.began_at, {}, None)):
-        _post(_event(run, run.config, ended, utc_now(), facts, error))
+    identity = {name: facts[name] for name in ("job", "run_id")}
+    if _post(_event(config, source, "START", began_at, identity, None)):
+        _post(_event(config, source, ended, utc_now(), facts, error))
 
 
 def _event(
-    run: JobRun[Any], config: SyncConfig, state: str, at: str, facts: Mapping[str, Any], error: BaseException | None
+    config: SyncConfig,
+    source: Source | None,
+    state: str,
+    at: str,
+    facts: Mapping[str, Any],
+    error: BaseException | None,
 ) -> dict[str, Any]:
-    source, url = run.opened_source, urlsplit(config.opensearch_url)
+    job, url = facts["job"], urlsplit(config.opensearch_url)
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
     port = url.port or {"http": 80, "https": 443}.get(url.scheme, 9200)
     index = {"namespace": f"opensearch://{host}:{port}", "name": config.index}
-    read: list[dict[str, Any]] = [index] if run.job == "validate" else []
+    read: list[dict[str, Any]] = [index] if job == "validate" else []
     if source is not None:
         namespace, name = table_name(source.metadata.location)
         version = facts.get("to_snapshot_id") or facts.get("snapshot_id") or source.head
         facet = _facet("DatasetVersionDatasetFacet", datasetVersion=str(version))
         read.insert(0, {"namespace": namespace, "name": name, "facets": {"version": facet} if version else {}})
-    only_reads = config.dry_run or (run.job == "validate" and not facts.get("repaired"))
+    only_reads = config.dry_run or (job == "validate" and not facts.get("repaired"))
     about = {}
     if len(parent := os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)) == 3:
         of_run, of_job = {"runId": parent[2]}, {"namespace": parent[0], "name": parent[1]}
@@ -78,10 +83,10 @@ def _event(
         "eventTime": at,
         "producer": _PRODUCER,
         "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
-        "run": {"runId": str(uuid.UUID(run.run_id)), "facets": about},
+        "run": {"runId": str(uuid.UUID(facts["run_id"])), "facets": about},
         "job": {
             "namespace": os.environ.get("OPENLINEAGE_NAMESPACE") or "default",
-            "name": f"icecdc.{run.job}.{config.index}",
+            "name": f"icecdc.{job}.{config.index}",
         },
         "inputs": read,
         "outputs": [] if only_reads else [index],

@@ -164,9 +164,9 @@ class RunReport(Report):
     def card(self) -> cards.Card:
         done = ("to write", "to delete") if self.dry_run else ("written", "deleted")
         what = f"{self.upserts:,} documents {done[0]}, {self.deletes:,} {done[1]}"
-        word, job, lag, before = cards.IN_SYNC, "sync" if self.kind == "export" else "validate", "none", ""
+        word, job, lag, before = cards.IN_SYNC, "sync" if self.kind == "export" else "validate", cards.UP_TO_DATE, ""
         if self.lag_snapshots and self.lag_seconds is not None:
-            before = f"{self.lag_snapshots:,} snapshots, {self.lag_seconds:,.0f} s"
+            before = cards.lag_text(self.lag_snapshots, self.lag_seconds)
         if self.kind == "replay":
             again = f", {self.rejected:,} refused again" if self.rejected else ""
             word, lag = cards.BEHIND if self.rejected else "done", ""
@@ -265,7 +265,7 @@ class ValidationReport(Report):
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
         facts = [
             ("Compared", f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"),
-            ("Lag", f"the index is at {position}" if self.is_behind else "none"),
+            ("Lag", f"the index is at {position}" if self.is_behind else cards.UP_TO_DATE),
             *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items()),
             ("Ended", self.ended),
             ("Run id", self.run_id),
@@ -318,7 +318,10 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
 
 
 # The states, those first that a retry does not help.
-WORST_FIRST = ("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry", "locked", "ok")
+WORST_FIRST = (
+    *("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry"),
+    *("unknown", "behind", "locked", "ok"),
+)
 
 
 @dataclass(frozen=True)
@@ -348,22 +351,25 @@ class ManyReport(Report):
 
     @property
     def word(self) -> str:
-        return {"differs": "differs", "locked": cards.NOTHING, "partial": cards.BEHIND}.get(self.state, super().word)
+        words = {"differs": "differs", "locked": cards.NOTHING, "partial": cards.BEHIND, "behind": cards.BEHIND}
+        return {**words, "unknown": cards.UNKNOWN}.get(self.state, super().word)
 
     def card(self) -> cards.Card:
         what = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
         return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
 
     def text(self) -> str:
-        rows, problems = [("index", "state", "what", "seconds", "error")], []
-        for name, report in self.indexes.items():
-            values = _values(report)
-            what, error = "", str(values.get("error", ""))
+        """A table, those that took longest first."""
+        rows, problems, states = [("index", "state", "what", "seconds", "error")], [], self.states
+        seconds = {name: _values(report).get("seconds") for name, report in self.indexes.items()}
+        for name, took in sorted(seconds.items(), key=lambda each: -(each[1] or 0.0)):
+            report = self.indexes[name]
             if isinstance(report, Report):
-                what = report.line or report.card().what
-                problems += [f"{name}: {problem}" for problem in values.get("problems", ())]
-            seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
-            rows.append((name, self.states[name], what, seconds, error))
+                what, error = report.line or report.card().what, ""
+                problems += [f"{name}: {problem}" for problem in getattr(report, "problems", ())]
+            else:
+                what, error = cards.in_few_words(str(report.get("message", ""))), str(report["error"])
+            rows.append((name, states[name], what, "" if took is None else f"{took:,.1f}", error))
         return "\n".join([f"{text_table(rows)}\n", *problems, f"{self.state} in {self.seconds:,.1f} s"])
 
 

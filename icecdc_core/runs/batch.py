@@ -1,29 +1,27 @@
 """A batch: its changes and documents, begin, write and commit."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core import errors
-from icecdc_core.changes import net_changes
-from icecdc_core.changes.net_changes import NetChanges, PlannedRange
-from icecdc_core.changes.scan_planning import is_insert_only
-from icecdc_core.columns import PLACE, WAS_THERE
+from icecdc_core.changes.last_rows import find_last_rows, has_duplicates
+from icecdc_core.changes.net_changes import compute_net_changes
+from icecdc_core.changes.row_changes import NetChanges, PlannedRange
+from icecdc_core.columns import WAS_THERE
 from icecdc_core.commits.position import NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
-from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, to_actions, upsert_version
+from icecdc_core.documents.bulk_lines import index_with_suffix, suffix_of, suffix_of_place, to_actions, upsert_version
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.logs import event, set_fields
 from icecdc_core.opensearch import bulk, indexes
@@ -34,15 +32,12 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested import compute_nested_changes
 from icecdc_core.runs.plan import BatchPlan
+from icecdc_core.runs.run import Run
 from icecdc_core.session.spark import shuffle_partitions_for, unless_broadcast_fails
 from icecdc_core.table.schema import require_no_null
 from icecdc_core.table.snapshots import identity_of
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import FEW_TEXTS, with_vectors
-
-if TYPE_CHECKING:
-    from icecdc_core.runs.run import Run
-
 
 _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 _BYTES_PER_PARTITION = 16 * 1024 * 1024
@@ -62,10 +57,8 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
             changes = compute_nested_changes(source, config, plan, planned)
         elif plan.looks_up and source.identifier_columns:
             changes = _last_rows(source, config, plan, planned)
-        elif is_insert_only(plan.scans):
-            changes = net_changes.compute_inserts(planned, partial(count_documents, source) if config.dry_run else None)
         else:
-            changes = net_changes.compute_net_changes(planned)
+            changes = compute_net_changes(planned, partial(count_documents, source) if config.dry_run else None)
         # Of a batch that is repeated, OpenSearch cannot say what was there before.
         if not (plan.looks_up or plan.is_first_try) and _has_duplicates(changes, source, plan):
             changes.close()
@@ -94,14 +87,14 @@ def _has_duplicates(changes: NetChanges, source: Source, plan: BatchPlan) -> boo
     """Whether the table has rows of one identifier among those that a range added."""
     if changes.rows is None or source.nest or not source.identifier_columns:
         return False
-    return not net_changes.agree(changes.rows, source.key_columns, source.identifier_rows(plan.end))
+    return has_duplicates(changes.rows, source.key_columns, source.identifier_rows(plan.end))
 
 
 def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
     policy = config.on_duplicate_identifier
     if policy == "fail":
         source.require_unique_identifiers(policy, plan.end)
-    return net_changes.compute_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
+    return find_last_rows(planned, source.current_rows(plan.end, "fail"), policy)
 
 
 def require_written_once(
@@ -162,8 +155,7 @@ def find_suffixes(config: SyncConfig, rows: DataFrame | None, known: Collection[
     """Return the suffixes of the indexes that rows belong to; with known indexes there may not be too many."""
     if rows is None or not config.index_column:
         return []
-    suffix = F.substring_index(PLACE, "/", 1)
-    found = [row[0] for row in rows.select(suffix).distinct().limit(config.max_indexes + 1).collect()]
+    found = [row[0] for row in rows.select(suffix_of_place()).distinct().limit(config.max_indexes + 1).collect()]
     known = {*map(suffix_of, known)}
     every = {*found, *known}
     if len(every) > config.max_indexes:
@@ -233,13 +225,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
         try:
             bulk.require_accepted(result, config.max_rejected_documents, rejected_before)
         except errors.RejectedDocumentsError as error:
-            try:
-                lock.record(failure=str(error)[:2000])
-            except errors.IcecdcError as unrecorded:
-                are_newer = {letter["status"] for letter in error.dead_letters} == {409}
-                if isinstance(unrecorded, errors.FencedError) and are_newer:
-                    raise  # the newer versions are those of the run that has the lock now
-                event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
+            _record_failure(lock, error)
             try:
                 few = dead_letters.limit(bulk.FAILED_DEAD_LETTERS)
                 store_dead_letters(spark, config, batch, run.run_id, result, few)
@@ -253,6 +239,17 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
         some = ", ".join(result.duplicate_ids[:5])
         raise _duplicates_met(config, f"{result.duplicates:,} rows that were added, for example {some}")
     return result
+
+
+def _record_failure(lock: IndexLock, error: errors.RejectedDocumentsError) -> None:
+    """Record why the begun batch fails, which matters more than a problem with recording it."""
+    try:
+        lock.record(failure=str(error)[:2000])
+    except errors.IcecdcError as unrecorded:
+        are_newer = {letter["status"] for letter in error.dead_letters} == {409}
+        if isinstance(unrecorded, errors.FencedError) and are_newer:
+            raise  # the newer versions are those of the run that has the lock now
+        event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
 
 
 def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:

@@ -1,21 +1,41 @@
-"""What the cluster knows of every index: position, last run, begun batch, who is at work; no Spark is needed."""
+"""The status of every index: its position in the cluster, and its tables in their catalogs; no Spark is needed."""
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import TimeoutError
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 from opensearchpy import OpenSearch
 
+from icecdc_core.commits.history import refusal
 from icecdc_core.commits.position import LeaseHolder, is_gone, parse_position
 from icecdc_core.config import SyncConfig
+from icecdc_core.errors import SchemaChangeError, StatusUnknownError
 from icecdc_core.opensearch.client import Connection, reading, typed_errors
-from icecdc_core.reporting.card import BEHIND, FAILED, IN_SYNC, UNKNOWN, Card, moment, snapshots_text
+from icecdc_core.reporting.card import (
+    BEHIND,
+    FAILED,
+    IN_SYNC,
+    UNKNOWN,
+    Card,
+    in_few_words,
+    lag_text,
+    moment,
+    snapshots_text,
+)
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
-from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, history_gap_error, lag
+from icecdc_core.table.metadata_reader import read_metadata
+from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, lag
 
 Step = Callable[["SyncConfig", dict[str, Any]], dict[str, Any]]
+
+_SECONDS = 10.0  # for all catalogs together
+_THREADS = 64
 
 _MOST_TABLES = 10_000
 _OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
@@ -38,8 +58,8 @@ class IndexStatus:
         running: The run that has locked the index; null if there is none.
         dead_letters: Rejected documents that wait for a replay; null if that is unknown.
         drifted: Documents that syncs did not find since the index was last exported, repaired or found equal.
-        problem: Why something of this is unknown.
-        state: How the status is to be judged, one of `EXIT_STATES`.
+        problem: Why something of this is unknown, or why the next sync fails or exports the table again.
+        state: How the status is to be judged, one of `EXIT_STATES`; ``ok`` only if it is known to be in sync.
     """
 
     index: str
@@ -54,7 +74,7 @@ class IndexStatus:
     dead_letters: int | None = None
     drifted: int = 0
     problem: str = ""
-    state: str = "ok"
+    state: str = "unknown"
 
 
 _NONE = "No index has a position: none was exported to this cluster, or positions_index is another one."
@@ -68,16 +88,15 @@ class StatusReport(Report):
 
     @property
     def state(self) -> str:
-        return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="ok")
+        return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="unknown")
 
     @property
     def word(self) -> str:
-        if self.state != "ok":
-            return FAILED
-        if any(each.lag_snapshots or each.pending or each.dead_letters for each in self.indexes):
-            return BEHIND
-        is_known = self.indexes and all(each.lag_snapshots is not None for each in self.indexes)
-        return IN_SYNC if is_known else UNKNOWN
+        return {"ok": IN_SYNC, "behind": BEHIND, "unknown": UNKNOWN}.get(self.state, FAILED)
+
+    @property
+    def problems(self) -> list[str]:
+        return [each.problem for each in self.indexes if each.problem]
 
     @property
     def line(self) -> str:
@@ -85,23 +104,37 @@ class StatusReport(Report):
         return _line(self.indexes[0]) if self.indexes else "not exported yet"
 
     def card(self) -> Card:
-        rows = [f"{each.index}, from {each.table}: {_line(each)}" for each in self.indexes]
-        return super().card()._replace(title=f"{len(rows)} indexes", what="\n".join(rows) or _NONE)
+        rows = [f"{each.index}, from {each.table}: {_line(each)}\n{each.problem}".rstrip() for each in self.indexes]
+        title = f"{len(rows):,} index{'es' * (len(rows) != 1)}"
+        return super().card()._replace(title=title, what="\n".join(rows) or _NONE)
 
     def text(self) -> str:
         rows = [(each.index, each.table, _line(each)) for each in self.indexes]
-        return text_table([("index", "table", "status"), *rows]) if rows else _NONE
+        problems = [f"{each.index}: {each.problem}" for each in self.indexes if each.problem]
+        return "\n".join([text_table([("index", "table", "status"), *rows]), *problems]) if rows else _NONE
 
 
 def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] = ()) -> StatusReport:
-    """Return the status of one index, or of every index; steps add what is known of it elsewhere."""
+    """Return the status of one index, or of every index; steps read the tables, by default with PyIceberg."""
     with closing(Connection.of(config).client()) as client, typed_errors(config, "reading the positions"):
         if not client.indices.exists(index=config.positions_index):
             return StatusReport([])
         client.indices.refresh(index=config.positions_index)
         positions, commits = (_newest(client, config, kind, index) for kind in ("position", "commit"))
-    found = ((source, commits.get(name, {})) for name, source in sorted(positions.items()))
-    return StatusReport([_status(config, source, last, steps) for source, last in found])
+    found = [(source, commits.get(name, {})) for name, source in sorted(positions.items())]
+    if steps or not found:
+        return StatusReport([_status(config, source, last, steps) for source, last in found])
+    until, read = time.monotonic() + _SECONDS, partial(read_metadata, config)
+    with ThreadPool(min(_THREADS, len(found))) as pool:
+        reads = {str(source.get("index")): pool.apply_async(table_facts, (read, config, source)) for source, _ in found}
+
+        def wait(_: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return reads[str(source.get("index"))].get(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                raise StatusUnknownError(f"unknown: the catalog did not answer within {_SECONDS:.0f} s") from None
+
+        return StatusReport([_status(config, source, last, (wait,)) for source, last in found])
 
 
 def _newest(client: OpenSearch, config: SyncConfig, kind: str, index: str) -> dict[str, dict[str, Any]]:
@@ -124,31 +157,46 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
             problems[str(failed["message"])] = str(failed["state"])
             if step is _position:
                 break
-    states = [*problems.values(), *(["differs"] if found.get("drifted") else [])]
+    states, lacks = [*problems.values()], found.get("lag_snapshots")
+    if found.get("drifted"):
+        states.append("differs")
+    if lacks or any(found.get(name) for name in ("pending", "dead_letters", "problem")):
+        states.append("behind")
+    elif lacks is None and not states:
+        states.append("unknown")
     return IndexStatus(
         index=str(source.get("index")),
         table=str(source.get("table")),
         last_run={name: last.get(name) for name in _OF_RUN if last},
-        problem=" ".join(problems),
+        problem=" ".join([*problems, *filter(None, [found.pop("problem", "")])]),
         state=min(states, key=WORST_FIRST.index, default="ok"),
         **found,
     )
 
 
-def lag_of(metadata_of: Callable[[str], TableMetadata], config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    """How far a position is behind its table's branch and its nested tables."""
-    branch = (source.get("selection") or {}).get("branch", config.branch)
-    lags = []
-    positions = [(source["table"], source, branch)]
-    positions += [(name, at, MAIN_BRANCH) for name, at in (source.get("nested") or {}).items()]
-    for name, at, of_branch in positions:
-        metadata, snapshot_id, identity = metadata_of(name), at.get("snapshot_id"), at.get("identity", "")
-        if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id, identity)) is not None:
-            if config.on_history_gap == "fail":
-                raise gap  # also of a table that was created again
-            return {}
-        lags.append(lag(metadata, snapshot_id, head_snapshot_id(metadata, of_branch)))
-    return {"lag_snapshots": sum(each[0] for each in lags), "lag_seconds": max(each[1] for each in lags)}
+def table_facts(
+    metadata_of: Callable[[str], TableMetadata], config: SyncConfig, source: dict[str, Any]
+) -> dict[str, Any]:
+    """How far a position is behind its tables; raises why the next sync cannot read them."""
+    position, _ = parse_position(source)
+    positions = [(position, position.selection.get("branch", config.branch))]
+    positions += [(position.of_nested(name), MAIN_BRANCH) for name in position.nested]
+    lags, moved = [], []
+    if not position.exists:
+        return {"problem": "not exported yet"}
+    for at, branch in positions:
+        metadata = metadata_of(at.table)
+        head = head_snapshot_id(metadata, branch)
+        if (error := refusal(at, metadata, head, branch)) is not None:
+            policy = config.on_schema_change if isinstance(error, SchemaChangeError) else config.on_history_gap
+            if policy == "fail":
+                raise error  # also of a table that was created again
+            return {"problem": f"The next sync exports the table again: {error.message}."}
+        lags.append(lag(metadata, at.snapshot_id, head))
+        moved += [f"{at.table} is at snapshot {head}, an earlier one."] if at.snapshot_id != head else []
+    lacks = sum(each[0] for each in lags)
+    found = {"lag_snapshots": lacks, "lag_seconds": max(each[1] for each in lags)}
+    return found if lacks else {**found, "problem": " ".join(moved)}
 
 
 def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
@@ -169,20 +217,17 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(status: IndexStatus) -> str:
-    last, pending = status.last_run, status.pending or {}
-    snapshots = snapshots_text(status.snapshot_id, status.nested_snapshots)
-    lag = "" if status.problem else "lag unknown"
-    if status.lag_snapshots is not None:
-        lag = f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind"
+    last, pending, lag = status.last_run, status.pending or {}, in_few_words(status.problem)
+    if status.lag_snapshots is not None and not lag:
+        lag = lag_text(status.lag_snapshots, status.lag_seconds)
     failure = f" ({pending['failure']})" if pending.get("failure") else ""
     parts = (
-        snapshots if status.snapshot_id is not None else "no snapshot yet" if last else "not exported yet",
-        lag,
+        lag or UNKNOWN,
+        snapshots_text(status.snapshot_id, status.nested_snapshots) if status.snapshot_id is not None else "",
         f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else "",
         f"a begun {pending['kind']} is not finished{failure}" if pending else "",
         f"run {status.running['run_id']} is running" if status.running else "",
-        f"{status.dead_letters} dead letters" if status.dead_letters else "",
-        f"{status.drifted} documents had been missing: run icecdc validate" if status.drifted else "",
-        status.problem,
+        f"{status.dead_letters:,} dead letters" if status.dead_letters else "",
+        f"{status.drifted:,} documents had been missing: run icecdc validate" if status.drifted else "",
     )
     return "; ".join(filter(None, parts))

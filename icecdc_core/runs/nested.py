@@ -1,24 +1,23 @@
-"""Documents of several tables in a run: their tables, the vector of snapshots, and what changed of them."""
-
-from __future__ import annotations
+"""Documents of several tables in a run: the tables, their rows at a vector of snapshots, and what changed of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType
 
-from icecdc_core.changes.net_changes import BROADCAST_ROWS, NetChanges, PlannedRange
+from icecdc_core.changes.narrow_rows import BROADCAST_ROWS
 from icecdc_core.changes.places import look_up_old_places
-from icecdc_core.changes.row_changes import changes_frame
+from icecdc_core.changes.row_changes import NetChanges, PlannedRange, changes_frame
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
     DELETE,
     INSERT,
+    IS_DELETE,
     IS_INSERT,
     OWN_PREFIX,
     PLACE,
@@ -26,38 +25,22 @@ from icecdc_core.columns import (
     is_reserved,
     quoted,
 )
-from icecdc_core.commits.position import NestedPosition, Position
+from icecdc_core.config import SyncConfig
 from icecdc_core.config.entries import iterate_entries, nested_tables
-from icecdc_core.documents.nest import (
-    Place,
-    States,
-    Tree,
-    TreeProjection,
-    changed_keys,
-    find_affected_roots,
-    key_names,
-    matching_keys,
-    open_tree,
-    used_changes,
-)
+from icecdc_core.documents.changed_roots import changed_keys, find_affected_roots, used_changes
+from icecdc_core.documents.nested_documents import TreeProjection
+from icecdc_core.documents.nested_tables import Relation, States, Tree, key_names, matching_keys, open_tree
 from icecdc_core.errors import ConfigError
+from icecdc_core.runs.plan import BatchPlan, Vector, heads
 from icecdc_core.session.jvm import active_session, java_class, unpersist
 from icecdc_core.session.spark import cached_bytes, can_broadcast, settings_unless_set
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import require_distinct
-from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id, identity_of, lag
+from icecdc_core.table.snapshots import MAIN_BRANCH, head_snapshot_id
 from icecdc_core.table.source import Selection, Source
 from icecdc_core.updates import first_is_delete, merge_updates
 
-if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
-    from icecdc_core.runs.plan import BatchPlan
-
-Vector = Mapping[str, int | None]
-"""A snapshot of each nested table."""
-
-NESTED = "nested"
 _FIRST_IS_DELETE = f"{OWN_PREFIX}first_is_delete"
 
 # Rows of links that stay in the driver; Iceberg compares fewer values with the bounds of a file.
@@ -81,8 +64,8 @@ class TableStates(States):
         self._sources = {**source.nested, source.table.name: source}
         self._vector = {**vector, source.table.name: snapshot_id}
 
-    def rows(self, place: Place, texts: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
-        table, snapshot_id = self._sources[place.table].table, self._vector[place.table]
+    def rows(self, relation: Relation, keys: Sequence[str] = (), wanted: DataFrame | None = None) -> DataFrame:
+        table, snapshot_id = self._sources[relation.table].table, self._vector[relation.table]
         values: dict[str, Sequence[Any]] = {}
         if wanted is not None and not self.whole:
             # A null equals nothing.
@@ -90,10 +73,10 @@ class TableStates(States):
             if not count:
                 snapshot_id = None
             elif snapshot_id is not None:
-                values = self._values(place, texts, wanted, count)
+                values = self._values(relation.table, keys, wanted, count)
         files = table.union() if snapshot_id is None else table.plan(snapshot_id, values=values)
-        rows = place.matching(table.read(files).select(*map(quoted, table.schema().names)))
-        return rows if wanted is None else matching_keys(place, rows, texts, wanted)
+        rows = relation.matching(table.read(files).select(*map(quoted, table.schema().names)))
+        return rows if wanted is None else matching_keys(relation, rows, keys, wanted)
 
     def computed(self, frame: DataFrame) -> DataFrame:
         return self.counted(frame)[0]
@@ -125,19 +108,16 @@ class TableStates(States):
         for frame in self.cached:
             unpersist(frame)
 
-    def _values(self, place: Place, texts: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
+    def _values(self, table: str, keys: Sequence[str], wanted: DataFrame, count: int) -> dict[str, Sequence[Any]]:
         """The values of plain columns that prune data files, see ``IcebergTable.plan``."""
-        fields = self._sources[place.table].metadata.schema["fields"]
+        fields = self._sources[table].metadata.schema["fields"]
         # Iceberg 1.11 takes a column that a file lacks for null, also if it has a default (apache/iceberg 16690).
         types = {each["name"]: str(each["type"]) for each in fields if "initial-default" not in each}
-        plain = {
-            name: self.tree.plain.get((place.table, text), "") for name, text in zip(wanted.columns, texts, strict=True)
-        }
-        columns = {
-            name: column
-            for name, column in plain.items()
-            if wanted.schema[name].dataType in _BOUNDED.get(types.get(column, ""), ())
-        }
+        columns = {}
+        for name, key in zip(wanted.columns, keys, strict=True):
+            column = self.tree.plain.get((table, key), "")
+            if wanted.schema[name].dataType in _BOUNDED.get(types.get(column, ""), ()):
+                columns[name] = column
         if not columns:
             return {}
         found: dict[str, Sequence[Any]]
@@ -148,12 +128,8 @@ class TableStates(States):
             rows = wanted.select(*columns).collect()
             found = {name: sorted({row[name] for row in rows}) for name in columns}
             found = {name: each if len(each) <= _FEW_VALUES else (each[0], each[-1]) for name, each in found.items()}
-        return {
-            # Iceberg replaces what is not UTF-8 in the bounds of a file, which leaves their order to ASCII texts alone.
-            columns[name]: each
-            for name, each in found.items()
-            if all(str(value).isascii() for value in each)
-        }
+        # Iceberg replaces what is not UTF-8 in the bounds of a file, which leaves their order to ASCII texts alone.
+        return {columns[name]: each for name, each in found.items() if all(str(value).isascii() for value in each)}
 
 
 def open_nested(source: Source, config: SyncConfig, needs_history: bool) -> Source:
@@ -216,30 +192,6 @@ def at_vector(source: Source, snapshot_id: int | None, vector: Vector) -> Source
     return replace(source, projection=replace(source.projection, states=states))
 
 
-def heads(source: Source) -> dict[str, int | None]:
-    return {name: each.head for name, each in source.nested.items()}
-
-
-def nested_positions(source: Source, vector: Vector) -> dict[str, NestedPosition]:
-    return {
-        name: NestedPosition(
-            each.metadata.table_uuid, vector[name], each.schema_json, identity_of(each.metadata, vector[name])
-        )
-        for name, each in source.nested.items()
-    }
-
-
-def is_at_head(position: Position, source: Source) -> bool:
-    return position.snapshot_id == source.head and position.nested_snapshots == heads(source)
-
-
-def lag_of_tables(position: Position, source: Source) -> tuple[int, float]:
-    """Return how many snapshots of all tables an index lacks, and the age of the oldest of them in seconds."""
-    behind = [lag(source.metadata, position.snapshot_id, source.head)]
-    behind += [lag(e.metadata, position.nested_snapshots.get(name), e.head) for name, e in source.nested.items()]
-    return sum(snapshots for snapshots, _ in behind), max(seconds for _, seconds in behind)
-
-
 def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, planned: PlannedRange) -> NetChanges:
     """Find the roots that changes of any table affect, and put their documents together as they are at the end."""
     vector = {name: at.snapshot_id for name, at in plan.nested.items()}
@@ -257,12 +209,12 @@ def compute_nested_changes(source: Source, config: SyncConfig, plan: BatchPlan, 
         if (root := source.table.name) in images:
             # The identifiers of changed rows of the root, and their places.
             names = [*source.identifier_columns, CHANGE_TYPE, CHANGE_ORDINAL]
-            own = tree.root.place.matching(images[root])
+            own = tree.root.relation.matching(images[root])
             if source.selection.has_places:
                 own, names = _with_places(source, tree, own, names), [*names, PLACE]
             own = states.computed(own.select(*map(quoted, names)))
         roots = _changed_roots(source, config, states, images, own)
-        net = NetChanges.from_rows(_documents_of(roots, source, config, states, own), planned, NESTED)
+        net = NetChanges.from_rows(_documents_of(roots, source, config, states, own), planned, "nested")
     except BaseException:
         states.close()
         raise
@@ -295,8 +247,8 @@ def _documents_of(
 ) -> DataFrame:
     """A change for each root: its document, or a DELETE if it has no row (of both the INSERT counts)."""
     tree, ids = states.tree, source.key_columns
-    keys = tree.root.place.keys
-    rows = states.rows(tree.root.place, keys, roots.toDF(*key_names(keys)))
+    keys = tree.root.relation.keys
+    rows = states.rows(tree.root.relation, keys, roots.toDF(*key_names(keys)))
     change = f"0 AS {CHANGE_ORDINAL}", f"cast(0 AS bigint) AS {COMMIT_SNAPSHOT_ID}"
     documents = source.selection.select(rows, f"'{INSERT}' AS {CHANGE_TYPE}", *change)
     deletes = roots.selectExpr(*map(quoted, ids), f"'{DELETE}' AS {CHANGE_TYPE}", *change)
@@ -318,7 +270,7 @@ def _documents_of(
     if not source.selection.has_places:
         return merged
     placed = [_with_places(source, tree, rows, source.identifier_columns)]
-    placed += [] if own is None else [own.where(f"NOT ({IS_INSERT})").drop(CHANGE_TYPE, CHANGE_ORDINAL)]
+    placed += [] if own is None else [own.where(IS_DELETE).drop(CHANGE_TYPE, CHANGE_ORDINAL)]
     return look_up_old_places(merged, [each.toDF(*ids, PLACE) for each in placed], roots, ids)
 
 

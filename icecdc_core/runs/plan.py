@@ -12,9 +12,11 @@ from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError, SchemaChangeError
-from icecdc_core.runs.nested import heads, nested_positions
-from icecdc_core.table.snapshots import history_gap_error, snapshot_as_of
+from icecdc_core.table.snapshots import history_gap_error, identity_of, lag, snapshot_as_of
 from icecdc_core.table.source import Source
+
+Vector = Mapping[str, int | None]
+"""A snapshot of each nested table."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,30 @@ class BatchPlan:
     @property
     def file_bytes(self) -> int:
         return sum(step["bytes"] for step in self.steps)
+
+
+def heads(source: Source) -> dict[str, int | None]:
+    return {name: each.head for name, each in source.nested.items()}
+
+
+def nested_positions(source: Source, vector: Vector) -> dict[str, NestedPosition]:
+    return {
+        name: NestedPosition(
+            each.metadata.table_uuid, vector[name], each.schema_json, identity_of(each.metadata, vector[name])
+        )
+        for name, each in source.nested.items()
+    }
+
+
+def is_at_head(position: Position, source: Source) -> bool:
+    return position.snapshot_id == source.head and position.nested_snapshots == heads(source)
+
+
+def lag_of_tables(position: Position, source: Source) -> tuple[int, float]:
+    """Return how many snapshots of all tables an index lacks, and the age of the oldest of them in seconds."""
+    behind = [lag(source.metadata, position.snapshot_id, source.head)]
+    behind += [lag(e.metadata, position.nested_snapshots.get(name), e.head) for name, e in source.nested.items()]
+    return sum(snapshots for snapshots, _ in behind), max(seconds for _, seconds in behind)
 
 
 def start_position(position: Position, source: Source, config: SyncConfig) -> Position | None:

@@ -15,7 +15,8 @@ from icecdc_core.commits.preconditions import check_identity, check_precondition
 from icecdc_core.commits.store import IndexLock, PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.mapping import index_mapping
-from icecdc_core.documents.nest import States, TreeProjection, open_tree
+from icecdc_core.documents.nested_documents import TreeProjection
+from icecdc_core.documents.nested_tables import States, open_tree
 from icecdc_core.documents.spec import SPEC_KEYS, spec_changes, stored_spec
 from icecdc_core.errors import ConfigError, IcecdcError, IndexConflictError, IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors, without_retries
@@ -219,7 +220,7 @@ def _documents_query(source: Source, config: SyncConfig, selection: Mapping[str,
     tree = open_tree(source.table.spark, config, schemas, source.identifier_columns, unreadable)
     states = States({name: example_rows(source.table.spark, each)[0] for name, each in schemas.items()}, whole=True)
     projection = TreeProjection.of(tree, states)
-    return projection.apply(states.rows(tree.root.place).select(*map(quoted, projection.columns)))
+    return projection.apply(states.rows(tree.root.relation).select(*map(quoted, projection.columns)))
 
 
 def connect(config: SyncConfig) -> OpenSearch:

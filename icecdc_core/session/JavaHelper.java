@@ -95,8 +95,8 @@ public final class JavaHelper {
         return Long.valueOf(rows);
       case "data rows":
         return Long.valueOf(item instanceof DeleteFile ? 0 : ((ContentFile) item).recordCount());
-      case "place":
-        return place((ContentFile) item);
+      case "address":
+        return address((ContentFile) item);
       default:
         throw new IllegalArgumentException(what);
     }
@@ -108,15 +108,15 @@ public final class JavaHelper {
 
   /** A digest of 128 bits of the set of delete files; null for none. */
   private static Object deleteDigest(List deletes) {
-    Set places = new TreeSet();
+    Set addresses = new TreeSet();
     for (Object file : deletes) {
-      places.add(place((DeleteFile) file));
+      addresses.add(address((DeleteFile) file));
     }
-    return places.isEmpty() ? null : UUID.nameUUIDFromBytes(places.toString().getBytes(StandardCharsets.UTF_8));
+    return addresses.isEmpty() ? null : UUID.nameUUIDFromBytes(addresses.toString().getBytes(StandardCharsets.UTF_8));
   }
 
   /** Several deletion vectors share one Puffin file and differ by their offset in it. */
-  private static String place(ContentFile file) {
+  private static String address(ContentFile file) {
     return file instanceof DeleteFile ? file.location() + "#" + ((DeleteFile) file).contentOffset() : file.location();
   }
 
@@ -199,12 +199,12 @@ public final class JavaHelper {
       Set anywhere = new HashSet();
       for (Object file : deletes.files(side)) {
         String target = ContentFileUtil.referencedDataFileLocation((DeleteFile) file);
-        (target == null ? anywhere : hit).add(target == null ? place((ContentFile) file) : target);
+        (target == null ? anywhere : hit).add(target == null ? address((ContentFile) file) : target);
       }
       TableScan scan = anywhere.isEmpty() ? null : scan(table, deletes.snapshots[side].snapshotId());
       for (Object item : scan == null ? new ArrayList() : planned(scan, null)) {
         for (Object file : ((FileScanTask) item).deletes()) {
-          if (anywhere.contains(place((ContentFile) file))) {
+          if (anywhere.contains(address((ContentFile) file))) {
             hit.add(((FileScanTask) item).file().location());
           }
         }
@@ -276,9 +276,9 @@ public final class JavaHelper {
       }
       for (int side = 0; side < 2; side++) {
         Iterator manifests = own[side].values().iterator();
-        for (Object places : seen[side]) {
+        for (Object seenSlots : seen[side]) {
           manifests.next();
-          if (!((BitSet) places).intersects(different)) {
+          if (!((BitSet) seenSlots).intersects(different)) {
             manifests.remove();
           }
         }
@@ -294,16 +294,16 @@ public final class JavaHelper {
           });
     }
 
-    private int slot(String place) {
-      return place.hashCode() & (slots - 1);
+    private int slot(String address) {
+      return address.hashCode() & (slots - 1);
     }
 
     private int add(ContentFile file, int sign, MessageDigest digest) {
       Object rowId = hasRowIds ? file.firstRowId() : null;
       String sizes = file.fileSizeInBytes() + " " + file.recordCount() + " " + file.dataSequenceNumber() + " " + rowId;
-      byte[] facts = (key + sizes + " " + place(file)).getBytes(StandardCharsets.UTF_8);
+      byte[] facts = (key + sizes + " " + address(file)).getBytes(StandardCharsets.UTF_8);
       ByteBuffer sum = ByteBuffer.wrap(digest.digest(facts));
-      int slot = slot(place(file));
+      int slot = slot(address(file));
       sums.addAndGet(2 * slot, sign * sum.getLong());
       sums.addAndGet(2 * slot + 1, sign * sum.getLong());
       return slot;
@@ -311,7 +311,7 @@ public final class JavaHelper {
 
     boolean want(ContentFile file) {
       boolean isShared = !own[0].containsKey(file.manifestLocation()) && !own[1].containsKey(file.manifestLocation());
-      return isShared ? hit.contains(file.location()) : different == null || different.get(slot(place(file)));
+      return isShared ? hit.contains(file.location()) : different == null || different.get(slot(address(file)));
     }
 
     List files(int side) throws Exception {
@@ -359,7 +359,7 @@ public final class JavaHelper {
 
     private Object read(ManifestFile manifest, int sign) throws Exception {
       List files = new ArrayList();
-      BitSet places = new BitSet();
+      BitSet seenSlots = new BitSet();
       MessageDigest digest = MessageDigest.getInstance("MD5");
       boolean isOfDeletes = manifest.content() == ManifestContent.DELETES;
       ManifestReader reader =
@@ -371,12 +371,12 @@ public final class JavaHelper {
         for (Object item : !isRead ? files : isOfDeletes && sign == 0 ? reader : reader.select(FEW_COLUMNS)) {
           ContentFile file = (ContentFile) item;
           if (sign != 0) {
-            places.set(add(file, sign, digest));
+            seenSlots.set(add(file, sign, digest));
           } else if (want(file)) {
             files.add(file);
           }
         }
-        return sign == 0 ? files : places;
+        return sign == 0 ? files : seenSlots;
       } finally {
         reader.close();
       }

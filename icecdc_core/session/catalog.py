@@ -1,18 +1,22 @@
 """The catalog of a session: its settings, and whether it is the one that the parameters describe."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from icecdc_core.config.model import ParameterModel, is_remote
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import ConfigError, unwritable_error
 from icecdc_core.secrets import REDACTED, is_reference, redact
-from icecdc_core.session.compat import SPARK_CATALOG
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _READ_AT_START = ("spark.driver.extra", "spark.driver.defaultJavaOptions", "spark.driver.memory", "spark.jars")
 _REDACTION = "spark.sql.redaction.options.regex"
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}

@@ -27,10 +27,10 @@ except ModuleNotFoundError as error:
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from icecdc_core.session.catalog import SPARK_CATALOG
 from icecdc_core.session.jars import ICEBERG_RUNTIMES, SCALA_VERSION, iceberg_packages
 from icecdc_core.session.jvm import iceberg_class, java_class
 
-SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 AVRO_READER = "org.apache.spark.sql.avro.AvroDataToCatalyst"
 NO_JVM = (
     "a session without access to Spark's JVM (Spark Connect, Databricks Connect, Databricks serverless compute, or a "

@@ -26,7 +26,7 @@ _SQL = "spark.sql."
 _TAKEN_OVER = tuple(
     f"{_SQL}{name}"
     for name in (
-        *("catalog.", "iceberg.", "redaction.", "caseSensitive"),
+        *("artifact.", "catalog.", "iceberg.", "redaction.", "caseSensitive"),
         *("adaptive.", "autoBroadcastJoinThreshold", "codegen.", "execution.", "files."),
         *("inMemoryColumnarStorage.", "join.", "optimizer.", "shuffle.", "statistics.", "streaming.", "ui."),
     )

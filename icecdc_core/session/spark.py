@@ -22,16 +22,17 @@ import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
+from icecdc_core.columns import quoted
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import DependencyError, IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.session.catalog import catalog_settings, register_catalog, secret_settings
 from icecdc_core.session.jars import avro_package, cache_lock, iceberg_packages, kafka_jars, needed_bundles, spark_line
 from icecdc_core.session.java import find_spark_java, jvm_output_to_file
-from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended, unpersist
 
 R = TypeVar("R")
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
@@ -71,7 +72,8 @@ def get_spark(config: ParameterModel, *others: ParameterModel, verbose: bool = F
         # Executors write their part of a log on the standard error to the output of the JVM.
         shown = verbose or any(each.log_path == "-" for each in (config, *others))
         with nullcontext() if shown else jvm_output_to_file() as log:
-            session = _local_session([config, *others], {} if log is None else {"spark.icecdc.log": str(log)})
+            quiet = {} if verbose else {"spark.log.level": "ERROR"}  # among lines of the log
+            session = _local_session([config, *others], quiet if log is None else {"spark.icecdc.log": str(log)})
     require_supported(session)
     if config.reads_kafka:  # a JVM that a stopped session left loads no more jars
         require_kafka(session)
@@ -145,7 +147,7 @@ def _local_session(configs: Sequence[ParameterModel], about: Mapping[str, str]) 
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {**_settings(configs, {each.catalog: catalog_settings(each) for each in reversed(configs)}), **about}
+    settings = {**about, **_settings(configs, {each.catalog: catalog_settings(each) for each in reversed(configs)})}
     # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     if address := settings.get("spark.driver.bindAddress"):
         os.environ.setdefault("SPARK_LOCAL_IP", address)
@@ -248,14 +250,32 @@ def unless_broadcast_fails(spark: SparkSession, compute: Callable[[], R]) -> R:
         return compute()
 
 
+def fits_in_memory(spark: SparkSession, file_bytes: int) -> bool:
+    """Whether the rows of files, which are denser than rows in memory, fit into Spark's cache."""
+    rooms = _rooms(spark)
+    return file_bytes * _ROOM_FOR_FILE_BYTES < sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
+
+
 @contextmanager
 def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
-    rooms = _rooms(spark)
-    room = sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
-    fits = file_bytes * _ROOM_FOR_FILE_BYTES < room
+    fits = fits_in_memory(spark, file_bytes)
     # Writing to disk holds the last hundred batches, which could fill the heap of a small executor.
     with settings_unless_set(spark, {} if fits else {"spark.sql.inMemoryColumnarStorage.batchSize": "256"}):
         yield StorageLevel.MEMORY_AND_DISK if fits else StorageLevel.DISK_ONLY
+
+
+def cached_and_counted(
+    frame: DataFrame, level: StorageLevel, total_of: str = "", **conditions: str
+) -> tuple[DataFrame, Row]:
+    """Cache a frame; with it, by the name of each condition how many rows fulfil it, and the total of a column."""
+    counts = [f"count_if({condition}) AS {quoted(name)}" for name, condition in conditions.items()]
+    counts += [f"coalesce(sum({total_of}), 0) AS total"] if total_of else []
+    cached = frame.persist(level)
+    try:
+        return cached, cached.selectExpr(*counts).collect()[0]
+    except BaseException:
+        unpersist(cached)
+        raise
 
 
 REPORT_SECONDS = 5.0  # Spark reports right after the action; some releases never report what was dropped

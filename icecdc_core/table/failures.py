@@ -36,7 +36,8 @@ _WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundEx
 _FILE_NAME = re.compile(r"/([\w.-]+\.(?:parquet|orc|avro|puffin|json))\b")
 _HIDDEN = "(the text is not shown, as it may have a value that select masks)"
 _WRONG_PYTHON = re.compile(
-    r"^(pyspark\S*)?(ModuleNotFoundError: No module named|\S*\[?(PYTHON_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED)\b)",
+    r"^(pyspark\S*)?(ModuleNotFoundError: No module named|\S*\[?(PYTHON_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED)\b)"
+    r"|java\.io\.IOException: Cannot run program",
     re.MULTILINE,
 )
 _STAYS = "the position did not move"

@@ -77,7 +77,7 @@ class IcebergTable:
         """Return the files that one of two snapshots alone has, delete files included."""
         self.read_snapshots.update(each for each in (older, newer) if each is not None)
         removed, added, has_deletes = self._java.difference(self._table, older, newer, SLOTS)
-        sizes = [dict(zip(self._facts("place", side), self.sizes(side), strict=True)) for side in (removed, added)]
+        sizes = [dict(zip(self._facts("address", side), self.sizes(side), strict=True)) for side in (removed, added)]
         gone, new = (dict(one.items() - other.items()) for one, other in (sizes, sizes[::-1]))
         before, after = (sum(map(int, self._facts("data rows", side))) for side in (removed, added))
         return Difference(gone, new, after <= before if has_deletes else after == before)

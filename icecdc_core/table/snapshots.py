@@ -119,8 +119,8 @@ def rows_removed(snapshot: Snapshot) -> int:
 
 
 def committed_at(snapshot: Snapshot) -> datetime:
-    """The time of a commit; Python has none after the year 9999, where one lies that a writer took in microseconds."""
-    return datetime.fromtimestamp(min(max(snapshot.timestamp_ms, 0), 253_402_300_799_000) / 1000, UTC)
+    """The second of a commit; Python has none after year 9999, where one lies that a writer took in microseconds."""
+    return datetime.fromtimestamp(min(max(snapshot.timestamp_ms, 0), 253_402_300_799_000) // 1000, UTC)
 
 
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:

@@ -1,10 +1,9 @@
 """The source: a table as it was when it was opened, and the rows of it that the parameters select."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegralType, StringType, StructType
@@ -23,25 +22,20 @@ from icecdc_core.columns import (
     with_times_as_texts,
 )
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.entries import Embedding
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.schema import (
-    SchemaChange,
     require_distinct,
     require_identifier_types,
     require_readable,
     require_unique,
 )
+from icecdc_core.table.schema_changes import STAR, SchemaChange
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, open_projection
 from icecdc_core.table.snapshots import TableMetadata, head_snapshot_id
 from icecdc_core.updates import merge_updates
 
-if TYPE_CHECKING:
-    from icecdc_core.table.vectors import Embeddings
-
-
-# A `*` that is an argument: nothing that could be multiplied is before it.
-_STAR = re.compile(r"[(,]\s*(?:(?:`(?:[^`]|``)+`|\w+)\s*\.\s*)*\*")
 # What may follow the name of a physical index, and cannot be the name of another one or of its write alias.
 _SUFFIX, _SUFFIX_BYTES = "[a-z0-9]+([._-][a-z0-9]+)*", 100
 
@@ -72,8 +66,8 @@ class Selection:
             rows = (rows.alias(self.alias) if self.alias else rows).where(F.expr(self.row_filter))
         if self.with_row_position:
             # A file's path may be longer than an id, and has partition values, which a projection may mask.
-            place = "sha2(concat_ws(':', _file, _pos), 256)"
-            position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else place
+            has_row_ids = "_row_id" in rows.schema.names
+            position = "cast(_row_id AS string)" if has_row_ids else "sha2(concat_ws(':', _file, _pos), 256)"
             selected.append(f"{position} AS {ROW_POSITION}")
         if self.routing:
             # A row without a place is refused.
@@ -128,6 +122,16 @@ _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
 
 
 @dataclass(frozen=True)
+class Embeddings:
+    """The vectors of a document's texts, by field, and the table that stores them."""
+
+    table: str
+    fields: Mapping[str, Embedding]
+    texts: Mapping[str, Projection]
+    computed_from: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Source:
     table: IcebergTable
     metadata: TableMetadata
@@ -147,7 +151,7 @@ class Source:
     nested: Mapping[str, "Source"] = field(default_factory=dict)
     """By name, the other tables of documents of several tables."""
     routing: str = ""
-    embeddings: "Embeddings | None" = None
+    embeddings: Embeddings | None = None
     index_column: str = ""
     physical_index: str = ""
     """With `index_column`: the index whose name its suffixes are added to."""
@@ -219,7 +223,7 @@ class Source:
             and (
                 change.column.startswith(f"{path}.")
                 # Only a `*` in a function depends on the order. As in `to_json(struct(*))`, it takes in new columns.
-                or (change.column == path and (change.kind != "reordered" or any(map(_STAR.search, expressions))))
+                or (change.column == path and (change.kind != "reordered" or any(map(STAR.search, expressions))))
             )
             for paths, expressions, kinds in (
                 (computed_from, texts, _RECOMPUTING),

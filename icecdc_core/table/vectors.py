@@ -7,9 +7,9 @@ text twice: the older one counts.
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from math import ceil
@@ -34,7 +34,7 @@ from icecdc_core.logs import event
 from icecdc_core.session.jvm import failure_message, persisted, root_cause
 from icecdc_core.table.catalogs import create_table_once, forget_cached, usable_table
 from icecdc_core.table.select import Projection, open_projection
-from icecdc_core.table.source import Source
+from icecdc_core.table.source import Embeddings, Source
 
 SCHEMA = "model string, text_sha256 string, dimension int, vector array<float>, embedded_at timestamp"
 # Vectors are looked up by digests, in any order: rows of a file are sorted by them and come in small groups, so that
@@ -51,14 +51,6 @@ FEW_TEXTS = 200
 _TEXTS_OF_A_TASK = 32
 _storing: defaultdict[tuple[str, str], Lock] = defaultdict(Lock)
 """The indexes that one process syncs at once make no vector twice."""
-
-
-@dataclass(frozen=True)
-class Embeddings:
-    table: str
-    fields: Mapping[str, Embedding]
-    texts: Mapping[str, Projection]
-    computed_from: frozenset[str]
 
 
 def open_embeddings(source: Source, config: SyncConfig) -> Source:

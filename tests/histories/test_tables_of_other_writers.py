@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import net_changes, read_changes, row_changes, row_lineage
-from icecdc_core.changes.net_changes import PlannedRange, compute_inserts, compute_net_changes
-from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
+from icecdc_core.changes import joined_rows, narrow_rows, net_changes, read_changes, row_changes, row_lineage
+from icecdc_core.changes.net_changes import compute_net_changes
+from icecdc_core.changes.row_changes import PlannedRange
+from icecdc_core.changes.scan_planning import file_bytes, plan_scans
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table import iceberg_table
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -248,12 +249,12 @@ def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse,
         _register(spark, table, writer)
         try:
             with (
-                mock.patch.multiple(
-                    net_changes, ROW_IDS_FROM_ROWS=rows, LOOK_UP_FROM_ROWS=rows, can_broadcast=lambda *_: is_sent
-                ),
+                mock.patch.multiple(net_changes, ROW_IDS_FROM_ROWS=rows, LOOK_UP_FROM_ROWS=rows),
                 mock.patch.object(iceberg_table, "SLOTS", slots),
                 mock.patch.object(row_lineage, "can_broadcast", return_value=is_sent),
                 mock.patch.object(row_changes, "can_broadcast", return_value=is_sent),
+                mock.patch.object(joined_rows, "can_broadcast", return_value=is_sent),
+                mock.patch.object(narrow_rows, "can_broadcast", return_value=is_sent),
             ):
                 _follow(spark, table, writer)
         finally:
@@ -314,8 +315,7 @@ def _apply(spark, table, pair, before, after):
     if not scans:
         assert old == new, pair
         return
-    changes = compute_inserts(planned, None) if is_insert_only(scans) else compute_net_changes(planned)
-    with contextlib.closing(changes):
+    with contextlib.closing(compute_net_changes(planned)) as changes:
         columns = len(loaded.column_names())
         rows = changes.rows.select(
             "id", "_change_type", F.to_json(F.struct(*changes.rows.columns[:columns]), {"ignoreNullFields": "false"})

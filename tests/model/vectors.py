@@ -71,7 +71,7 @@ def assemble(node: Node, row: Row, state: State) -> Any:
 
 @cache
 def paths(table: str) -> list[tuple[Node, ...]]:
-    """Return the ways from the root to every place that a table has in the tree."""
+    """Return the ways from the root to every relation of a table in the tree."""
 
     def below(path: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
         yield path
@@ -97,7 +97,7 @@ class Rules:
         return deletes, inserts
 
     def roots(self, table: str, row: Row, state: State) -> set[int]:
-        """Join a row upwards, from every place of its table."""
+        """Join a row upwards, from every relation of its table."""
         found = set()
         for path in paths(table)[-1:] if self.mutation == "one alias of a table is enough" else paths(table):
             rows = {row}

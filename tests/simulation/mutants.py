@@ -16,7 +16,7 @@ from icecdc_core.documents import bulk_lines
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, indexes
 from icecdc_core.opensearch.bulk import BulkWriter
-from icecdc_core.runs import batch, nested, plan
+from icecdc_core.runs import batch, plan
 from icecdc_core.runs.run import Run
 from tests.simulation import simulated_jobs
 
@@ -155,7 +155,7 @@ MUTANTS = [
     mutant("a sync compares the alias with a position that another run has moved", (REFUSALS,),
         Change(sync, "_checked_look", "if position == before:", "if True:"), schedules=4000),
     mutant("a child table alone is nothing new", (RECOVERY,),
-        Change(nested, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),
+        Change(plan, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),
     mutant("a cut is the snapshot of the root alone", (INDEX,),
         Change(plan, "next_range", "begun.nested_snapshots),", "heads(source)),"), schedules=4000),
     mutant("a begun batch is repeated with the current snapshots of nested tables", (INDEX,),

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from icecdc_core.changes.net_changes import AT_ONCE, NetChanges
-from icecdc_core.changes.scan_planning import StepScan
+from icecdc_core.changes.row_changes import NetChanges
+from icecdc_core.changes.scan_planning import SideFiles, StepScan
 from icecdc_core.changes.steps import plan_steps
 from icecdc_core.commits import position, store
 from icecdc_core.config import SyncConfig
@@ -61,7 +61,7 @@ def world() -> Any:
 
 def plan_scans(_: Any, metadata: Any, start: int | None, stop: int, mode: str, **more: Any) -> list[StepScan]:
     """In place of `changes.scan_planning.plan_scans`: the steps, without their files."""
-    return [StepScan(step, (), ()) for step in plan_steps(metadata, start, stop, mode)]
+    return [StepScan(step, SideFiles(), SideFiles()) for step in plan_steps(metadata, start, stop, mode)]
 
 
 def images(history: History, scans: Any) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
@@ -90,7 +90,7 @@ def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChan
         if identity not in after or moved or world().pairs:
             rows.append((identity, None, place))
     found: Any = rows or None
-    return NetChanges(found, AT_ONCE)
+    return NetChanges(found, "at-once")
 
 
 def to_documents(source: Any, plan: BatchPlan, changes: NetChanges, epoch: int) -> Any:

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers
+from icecdc_core.changes.narrow_rows import fetch_changed_rows, find_changed_identifiers
 from icecdc_core.columns import IS_DUPLICATE
 from icecdc_core.errors import ColumnNotFoundError, ConfigError
 from icecdc_core.shuffle import shuffle_by_identifiers

@@ -423,15 +423,6 @@ class DescribeDebeziumJson:
         unwrapped = [(None, compact({"op": op, "x": value})) for value in unavailable for op in "ud"]
         assert [row[2] for row in decode("json", unwrapped, op_field="op")] == [lost, None] * 5
 
-    def it_uses_the_types_of_the_schema_part(self, fit):
-        source = [(None, with_schema(envelope("c", None, {"id": 1, "day": 0, "us": -1, "list": [0, 1]})))]
-        [row] = fit("debezium_json", source, "id int, day date, us timestamp_ntz, list array<date>").collect()
-        seen = T.StructType.fromJson(json.loads(row.payload_type)).simpleString()
-        assert seen == "struct<id:int,day:date,us:timestamp_ntz,z:string,list:array<date>>"
-        days = [date(1970, 1, 1), date(1970, 1, 2)]
-        values = (1, days[0], datetime(1969, 12, 31, 23, 59, 59, 999999), days)
-        assert (row.op, tuple(row.row), row.problem) == ("upsert", values, None)
-
 
 NOT_UNDERSTOOD_CONNECT = {
     "text": "v1", "number": 5, "list": [], "boolean": True, "empty": {}, "no type": {"fields": []},

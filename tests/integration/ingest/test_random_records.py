@@ -11,14 +11,15 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings as examples, strategies as st
+from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
 
 from icecdc_core.ingest import commit_log, ingest
 from icecdc_core.table.catalogs import load_table
+from tests.examples import for_examples
 from tests.schema_registry import NULL, SOME, framed, registry_of, text, zigzag
 
-MANY, SEED = int(os.environ.get("ICECDC_FUZZ", "1")), int(os.environ.get("ICECDC_SEED", "20261121"))
+MANY = int(os.environ.get("ICECDC_FUZZ", "1"))
 OWN, USERS, EXPIRE, DROP_LOG, KILLED = "own compaction", "a user's compaction", "expiry", "dropped log", "killed"
 UPSERT, DELETE, BAD = "upsert", "delete", "bad"
 FIELDS = [{"name": "id", "type": "long"}, {"name": "v", "type": ["null", "string"]}]
@@ -76,27 +77,8 @@ def run(spark, config, steps, monkeypatch):
 def it_writes_every_record_once_whatever_becomes_of_snapshots_and_log(spark, make_ingest, topic, name, monkeypatch):
     numbers = itertools.count()
 
-    @seed(SEED)
-    # An example takes seconds, so a failing one is shown as it is; the first is the smallest that there is.
-    @examples(
-        max_examples=MANY + 1,
-        phases=[Phase.generate],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(
-        st.sampled_from(["json", "avro", "debezium_json", "dms"]),
-        PARTS,
-        RECORDS,
-        st.sampled_from([0, 7]),
-        # Of what is read again, appended rows are there twice.
-        st.sampled_from(["append", "upsert"]),
-        st.sampled_from([OWN, USERS]),
-    )
     def check(format_, parts, last, limit, mode, compaction):
-        if not (number := next(numbers)):
-            return
+        number = next(numbers)
         namespace, own = f"lake.{name}_{number}", type(topic)(topic.servers)
         # In the end, nothing but the table says how far it came; its files are more than one.
         six = [(UPSERT, key, "x") for key in range(6)]
@@ -134,6 +116,13 @@ def it_writes_every_record_once_whatever_becomes_of_snapshots_and_log(spark, mak
                 assert (expected - actual, actual - expected) == (Counter(), Counter())
                 assert sorted((each.partition, each.offset) for each in kept) == sorted(dead_letters)
 
-    check()
-    print(f"{next(numbers) - 1} examples, seed {SEED}")
-    assert next(numbers) > MANY
+    for_examples(
+        check,
+        MANY,
+        format_=st.sampled_from(["json", "avro", "debezium_json", "dms"]),
+        parts=PARTS,
+        last=RECORDS,
+        limit=st.sampled_from([0, 7]),
+        mode=st.sampled_from(["append", "upsert"]),  # of what is read again, appended rows are there twice
+        compaction=st.sampled_from([OWN, USERS]),
+    )

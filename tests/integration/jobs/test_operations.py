@@ -1,13 +1,9 @@
 """What a run leaves for those who watch it: log, metrics, failure report, exit code, status."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.__main__ import main
@@ -17,13 +13,6 @@ from icecdc_core.jobs.status import status
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.test_storage_faults import newest_file
 
-ROOT = Path(__file__).parents[3]
-WITHOUT_SPARK = """
-import sys
-sys.modules["pyspark"] = sys.modules["py4j"] = None
-from icecdc_core.__main__ import console
-sys.exit(console())
-"""
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 
 
@@ -114,24 +103,17 @@ def it_ends_a_command_with_the_report_and_the_code_of_how_the_run_ended(capsys, 
     assert (code, json.loads(out.splitlines()[-1])["deletes"]) == (0, 1)
     code, out, err = run(*sync, "--opensearch-username", "me", "--opensearch-password", "planted")
     assert (code, json.loads(out.splitlines()[-1])["state"], "planted" in out + err) == (2, "config", False)
-    # The status needs no table.
-    code, out, err = run("status", *places)
+    # The status needs no table, but the catalog.
+    catalog = ["--warehouse", exported.warehouse, "--catalog-properties", GIVEN_CATALOG]
+    code, out, err = run("status", *places, *catalog)
     heading, row = out.splitlines()
-    shown = code, err, heading.split(), row.split()[:2]
-    assert shown == (0, "", ["index", "table", "status"], [exported.index, exported.table])
-    # Nor does it need Spark.
-    sql("UPDATE {t} SET value = 9.5 WHERE id = 1", "DELETE FROM {t} WHERE id = 3")
-    shared = {name: getattr(exported, name) for name in ("opensearch_url", "warehouse", "positions_index")}
-    shared |= {"catalog_properties": GIVEN_CATALOG} if GIVEN_CATALOG else {}
-    indexes = {exported.index: {"table": exported.table, "identifier_columns": ["id"]}}
-    (tmp_path / "indexes.yml").write_text(yaml.safe_dump({"defaults": shared, "indexes": indexes}))
-    command = [sys.executable, "-c", WITHOUT_SPARK, "status", "--file", str(tmp_path / "indexes.yml"), "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    (found,) = json.loads(ended.stdout)["indexes"][exported.index]["indexes"]
-    assert (ended.returncode, ended.stderr, found["last_run"]["deletes"]) == (0, "", 1)
-    assert (found["pending"], found["problem"]) == (None, "")
-    assert found["lag_snapshots"] is None
+    shown = code, err, heading.split()[:3], row.split()[:5]
+    expected = [exported.index, exported.table, "up", "to", "date;"]
+    assert shown == (0, "", ["index", "table", "status"], expected)
+    code, out, _ = run("status", *places, "--warehouse", str(tmp_path), "--json")
+    (found,) = json.loads(out)["indexes"]
+    unknown = code, found["state"], found["lag_snapshots"], found["pending"], found["last_run"]["deletes"]
+    assert (unknown, found["problem"].startswith("unknown: ")) == ((12, "unknown", None, None, 1), True)
     for table, says in (
         ("lake.ns.nowhere", "The catalog of this session has no Iceberg table 'lake.ns.nowhere'"),
         ("elsewhere.ns.t", "The catalog of 'elsewhere.ns.t' cannot be used"),

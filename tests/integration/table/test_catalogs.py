@@ -17,7 +17,7 @@ import pytest
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
 from icecdc_core.changes import read_changes
 from icecdc_core.errors import DependencyError, HiddenHistoryError, JavaNotFoundError
-from icecdc_core.session.compat import SPARK_CATALOG
+from icecdc_core.session.catalog import SPARK_CATALOG
 from icecdc_core.session.jars import iceberg_package
 from icecdc_core.table.iceberg_table import IcebergTable
 from tests.catalog_journey import EXPECTED, change, create, whole_way
@@ -88,7 +88,8 @@ class DescribeACatalog:
     @pytest.mark.long
     @pytest.mark.parametrize("kind", ["rest-refs", "rest", *SLOW])
     def it_feeds_an_index(self, config_for, properties, kind):
-        assert whole_way(config_for(properties(kind))) == EXPECTED
+        unread = {"states": ["unknown"] * 3} if kind in SLOW else {}  # PyIceberg reads none of them here
+        assert whole_way(config_for(properties(kind))) == {**EXPECTED, **unread}
 
     def it_shows_a_table_that_was_created_again_although_it_keeps_tables_in_a_cache(self, spark, name, tmp_path):
         for catalog, is_cached in (("plain", "false"), ("cached", "true")):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 from pyspark.sql import functions as F
 
-from icecdc_core.changes.joined_rows import rows_met
-from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers, find_joined_changes
+from icecdc_core.changes.joined_rows import find_joined_changes, rows_met
+from icecdc_core.changes.narrow_rows import fetch_changed_rows, find_changed_identifiers
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import IS_DUPLICATE
 

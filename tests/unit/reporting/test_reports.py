@@ -76,6 +76,15 @@ def it_has_the_report_of_each_index_and_the_worst_state_of_all():
     shown = json.loads(ManyReport({"t": SYNC, "u": state_report("retry")}, 2.5).to_json())
     assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 2551)
     assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
+    # Those that took longest first, and in a few words what failed.
+    gap = HistoryGapError("Snapshot 5 is gone", subject="snapshot", value=5, remedy="export again")
+    text = ManyReport({"t": SYNC, "u": state_report("retry"), "v": failed(gap, seconds=4321.0)}).text()
+    rows = [re.split("  +", row) for row in text.splitlines()[1:4]]
+    assert rows == [
+        ["v", "reexport", "Snapshot 5 is gone", "4,321.0", "HistoryGapError"],
+        ["t", "ok", "2,551 documents written, 8,255 deleted", "12.3"],
+        ["u", "retry", "It broke", "0.5", "SomeError"],
+    ]
 
 
 def failed(error, **facts):
@@ -98,7 +107,7 @@ def it_makes_a_page_with_all_values_that_escapes_texts_and_fetches_nothing(tmp_p
     assert re.findall(r"(?:src|href)=|url\(|@import", page) == []
     assert page.count("Data at risk") == 1
 
-    shown = [moment(text) for text in ("2026-11-26T05:03:05+00:00", "yesterday", "")]
+    shown = [moment(text) for text in ("2026-11-26T06:03:05.9+01:00", "yesterday", "")]
     assert shown == ["2026-11-26 05:03:05 UTC", "yesterday", ""]
 
 
@@ -118,7 +127,7 @@ def it_knows_the_state_of_every_error_and_gives_each_state_a_code_of_its_own():
     ):
         assert state_of(error) == state
     codes = {state: each.code for state, each in EXIT_STATES.items()}
-    assert (len({*codes.values()}), codes["ok"], codes["failed"]) == (11, 0, 1)
+    assert (len({*codes.values()}), codes["ok"], codes["failed"]) == (13, 0, 1)
 
 
 def it_gives_the_class_of_a_failure_what_it_means_and_the_remedy_and_no_value_and_no_secret():

@@ -15,6 +15,7 @@ from icecdc_core.errors import (
     CatalogError,
     ConfigError,
     DataReadError,
+    DependencyError,
     DiskFullError,
     DuplicateIdentifierError,
     IcecdcError,
@@ -113,6 +114,7 @@ class DescribeAFailureOfSpark:
         for text, expected, says in (
             ("write failed: No space left on device", DiskFullError, "disk space"),
             ("icecdc_core.errors.RejectedDocumentsError: 3 were rejected", RejectedDocumentsError, "3 were rejected"),
+            ('java.io.IOException: Cannot run program "./bin/python": error=2', DependencyError, "executors"),
             ("Python worker exited unexpectedly (crashed)", SparkJobError, "spark.executor.memoryOverhead"),
         ):
             error = typed(PLAIN, text=text)

@@ -11,10 +11,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType
 from pyspark.sql import types as T
 
-from icecdc_core.table.schema import SchemaChange, schema_change
+from icecdc_core.table.schema_changes import SchemaChange, schema_change
 from icecdc_core.table.select import Projection, UsedColumns, condition_columns, new_document_fields
-from icecdc_core.table.source import Selection, Source
-from icecdc_core.table.vectors import Embeddings, checked_vectors
+from icecdc_core.table.source import Embeddings, Selection, Source
+from icecdc_core.table.vectors import checked_vectors
 
 CITY, ZIP = NestedField(11, "city", StringType()), NestedField(12, "zip", StringType())
 NAME = NestedField(22, "name", StringType())

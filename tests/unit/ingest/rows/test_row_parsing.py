@@ -44,69 +44,23 @@ def fit(spark):
     return run
 
 
-# A type, a value in JSON, and the value as read or why it is not.
+# A type, a value in JSON, and the value as read or why it is not; test_random_values.py draws others.
 # fmt: off
 VALUES = [
-    ("int", "2147483647", "2147483647"),
-    ("int", "2147483648", "field x: '2147483648' is not of type int"),
-    ("bigint", "9223372036854775807", "9223372036854775807"),
     ("bigint", "9223372036854775808", "field x: '9223372036854775808' is not of type bigint"),
-    ("bigint", "1.0", "field x: '1.0' is not of type bigint"),
-    ("bigint", '"1"', "field x: '1' is not of type bigint"),
-    ("bigint", '""', "field x: '' is not of type bigint"),
-    ("bigint", "true", "field x: 'true' is not of type bigint"),
-    ("bigint", "[1]", "field x: '[1]' is not of type bigint"),
     ("bigint", f'"{"y" * 500}"', f"field x: '{'y' * 100}' is not of type bigint"),
-    ("boolean", "true", "true"),
-    ("boolean", '"true"', "field x: 'true' is not of type boolean"),
-    ("double", "1", "1.0"),
-    ("double", "1e308", "1.0E308"),
     ("double", "1e309", "field x is too big for double"),
-    ("double", '"Infinity"', '"Infinity"'),
-    ("double", '"NaN"', '"NaN"'),
     ("float", "1e39", "field x: '1.0E39' is not of type float"),
-    ("decimal(5,2)", "999.99", "999.99"),
-    ("decimal(5,2)", "1000", "field x: '1000' is not of type decimal(5,2)"),
-    ("decimal(5,2)", '"1.5"', "1.50"),
-    ("decimal(5,2)", '"1,5"', "field x: '1,5' is not of type decimal(5,2)"),
-    ("decimal(5,2)", "1.005", "1.01"),
-    ("decimal(38,10)", "1234567890123456789012345678.0123456789", "1234567890123456789012345678.0123456789"),
     ("string", '"a\\u00e9"', '"aé"'),
-    ("string", "12", '"12"'),
     ("string", '{"a": [1, null]}', '"{\\"a\\":[1,null]}"'),
-    ("timestamp", '"2024-02-29T12:00:00.123456Z"', '"2024-02-29T12:00:00.123456Z"'),
     ("timestamp", '"2024-02-29 12:00:00+02:00"', '"2024-02-29T10:00:00.000000Z"'),
-    ("timestamp", '"2023-02-29T12:00:00Z"', "field x: '2023-02-29T12:00:00Z' is not of type timestamp"),
     ("timestamp", "1700000000000", "field x: '1700000000000' is not of type timestamp"),
-    ("timestamp", '"12:00"', "field x: '12:00' is not of type timestamp"),
-    ("timestamp", '"2024"', "field x: '2024' is not of type timestamp"),
-    ("timestamp_ntz", '"2024-01-01T00:00:00"', '"2024-01-01T00:00:00.000"'),
     ("timestamp_ntz", '"2024-01-01T00:00:00Z"', "field x: '2024-01-01T00:00:00Z' is not of type timestamp_ntz"),
-    ("timestamp_ntz", '"2024"', "field x: '2024' is not of type timestamp_ntz"),
-    ("timestamp_ntz", '"202402"', "field x: '202402' is not of type timestamp_ntz"),
-    ("timestamp_ntz", '"2024-01-01T00:00:00.5"', '"2024-01-01T00:00:00.500"'),
     ("array<timestamp_ntz>", '["2024"]', "field x: '[\"2024\"]' is not of type array<timestamp_ntz>"),
-    ("timestamp_ntz", "5", "field x: '5' is not of type timestamp_ntz"),
-    ("date", '"2024-02-29"', '"2024-02-29"'),
-    ("date", '"2024-02-30"', "field x: '2024-02-30' is not of type date"),
-    ("date", '"2024-02-29T12:00:00"', "field x: '2024-02-29T12:00:00' is not of type date"),
-    ("date", '"20240229"', "field x: '20240229' is not of type date"),
-    ("date", "19000", "field x: '19000' is not of type date"),
-    ("binary", '"AAE="', '"AAE="'),
-    ("binary", '"!"', "field x: '!' is not of type binary"),
-    ("array<int>", "[1,null]", "[1,null]"),
-    ("array<int>", '[1,"x"]', "field x: '[1,\"x\"]' is not of type array<int>"),
-    ("array<date>", '["2024-01-01","no"]', "field x: '[\"2024-01-01\",\"no\"]' is not of type array<date>"),
-    ("map<string,int>", '{"a":1}', '{"a":1}'),
     ("map<string,int>", '{"a":1,"b":2,"a":3}', '{"a":3,"b":2}'),
     ("map<string,date>", '{"a":"2024-01-01","a":"2024-01-02"}', '{"a":"2024-01-02"}'),
     ("struct<y:int,z:date>", '{"y":1,"y":2}', '{"y":2}'),
-    ("map<string,int>", '{"a":1.5}', "field x: '{\"a\":1.5}' is not of type map<string,int>"),
-    ("struct<y:int,z:date>", '{"y":1,"z":"2024-01-01"}', '{"y":1,"z":"2024-01-01"}'),
-    ("struct<y:int,z:date>", '{"y":"a"}', "field x: '{\"y\":\"a\"}' is not of type struct<y:int,z:date>"),
     ("struct<y:int,z:date>", '{"z":"a"}', "field x: '{\"z\":\"a\"}' is not of type struct<y:int,z:date>"),
-    ("struct<y:int>", "5", "field x: '5' is not of type struct<y:int>"),
-    ("array<struct<y:date>>", '[{"y":"a"}]', "field x: '[{\"y\":\"a\"}]' is not of type array<struct<y:date>>"),
     ("map<string,struct<y:float>>", '{"k":{"y":1e39}}', "field x: '{\"k\":{\"y\":1.0E39}}' is not of type map<string,struct<y:float>>"),  # noqa: E501
 ]
 # fmt: on
@@ -201,27 +155,16 @@ JSON = st.recursive(
     max_leaves=8,
 )
 PIECES = st.text('{}[]":,0123eE.+-ntfu\\ ab', max_size=30)
-KINDS = "a bigint, b int, c double, d float, e decimal(10,2), f string, g timestamp, h date, i boolean, j array<bigint>"
 
 
 class DescribeNastyJson:
     @examples(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(
-        st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys("abcdefghij", JSON)), min_size=30, max_size=60),
-        st.lists(st.binary(max_size=30) | PIECES.map(str.encode), min_size=50),
-    )
-    def it_never_makes_a_value_null_and_accepts_only_json_objects(self, spark, dicts, others):
-        texts = [*(json.dumps(each).encode("utf-8", "surrogatepass") for each in dicts), *others]
-        source, schema = decode_records(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
-        rows = parse_rows(source, schema, settings())[0].orderBy("offset").collect()
-        lost = [
-            (text, name)
-            for text, each, row in zip(texts, dicts, rows, strict=False)
-            for name, value in each.items()
-            if row.is_valid and value is not None and row.row[name] is None
-        ]
+    @given(st.lists(st.binary(max_size=30) | PIECES.map(str.encode), min_size=50))
+    def it_accepts_only_json_objects(self, spark, texts):
+        source = decode_records(records(spark, texts), settings())
+        rows = parse_rows(source, T.StructType.fromDDL("a int"), settings())[0].orderBy("offset").collect()
         taken = [text for text, row in zip(texts, rows, strict=True) if row.is_valid]
-        assert (lost, [text for text in taken if not isinstance(json.loads(text), dict)]) == ([], [])
+        assert [text for text in taken if not isinstance(json.loads(text), dict)] == []
 
     @examples(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.dictionaries(st.text(max_size=4), JSON, max_size=4), min_size=20, max_size=40))

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core.ingest.table import IDENTIFIER, ORDER, last_row_of_each, merge_rows
+from icecdc_core.ingest.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
 
 SCHEMA = f"{IDENTIFIER}0 long, topic string, partition int, offset long, timestamp timestamp, op string, {ORDER} long"
 

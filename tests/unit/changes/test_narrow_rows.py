@@ -6,8 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions as F
 
-from icecdc_core.changes.narrow_rows import new_key, with_row_hash
-from icecdc_core.changes.net_changes import find_changed_identifiers
+from icecdc_core.changes.narrow_rows import find_changed_identifiers, new_key, with_row_hash
 from tests.unit.test_carryover import PLAIN, SHAPED
 
 SCHEMA = (

@@ -56,7 +56,7 @@ def documents(frame):
     return [json.loads(row[0]) for row in texts.collect()]
 
 
-def it_finds_the_roots_that_raw_changes_of_a_filtered_place_affect(frames, changes):
+def it_finds_the_roots_that_raw_changes_of_a_filtered_table_affect(frames, changes):
     spec = {**SPEC, "row_filter": "f.film_id > 1", "nest": {"actors": {**ACTORS, "row_filter": "name = 'Ana'"}}}
     given = changes(ACTOR, (10, "Ana", 1, "DELETE"), (10, "Anna", 1, "INSERT"), (11, "Bo", None, "DELETE"))
     assert [row.film_id for row in affected_roots(spec, given, frames(), frames()).collect()] == [2]

@@ -1,0 +1,95 @@
+"""Upserts: the last record of each identifier, and its merge into the table, see docs/kafka.md."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql.types import StructType
+
+from icecdc_core.columns import quoted
+from icecdc_core.ingest.formats.decode_results import parse_object, wrapped_record
+from icecdc_core.ingest.inference import find_spellings
+from icecdc_core.ingest.readers import struct_reader
+from icecdc_core.session.jvm import java_helper
+
+IS_DELETE_OP = "coalesce(op = 'delete', false)"
+
+IDENTIFIER, ORDER, CLEARED = "_icecdc_id_", "_icecdc_order", "_icecdc_cleared"
+"""Columns of `last_row_of_each`: each identifier column, numbered; the ordering value; whether a delete has none."""
+
+_SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
+
+
+def delete_old_identifiers(
+    rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
+) -> DataFrame:
+    """Add a delete of the old row, with the same offset, to each update that gave its row another identifier."""
+    kinds = StructType([column for column in schema if column.name in identifiers])
+    spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
+    reader = struct_reader(kinds, F.col("before"), spellings)
+    parsed = parse_object(F.col("before"), reader.json_type)
+    old = reader.row(wrapped_record(parsed))  # null for a value that is missing or does not fit
+    own = {f"{IDENTIFIER}{number}": column for number, column in enumerate(identifiers)}
+    then = {name: old.getField(column) if column in kinds.names else F.col(name) for name, column in own.items()}
+    is_known = reduce(and_, (value.isNotNull() for value in then.values()))
+    is_other = reduce(or_, (~F.col(name).eqNullSafe(value) for name, value in then.items()))
+    delete = F.struct(*(value.alias(name) for name, value in then.items()), F.lit("delete").alias("op"))
+    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(is_known & is_other, delete)))
+    replaced = {name: F.col(_CHANGE).getField(name) for name in (*own, "op")}
+    return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
+
+
+def last_row_of_each(rows: DataFrame, has_order: bool = True) -> DataFrame:
+    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
+    own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
+    of_identifier, of_partition = Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
+    ordered = rows.withColumn(CLEARED, F.lit(False))
+    if has_order:
+        unordered = F.expr(IS_DELETE_OP) & F.col(ORDER).isNull()
+        before = Window.unboundedPreceding, Window.currentRow
+        highest = F.greatest(
+            F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
+            F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
+        )
+        filled = F.when(unordered, highest).otherwise(F.col(ORDER))
+        ordered = ordered.withColumns({CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: filled})
+    newest = F.desc_nulls_last(ORDER)
+    in_partition = of_partition.orderBy(newest, F.desc("offset"))
+    over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
+    first = ordered.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
+    last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1)
+    return last.drop(_RANK)
+
+
+def merge_rows(
+    last: DataFrame,
+    name: str,
+    columns: dict[str, Column],
+    identifiers: Sequence[str],
+    ordering: str,
+    properties: dict[str, str],
+) -> None:
+    alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
+    deleted = F.expr(IS_DELETE_OP)
+    values = [value.alias(alias[column]) for column, value in columns.items()]
+    flags = {"deleted": deleted, "order": F.col(ORDER), "cleared": F.col(CLEARED)}
+    source = last.select(*values, *(value.alias(f"{_SOURCE}{key}") for key, value in flags.items()))
+    same = reduce(and_, (F.col(quoted(column)) == F.col(alias[column]) for column in identifiers))
+    deleted, cleared, newer = F.col(f"{_SOURCE}deleted"), F.col(f"{_SOURCE}cleared"), F.lit(True)
+    if ordering:
+        theirs, ours = F.col(quoted(ordering)), F.col(f"{_SOURCE}order")
+        newer = theirs.isNull() | F.coalesce(ours >= theirs, F.lit(False))
+    assignments = {quoted(column): F.col(name) for column, name in alias.items()}
+    merge: Any = (
+        source.mergeInto(name, same)
+        # A delete without ordering value removes the row, also if an older record follows the delete.
+        .whenMatched(F.when(newer, deleted).otherwise(cleared))
+        .delete()
+        .whenMatched(newer & ~deleted)
+        .update(assignments)
+        .whenNotMatched(~deleted)
+        .insert(assignments)
+    )
+    java_helper(last.sparkSession).merge(merge._jwriter, properties)
