@@ -13,7 +13,7 @@ import pytest
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
+from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
@@ -37,44 +37,6 @@ def hold(config, pipe):
     except FencedError:
         pipe.send("fenced")
     lock.release()
-
-
-@pytest.fixture
-def config(make_config):
-    """The lock of a holder elsewhere expires after a second."""
-    return make_config(lease_seconds=1)
-
-
-def it_changes_nothing_when_a_zombie_wakes_up_later(spark, sql, exported, equal, opensearch, opensearch_url):
-    stalled, awake = threading.Event(), threading.Event()
-    outcome = []
-
-    def trouble(method, path, body):
-        if "_bulk" in path:
-            stalled.set()
-        if stalled.is_set():
-            awake.wait(300)  # the whole process sleeps: its lease is not renewed either
-
-    def run():
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            try:
-                outcome.append(sync_changes(spark, exported.replace(opensearch_url=proxy.url)))
-            except IcecdcError as error:
-                outcome.append(error)
-
-    zombie = threading.Thread(target=run)
-    zombie.start()
-    assert stalled.wait(120)
-    # On another machine, whose processes nobody here can see.
-    elsewhere = {"doc": {"owner": {"host": "another machine"}}}
-    opensearch.update(index=exported.positions_index, id=f"position:{exported.index}", body=elsewhere)
-    sql("DELETE FROM {t} WHERE id % 5 = 0", "UPDATE {t} SET name = 'newest' WHERE id % 7 = 0")
-    sync_changes(spark, exported)
-    before = PositionStore(opensearch, exported).read()
-    awake.set()
-    zombie.join(120)
-    after = PositionStore(opensearch, exported).read()
-    assert (type(outcome[0]), after, equal(exported)) == (FencedError, before, True)
 
 
 def it_restores_no_document_while_tombstones_exist_and_repairs_it_later(spark, exported, opensearch, indexed, equal):

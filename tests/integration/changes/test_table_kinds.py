@@ -1,10 +1,10 @@
-"""What histories do not draw: raw changes, tables without identifiers, equal rows, and collisions of hashes."""
+"""What histories do not draw: raw changes, tables without identifiers, and collisions of hashes."""
 
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.changes import read_changes
-from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
+from icecdc_core.errors import IdentifierColumnsError
 
 
 @pytest.fixture
@@ -80,31 +80,6 @@ def it_identifies_rows_by_a_commit_after_an_upgrade(table, insert, sql, spark, m
         sync_changes(spark, each)
         actual = sorted(tuple(document.values()) for document in indexed(each.index).values())
         assert actual == [(1, "a", "x")] * 2 + [(2, "b", "x"), (3, "c", "x"), (4, "d", "x")]
-
-
-def it_refuses_equal_rows_of_one_identifier(table, sql, insert, new_index, spark, indexed):
-    table(1, "copy-on-write")
-    insert(*((n, "a", "x") for n in range(5)))
-    config = new_index()
-    sql("UPDATE {t} SET name = 'b' WHERE id = 2")
-    insert(*[(7, "twin", "x")] * 2)
-    with pytest.raises(DuplicateIdentifierError, match=r'"id":"7".*on_duplicate_identifier=last'):
-        sync_changes(spark, config)
-    assert "7" not in indexed()
-    last = config.replace(on_duplicate_identifier="last")
-    sync_changes(spark, last)
-    assert indexed()["7"]["name"] == "twin"
-
-    # So they are when they become one.
-    assert validate_table(spark, last).ok
-    found = validate_table(spark, config)
-    assert (found.ok, found.source_rows, found.index_documents, found.stale_ids) == (False, 7, 6, ["7"])
-    with pytest.raises(DuplicateIdentifierError, match=r"2 rows share \{'id': 7\}"):
-        export_table(spark, config)
-    sql("INSERT OVERWRITE {t} SELECT DISTINCT * FROM {t}")
-    sync_changes(spark, config)
-    actual = {key: document["name"] for key, document in indexed().items()}
-    assert actual == {"0": "a", "1": "a", "2": "b", "3": "a", "4": "a", "7": "twin"}
 
 
 def it_sees_crafted_updates_only_when_keyed(table, sql, insert, spark, new_index, indexed):

@@ -136,6 +136,8 @@ ACCEPTED_MAPPINGS = [
     {"scores": {"type": "object", "dynamic": False}}, {"people": {"type": "nested"}}, {"any": {"type": "geo_shape"}},
     {"place": {"type": "geo_shape"}}, {"place": {"type": "completion"}}, {"vector": {"type": "geo_point"}},
     {"title": {"fields": {"day": {"type": "date"}}}}, {"id": {"type": "date", "format": "yyyy"}},
+    {"place": {"type": "flat_object"}}, {"title": {"type": "integer", "ignore_malformed": True}},
+    {"nick": {"type": "alias", "path": "title"}},
 ]  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """What all jobs of a namespace share: the commit log, dead letters, and appends staged again over commits of others."""
 
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -18,21 +17,6 @@ from tests.kafka_records import records
 
 def entry(job, batch):
     return LogEntry(job=job, batch=batch, run_id="r", kind="batch", offsets={"t": {0: batch}})
-
-
-def it_takes_the_entries_of_many_jobs_at_once(spark, sql, name):
-    log, jobs = f"lake.ns.{name}", [f"job{number}" for number in range(3)]
-    commit_log.create(spark, log)
-
-    def run(job):
-        session = spark.newSession()
-        for batch in range(2):
-            commit_log.write(session, log, entry(job, batch))
-
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        list(pool.map(run, jobs))
-    spark.catalog.refreshTable(log)
-    assert [commit_log.read(spark, log, job).batch for job in jobs] == [1] * len(jobs)
 
 
 def rejected(spark, offset=0):

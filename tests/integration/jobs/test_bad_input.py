@@ -13,15 +13,12 @@ from icecdc_core.errors import (
     ConfigError,
     DuplicateIdentifierError,
     IdentifierColumnsError,
-    OpenSearchAuthError,
-    OpenSearchUnreachableError,
     SecretError,
     TableNotFoundError,
 )
 from icecdc_core.ingest import IngestConfig, ingest
 from icecdc_core.jobs.setup import check_setup
 from tests.conftest import GIVEN_CATALOG
-from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 
@@ -158,20 +155,6 @@ def it_refuses_wrong_catalog_properties_and_prints_no_secret(spark, make_config,
         with refused(CatalogError, reason, "[catalog_properties", GONE) as caught:
             export_table(get_spark(config), config)
         assert "very-hidden" not in f"{caught.value} {config!r}"
-
-
-def it_refuses_a_server_that_does_not_answer_and_wrong_credentials(
-    spark, table, make_config, refused, opensearch_url, monkeypatch
-):
-    with pytest.raises(OpenSearchUnreachableError, match=rf"opensearch_url='{NOBODY}'\]\. Remedy: check the URL"):
-        sync_changes(spark, make_config(table=table, opensearch_url=NOBODY))
-    monkeypatch.setenv("SEARCH_PASSWORD", "guessed-wrong")
-    secured = {"opensearch_username": "ann", "opensearch_password": "env:SEARCH_PASSWORD"}
-    with (
-        loopback_proxy(opensearch_url, credentials="ann:right") as proxy,
-        refused(OpenSearchAuthError, "401", "opensearch_username", "'ann'", "opensearch_password"),
-    ):
-        sync_changes(spark, make_config(table=table, opensearch_url=proxy.url, **secured))
 
 
 def it_refuses_an_expression_of_an_ingest_that_java_does_not_take(spark, warehouse):

@@ -99,14 +99,16 @@ def it_validates_and_repairs_many_indexes_part_by_part(spark, sql, new_index, op
     physical = sorted(opensearch.indices.get_alias(name=config.index))
     one, other = (next(each for each in physical if each.endswith(suffix)) for suffix in ("s1", "s3"))
     opensearch.delete(index=one, id="1", refresh=True)
-    opensearch.index(index=other, id="99", body={"id": 99, "body": "s3"}, refresh=True)
+    for identity, body in (("99", "s3"), ("2", "s2")):  # the other one is also in its place
+        opensearch.index(index=other, id=identity, body={"id": int(identity), "body": body}, refresh=True)
     found = validate_table(spark, config)
-    assert (found.source_rows, found.index_documents, found.missing_ids, found.extra_ids) == (20, 20, ["1"], ["99"])
+    counts = found.source_rows, found.index_documents
+    assert (counts, found.missing_ids, found.extra_ids) == ((20, 21), ["1"], ["2", "99"])
     # As an earlier release left it, which did not know the largest document.
     opensearch.update(index=config.positions_index, id=f"position:{config.index}", body={"doc": {"largest": 0}})
     repaired = validate_table(spark, config.replace(repair=True))
     assert PositionStore(opensearch, config).read().largest > 0
-    assert (repaired.ok, repaired.repaired, repaired.source_rows, repaired.index_documents) == (True, 2, 20, 20)
+    assert (repaired.ok, repaired.repaired, repaired.source_rows, repaired.index_documents) == (True, 3, 20, 20)
 
 
 def it_checks_the_mapping_while_others_check_it(spark, sql, opensearch, make_config):

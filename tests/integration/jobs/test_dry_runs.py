@@ -14,7 +14,7 @@ from tests.loopback_proxy import cut_off, loopback_proxy
 CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
 'write.update.mode' = 'copy-on-write', 'write.delete.mode' = 'copy-on-write')"""
 FILL = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT), 'v' FROM range(6)"
-FIGURES = ("kind", "strategy", "from_snapshot_id", "to_snapshot_id", "upserts", "carryovers_removed")
+FIGURES = ("kind", "strategy", "from_snapshot_id", "to_snapshot_id", "upserts", "carryovers_removed", "notes")
 
 
 def figures(report):
@@ -60,8 +60,10 @@ def it_repeats_a_begun_batch_as_the_run_does(spark, sql, new_index, opensearch):
     for dry_run in (True, False):
         with pytest.raises(SchemaChangeError):
             sync_changes(spark, config.replace(dry_run=dry_run))
-    foreseen, done = foreseen_and_done(spark, config.replace(on_schema_change="reexport"))
+    config = config.replace(on_schema_change="reexport", mapping={"v": {"type": "keyword"}})
+    foreseen, done = foreseen_and_done(spark, config)
     assert (foreseen, done["strategy"], done["upserts"]) == (done, "reexport", 3)
+    assert 'mapping.v.type was "text", is "keyword"' in done["notes"][0]
     opensearch.indices.delete(index=config.positions_index)
     for dry_run in (True, False):
         with pytest.raises(IndexConflictError, match="has documents and no position"):

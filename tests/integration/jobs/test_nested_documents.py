@@ -6,7 +6,6 @@ import pytest
 
 from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError, SeveralMatchesError, TableReplacedError
-from icecdc_core.jobs import export
 from icecdc_core.runs import nested
 from tests.histories.proof import break_off
 from tests.nested_shop import KINDS
@@ -92,11 +91,7 @@ class DescribeDocumentsOfSeveralTables:
         sync_changes(spark, started)
         expected = pair.documents()
         assert indexed() == {key: expected[key] for key in ("1", "2", "3")}
-        # Each group of files reads all of the nested table.
-        with mock.patch.object(export, "file_groups", wraps=export.file_groups) as grouped:
-            export_table(spark, of_pair.replace(export_group_bytes=1))
-        (size,) = pair.sql("SELECT sum(file_size_in_bytes) FROM {language}.data_files").first()
-        assert grouped.call_args.args[2] == 4 * size
+        export_table(spark, of_pair.replace(export_group_bytes=1))
         before = indexed()
         assert before == pair.documents()
 

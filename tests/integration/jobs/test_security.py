@@ -100,6 +100,9 @@ class DescribeTls:
             )
             sync_changes(spark, config)
             verdict = validate_table(spark, config).ok
+            monkeypatch.setenv("ICECDC_TEST_PASSWORD", "guessed-wrong")
+            with pytest.raises(OpenSearchAuthError, match=r"401.*\[opensearch_username='ann'\]"):
+                sync_changes(spark, config)
         assert (verdict, indexed()) == (True, rows_as_documents(spark, config.table))
 
     def it_is_no_matter_of_trust_when_a_server_closes_the_connection(self, authority):

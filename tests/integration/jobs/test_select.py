@@ -7,10 +7,8 @@ from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, IcecdcError, SparkJobError
-from icecdc_core.jobs import sync
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.reporting.reports import report_json
-from tests.broken_runs import killed_at
 
 OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
 SELECT = ["* EXCEPT (id, email, lat, lon, other)", OWNER, PLACE]
@@ -37,15 +35,12 @@ class DescribeADocumentOfExpressions:
         assert (len(documents), "4" in documents) == (20, False)
         sql("UPDATE {t} SET other = other + 1")  # no expression uses it
         assert sync_changes(spark, config).upserts == 0
-        # It is repaired and replayed. All other documents are right.
+        # It is repaired. All other documents are right.
         (physical,) = opensearch.indices.get_alias(name=config.index)
         opensearch.delete(index=physical, id="6", refresh=True)
         opensearch.index(index=physical, id="7", body={"name": "wrong"}, refresh=True)
         report = validate_table(spark, config.replace(repair=True))
         assert (report.ok, report.repaired) == (True, 2)
-        sql("UPDATE {t} SET name = 'again' WHERE id = 8")
-        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
-        assert sync_changes(spark, config).already_applied == 1
 
     def it_needs_no_identifier_columns_for_appends(self, spark, sql, new_index, indexed):
         partition = "ALTER TABLE {t} ADD PARTITION FIELD email"  # its values are in the paths of files

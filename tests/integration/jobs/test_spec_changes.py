@@ -1,6 +1,5 @@
 """A changed spec: what leaves indexed documents right is put in place, anything else needs a new index."""
 
-import threading
 from unittest import mock
 
 import pytest
@@ -22,37 +21,9 @@ def config(new_index):
     )
 
 
-def physical_index(opensearch, config):
-    (physical,) = opensearch.indices.get_alias(name=config.index)
-    return physical
-
-
 def of_index(opensearch, config):
     (entry,) = opensearch.indices.get(index=config.index).values()
     return entry["settings"]["index"], entry["mappings"]["properties"]
-
-
-def it_builds_a_new_index_behind_the_alias_when_the_policy_says_so(spark, opensearch, config):
-    missed, done = [], threading.Event()
-
-    def read():
-        while not done.wait(0.02):
-            if opensearch.count(index=config.index)["count"] != 20:
-                missed.append(1)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    before = physical_index(opensearch, config)
-    other = config.replace(mapping={"title": {**TITLE, "analyzer": "english"}}, on_schema_change="reexport")
-    dry = sync_changes(spark, other.replace(dry_run=True))
-    report = sync_changes(spark, other)
-    done.set()
-    reader.join()
-    assert (report.strategy, report.upserts, missed) == ("reexport", 20, [])
-    note = 'the parameters of the index changed: mapping.title.analyzer was "standard", is "english"'
-    assert (dry.strategy, dry.notes, report.notes) == ("reexport", [note], [note])
-    assert physical_index(opensearch, config) != before
-    assert of_index(opensearch, config)[1]["title"]["analyzer"] == "english"
 
 
 def it_puts_a_spec_followed_halfway_back_when_it_is_taken_back_or_refused(spark, sql, opensearch, config):
@@ -81,20 +52,12 @@ def it_puts_a_spec_followed_halfway_back_when_it_is_taken_back_or_refused(spark,
     # The server refuses it.
     with pytest.raises(ConfigError, match="unknown setting"):
         sync_changes(spark, config.replace(settings={"max_result_windw": 20000}))
-    static = config.replace(settings={"replication.type": "SEGMENT"})
     with pytest.raises(SchemaChangeError, match="non dynamic"):
-        sync_changes(spark, static)
+        sync_changes(spark, config.replace(settings={"replication.type": "SEGMENT"}))
     sync_changes(spark, config)
-    assert PositionStore(opensearch, config).read().unfinished_specs == []
-    assert sync_changes(spark, static.replace(on_schema_change="reexport")).strategy == "reexport"
-    assert of_index(opensearch, config)[0]["replication"]["type"] == "SEGMENT"
-    with pytest.raises(SchemaChangeError, match=r"non dynamic|final"):
-        sync_changes(spark, config)
-    sync_changes(spark, static)
     assert PositionStore(opensearch, config).read().unfinished_specs == []
 
     # A new field cannot be put back.
-    config = static
     sql("ALTER TABLE {t} ADD COLUMN code STRING")
     die(config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}), True)
     assert of_index(opensearch, config)[1]["code"] == {"type": "integer"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.jobs import setup
@@ -22,22 +22,10 @@ def rows(spark, make_config):
     return lambda: rows_as_documents(spark, make_config().table)
 
 
-class DescribeExportTable:
-    def it_makes_the_index_equal_to_the_table(self, spark, sql, new_index, indexed, rows):
+class DescribeSyncChanges:
+    def it_may_run_while_the_setup_is_checked(self, spark, sql, new_index, monkeypatch, indexed, rows):
         config = new_index(CREATE)
         assert indexed() == {}
-        sql(FILL)
-        sync_changes(spark, config)  # brings the first snapshot
-        assert indexed() == rows()
-        for group_bytes in (1, 1 << 30):
-            report = export_table(spark, config.replace(export_group_bytes=group_bytes))
-            counts = report.strategy, report.upserts, report.deletes, report.rejected
-            assert (counts, indexed()) == (("export", 100, 0, 0), rows())
-
-
-class DescribeSyncChanges:
-    def it_may_run_while_the_setup_is_checked(self, spark, sql, new_index, monkeypatch):
-        config = new_index(CREATE)
         open_table = setup.open_indexable_source
 
         def open_early(*given, **more):
@@ -47,7 +35,7 @@ class DescribeSyncChanges:
             return source
 
         monkeypatch.setattr(setup, "open_indexable_source", open_early)
-        assert setup.check_setup(spark, config).problems == []
+        assert (setup.check_setup(spark, config).problems, indexed()) == ([], rows())
 
     def it_exports_first_then_applies_all_at_once(self, spark, sql, make_config, opensearch, indexed, name, rows):
         sql(CREATE, FILL)

@@ -76,11 +76,10 @@ def it_finds_and_repairs_what_differs(spark, exported, opensearch, name, indexed
     assert validate_table(spark, exported.replace(validate_at="position")).ok
 
 
-@pytest.mark.parametrize(("shards", "parallelism"), [pytest.param(1, 4, marks=pytest.mark.long), (3, 2)])
 def it_reads_every_document_in_one_part_of_the_index_and_pages_of_some_bytes(
-    spark, new_index, opensearch, opensearch_url, monkeypatch, shards, parallelism
+    spark, new_index, opensearch, opensearch_url, monkeypatch
 ):
-    config, sizes = new_index(CREATE, FILL, number_of_shards=shards), []
+    config, sizes = new_index(CREATE, FILL, number_of_shards=3), []
     for name, value in (("RANGE_DOCUMENTS", 60), ("FIRST_DOCUMENTS", 7), ("PAGE_BYTES", 1500)):
         monkeypatch.setattr(checksums, name, value)
     (physical,) = opensearch.indices.get_alias(name=config.index)
@@ -91,7 +90,7 @@ def it_reads_every_document_in_one_part_of_the_index_and_pages_of_some_bytes(
             point_in_time(opensearch, config.index) as pit,
             loopback_proxy(opensearch_url, trouble=lambda *asked: sizes.append(json.loads(asked[2])["size"])) as proxy,
         ):
-            parts = checksums.index_parts(opensearch, pit, shards, parallelism)
+            parts = checksums.index_parts(opensearch, pit, 3, 2)
             config = config.replace(opensearch_url=proxy.url)
             frames = [
                 index_checksums(spark, config, parts, 5000, physical, schema=each) for each in (StructType([]), None)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +13,13 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-import icecdc_core
 from icecdc_core import SyncConfig, export_table, get_spark, status, sync_changes, validate_table
 from icecdc_core.changes import read_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, DependencyError
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.session import compat, jvm
+from icecdc_core.session import jvm
 from icecdc_core.session.job_session import job_session
-from icecdc_core.session.jvm import java_class
 from icecdc_core.session.spark import _local_session, _settings, running_session
 from tests.unit.session.test_compat import ConnectSession
 
@@ -233,18 +230,6 @@ class DescribeTheSessionOfTheCaller:
         caller.conf.set("spark.sql.catalog.later.type", "hadoop")
         with job_session(caller) as other:
             assert other.conf.get("spark.sql.catalog.later.type") == "hadoop"
-
-
-def it_finds_every_class_that_is_used(spark):
-    core = Path(icecdc_core.__file__).parent
-    python = "\n".join(path.read_text(encoding="utf-8") for path in core.rglob("*.py"))
-    java = "\n".join(path.read_text(encoding="utf-8") for path in (core / "session").glob("*.java"))
-    used = {f"org.apache.iceberg.{name}" for name in re.findall(r'iceberg_class\([\w.]*spark, "([\w.]+)"', python)}
-    used |= {*re.findall(r'java_class\([\w.]*spark, "(org\.apache\.[\w.]+)"', python)}
-    used |= {*re.findall(r"^import (org\.apache\.[\w.]+);", java, re.MULTILINE)}
-    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
-    assert len(used) > 20
-    assert [name for name in sorted(used) if not compat.has_class(loader, name)] == []
 
 
 def it_refuses_spark_connect_wherever_a_session_is_given():
