@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from opensearchpy import RequestError
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
+from icecdc_core.errors import FencedError, IcecdcError, OpenSearchRequestError, TableLockedError
 from icecdc_core.jobs import sync, validate
 from icecdc_core.opensearch import indexes
 from icecdc_core.reporting.reports import RunReport
@@ -127,6 +128,25 @@ def it_does_not_move_the_alias_back_after_a_stall(spark, sql, config, opensearch
     (physical,) = opensearch.indices.get_alias(name=config.index)
     assert PositionStore(opensearch, config).read().physical_index == physical
     assert validate_table(spark, config.replace(validate_at="position")).ok
+
+
+def it_leaves_everything_as_it_is_when_the_index_of_an_export_is_refused(spark, sql, config, names, opensearch):
+    def existing():
+        return sorted(opensearch.indices.get(index=f"{config.index}--*", expand_wildcards="all"))
+
+    def refused(*arguments, **more):
+        create(*arguments, **more)
+        raise RequestError(400, "validation_exception", "maximum shards open")
+
+    before, create = existing(), indexes.create_suffixed
+    with pytest.raises(OpenSearchRequestError, match="maximum shards open"):
+        export_table(spark, config.replace(number_of_shards=1024))
+    with mock.patch.object(indexes, "create_suffixed", refused), pytest.raises(OpenSearchRequestError):
+        export_table(spark, config.replace(index_column="name"))
+    assert existing() == before
+    # The sync goes on from where the index is.
+    sql("UPDATE {t} SET name = 'w'")
+    assert (sync_changes(spark, config).kind, names()) == ("sync", {"1": "w"})
 
 
 def it_changes_nothing_when_it_repeats_a_batch(spark, sql, config, names):
