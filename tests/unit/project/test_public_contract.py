@@ -32,7 +32,6 @@ LIST = Path(__file__).with_name("public_contract.txt")
 PACKAGES = ("", ".changes", ".config", ".documents", ".ingest", ".local")
 CONFIGS = (ParameterModel, SyncConfig, InitConfig, StatusConfig, ExploreConfig, IngestConfig)
 REPORTS = (RunReport, ValidationReport, SetupReport, InitReport, StatusReport, IndexStatus, IngestReport, ManyReport)
-STORED = (position.Position, position.Batch, position.NestedPosition, position.LeaseHolder)
 
 
 def names() -> Iterator[str]:
@@ -64,10 +63,10 @@ def parameters() -> Iterator[str]:
 def commands(capsys) -> Iterator[str]:
     """Every command, with its options that are no parameters."""
     for name in [*COMMANDS, "services up", "services down", "services status"]:
-        with suppress(SystemExit):
-            main([*name.split(), "--help-all" if name in COMMANDS else "--help"], "icecdc")
-        options = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
         kind = COMMANDS[name].kind if name in COMMANDS else None
+        with suppress(SystemExit):
+            main([*name.split(), "--help-all" if kind else "--help"], "icecdc")
+        options = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
         options -= {f"--{each.replace('_', '-')}" for each in (kind.model_fields if kind else ())}
         yield f"command {name}: {' '.join(sorted(options))}{f' and {kind.__name__}' if kind else ''}"
 
@@ -83,7 +82,8 @@ def results() -> Iterator[str]:
     yield f"report of a failed run: {' '.join(failure_report(ValueError(), {}))}"
     yield f"metrics: {' '.join(METRICS)}"
     yield f"position format: {position.FORMAT}"
-    yield from (f"stored {kind.__name__}: {' '.join(each.name for each in fields(kind))}" for kind in STORED)
+    for kind in (position.Position, position.Batch, position.NestedPosition, position.LeaseHolder):
+        yield f"stored {kind.__name__}: {' '.join(each.name for each in fields(kind))}"
     yield f"table of dead letters: {dead_letters.SCHEMA}"
     yield f"table of ingest commits: {commit_log.SCHEMA}"
 
