@@ -26,15 +26,12 @@ class DescribePlanEvolution:
     @pytest.mark.parametrize(
         ("current", "seen", "expected"),
         [
-            ("id bigint", "id int", []),
-            ("x decimal(5,2)", "x decimal(9,1)", ["widen x decimal(10,2)"]),
-            ("x decimal(9,2)", "x decimal(5,2)", []),
-            ("id int not null", "id int", ["optional id"]),
-            ("id int", "id int not null", []),
-            ("id int not null", "name string", ["add name string"]),
+            ("id bigint", "id int", []), ("x decimal(5,2)", "x decimal(9,1)", ["widen x decimal(10,2)"]),
+            ("x decimal(9,2)", "x decimal(5,2)", []), ("id int not null", "id int", ["optional id"]),
+            ("id int", "id int not null", []), ("id int not null", "name string", ["add name string"]),
         ],
         ids=str,
-    )
+    )  # fmt: skip
     def it_names_what_has_to_change(self, current, seen, expected):
         assert changes(current, seen) == expected
 
