@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.console import add_option, timed_step
-from demo.day import FLIGHTS, TABLES, DemoTable, create_tables, day_of_operations
+from demo.day import DAY, FLIGHTS, TABLES, create_tables
+from demo.kernel import kernel_in
 from demo.results import TableResult, run_notebook, summary
-from demo.searches import answers, commands_to_try
+from demo.searches import AFTER_THE_DAY, OF_AIRPORTS, OF_FLIGHTS, Search, answers, commands_to_try
 from demo.workspace import ROOT, display_path, remove_indexes, run_in_folder
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
@@ -26,73 +27,66 @@ from icecdc_core.reporting.progress import print_line
 from icecdc_core.reporting.reports import RunReport, ValidationReport
 
 if TYPE_CHECKING:
-    from opensearchpy import OpenSearch
+    from pyspark.sql import SparkSession
 
 INDEX_FILE = ROOT / "demo" / "indexes.yml"
 EXPLORE = "50_explore"
 
 
 class Demo:
-    """One run of the demo."""
+    """One run of the demo, in one Spark."""
 
-    def __init__(self, overrides: dict[str, Any], output: Path) -> None:
+    def __init__(self, spark: SparkSession, overrides: dict[str, Any], output: Path) -> None:
+        self.spark = spark
         self.overrides = overrides
         self.configs = SyncConfig.load_all(INDEX_FILE, **overrides)
         self.output = output
         self.results = {table.name: TableResult(table.name) for table in TABLES}
 
-    def run(self) -> bool:
+    def run(self, kernel: Any) -> bool:
         """Run all steps; returns whether every index equals its table."""
-        with timed_step("Spark starts"):
-            spark = open_spark(self._config_for(FLIGHTS))
-            spark.sparkContext.setLogLevel("ERROR")
-        with timed_step("indexes of an earlier demo are removed"):
-            remove_indexes(self.configs)
-        with timed_step(f"{len(TABLES)} Iceberg tables are created from {display_path(ROOT / 'data')}"):
-            create_tables(spark, ROOT / "data")
-        self._notebook("00_setup")
-        self.results["flights"].export = self._notebook("10_initial_export")
-        self._other_tables("export", lambda config: export_table(spark, config))
-        print_line("A day of operations:")
-        operations = day_of_operations(spark)
-        while True:
-            begin = time.monotonic()
-            what = next(operations, "")
-            if not what:
-                break
-            print_line(f"  - {what} ({time.monotonic() - begin:.1f} s)")
-        self.results["flights"].sync = self._notebook("20_incremental_cdc")
-        self._other_tables("sync", lambda config: sync_changes(spark, config))
-        self.results["flights"].validation = self._notebook("30_validation")
-        self._other_tables("validation", lambda config: validate_table(spark, config))
-        spark.stop()
-        exported = self.results["flights"].export["to_snapshot_id"]
-        self._notebook(EXPLORE, from_snapshot=str(exported), query="dest:SFO AND arr_delay:>600")
+        flights = self.results[FLIGHTS.name]
+        self._others("export", export_table)
+        self._search(OF_AIRPORTS)
+        self._notebook(kernel, "00_setup", "is everything there?")
+        flights.export = self._notebook(
+            kernel, "10_initial_export", "every flight with its airline, plane and airports"
+        )
+        self._search(OF_FLIGHTS)
+        print_line("A day of operations on the tables:")
+        for what, statement in DAY:
+            with timed_step(f"  - {what}"):
+                self.spark.sql(statement)
+        flights.sync = self._notebook(kernel, "20_incremental_cdc", "only what changed is written")
+        self._others("sync", sync_changes)
+        self._search(AFTER_THE_DAY)
+        flights.validation = self._notebook(kernel, "30_validation", "every flight is compared with its document")
+        self._others("validation", validate_table)
+        exported = str(flights.export["to_snapshot_id"])
+        query = "dest:SFO AND arr_delay:>600"
+        self._notebook(kernel, EXPLORE, "what changed, row by row", from_snapshot=exported, query=query)
         return all(result.validation["ok"] for result in self.results.values())
 
-    def _config_for(self, table: DemoTable) -> SyncConfig:
-        return self.configs[f"demo-{table.name}"]
-
-    def _other_tables(self, stage: str, work: Callable[[SyncConfig], RunReport | ValidationReport]) -> None:
-        """Run one stage for all other tables, in this session."""
+    def _others(self, stage: str, job: Callable[[SparkSession, SyncConfig], RunReport | ValidationReport]) -> None:
+        """Run one stage for all tables but the flights."""
         for table in TABLES:
             if table is not FLIGHTS:
                 with timed_step(f"{stage} of {table.name}"):
-                    setattr(self.results[table.name], stage, work(self._config_for(table)).to_dict())
+                    report = job(self.spark, self.configs[f"demo-{table.name}"])
+                    setattr(self.results[table.name], stage, report.to_dict())
 
-    def _notebook(self, name: str, **own: str) -> dict[str, Any]:
+    def _notebook(self, kernel: Any, name: str, shows: str, **own: str) -> dict[str, Any]:
         """Execute a notebook for the flights and return its report."""
         parameters = {**self.overrides, **own, "index_file": str(INDEX_FILE), "index": f"demo-{FLIGHTS.name}"}
-        with timed_step(f"notebook {name} for flights"):
-            return run_notebook(ROOT / "notebooks" / f"{name}.ipynb", self.output, parameters)
+        with timed_step(f"notebook {name}: {shows}"):
+            report = run_notebook(ROOT / "notebooks" / f"{name}.ipynb", self.output, parameters, kernel)
+        if "upserts" in report:
+            print_line(f"  {report['upserts']:,} documents written, {report['deletes']:,} deleted")
+        return report
 
-    def searches(self) -> list[str]:
-        """Try the searches of the demo; returns each with its answer."""
-        with closing(self._client()) as client:
-            return list(answers(client))
-
-    def _client(self) -> OpenSearch:
-        return Connection.of(self._config_for(FLIGHTS)).client()
+    def _search(self, searches: Sequence[Search]) -> None:
+        with closing(Connection.of(self.configs["demo-flights"]).client()) as client:
+            print_line("\n".join(["", *answers(client, searches), ""]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,14 +96,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept: dict[str, Any] = {}
 
     def work() -> bool:
-        print_line("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
         given = options.opensearch_url
-        with _server(given, options.keep) as url:
-            kept.update(_overrides(options, url, output))
-            demo = Demo(kept, output)
-            equal = demo.run()
+        print_line("The first searches come within a minute or two, when OpenSearch, Spark and some tables are there.")
+        with ExitStack() as opened, ThreadPoolExecutor(1) as beside:
+            server = beside.submit(lambda: opened.enter_context(_server(given, options.keep)))
+            with timed_step("one Spark starts, for tables, jobs and notebooks"):
+                spark = open_spark(SyncConfig.load(INDEX_FILE, "demo-flights", **_overrides(options, given, output)))
+                spark.sparkContext.setLogLevel("ERROR")
+                opened.callback(spark.stop)
+            with timed_step(f"{len(TABLES)} Iceberg tables are created from {display_path(ROOT / 'data')}"):
+                kernel = opened.enter_context(kernel_in(spark))
+                create_tables(spark, ROOT / "data")
+            with timed_step("OpenSearch: " + (given or "an embedded one started on loopback meanwhile")):
+                kept.update(_overrides(options, server.result(), output))
+                demo = Demo(spark, kept, output)
+                remove_indexes(demo.configs)
+            equal = demo.run(kernel)
             print_line(f"\n{summary(demo.results.values())}\n")
-            print_line("\n".join([*demo.searches(), ""]))
         return equal
 
     code = run_in_folder(work, output)

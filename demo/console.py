@@ -8,14 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from icecdc_core.reporting.progress import print_line
+from icecdc_core.reporting.progress import activity, print_line
 
 
 @contextmanager
 def timed_step(description: str) -> Iterator[None]:
-    """Print what the block did and how long it took, when it has succeeded."""
+    """Show what the block does, on a terminal; when it has succeeded, print that and how long it took."""
     begin = time.monotonic()
-    yield
+    with activity(description):
+        yield
     print_line(f"{description} ({time.monotonic() - begin:.1f} s)")
 
 

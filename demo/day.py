@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,10 +123,3 @@ def create_tables(spark: SparkSession, data: Path) -> None:
         rows.writeTo(table.full_name).option("check-nullability", "false").append()
         identifiers = ", ".join(quoted(name) for name in table.identifier_columns)
         spark.sql(f"ALTER TABLE {table.full_name} SET IDENTIFIER FIELDS {identifiers}")
-
-
-def day_of_operations(spark: SparkSession) -> Iterator[str]:
-    """Run the statements of the day one by one; yields what each one did."""
-    for what, statement in DAY:
-        spark.sql(statement)
-        yield what

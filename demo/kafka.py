@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from demo.console import add_option, timed_step
+from demo.kernel import kernel_in
 from demo.results import run_notebook
 from demo.workspace import ROOT, display_path, run_in_folder
 from icecdc_core.config import SyncConfig
@@ -65,7 +66,8 @@ class KafkaDemo:
         with timed_step("notebook 40_kafka_ingest: flights into a table for each airport"):
             given = {name: getattr(self.flights, name) for name in sorted(self.flights.model_fields_set)}
             notebook = ROOT / "notebooks" / "40_kafka_ingest.ipynb"
-            _print_counts(run_notebook(notebook, self.output, {k: _plain(v) for k, v in given.items()}))
+            with kernel_in(spark) as kernel:
+                _print_counts(run_notebook(notebook, self.output, {k: _plain(v) for k, v in given.items()}, kernel))
         self._ingest(spark, self.planes)
         with timed_step("the tables are indexed"):
             self._sync(spark)

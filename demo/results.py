@@ -47,8 +47,8 @@ def summary(results: Iterable[TableResult]) -> str:
     )
 
 
-def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Execute a notebook in its own process and save it as .ipynb and .html, also when it fails."""
+def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any], kernel: Any) -> dict[str, Any]:
+    """Execute a notebook in a kernel and save it as .ipynb and .html, also when it fails."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -64,8 +64,7 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
             parameters={**given, "report_path": str(report_path)},
             kernel_name="python3",
             progress_bar=False,
-            # Every kernel warns that loopback is not encrypted, as in any Jupyter.
-            extra_arguments=["--log-level=ERROR"],
+            km=kernel,
         )
     except PapermillExecutionError as error:
         raise IcecdcError(

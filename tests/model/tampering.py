@@ -27,19 +27,8 @@ def _commits(events: Events) -> list[int]:
     return [n for before, n in pairwise(places) if _batch(events[before]) and not _batch(events[n])]
 
 
-def _begins(events: Events) -> list[int]:
-    places = _writes(events)
-    epochs = [(_batch(events[n]).get("epoch"), n) for n in places]
-    pairs = pairwise(epochs)
-    return [n for (before, _), (epoch, n) in pairs if epoch is not None and epoch != before]
-
-
 def _bulks(events: Events) -> list[int]:
     return [n for n, event in enumerate(events) if event["event"] == "bulk" and event["items"]]
-
-
-def _moves(events: Events) -> list[int]:
-    return [n for n, event in enumerate(events) if event["event"] == "alias" and event["indexes"]]
 
 
 def _last_bulk_before(events: Events, place: int) -> int:
@@ -70,7 +59,8 @@ def one_document_too_many(events: Events) -> None:
 
 def write_before_begin(events: Events) -> None:
     """Documents are written before their batch is recorded."""
-    begin = _begins(events)[-1]
+    epochs = [(_batch(events[n]).get("epoch"), n) for n in _writes(events)]
+    begin = max(n for (before, _), (epoch, n) in pairwise(epochs) if epoch not in (None, before))
     _move(events, next(n for n in _bulks(events) if n > begin), begin)
 
 
@@ -95,7 +85,7 @@ def cut_is_forgotten(events: Events) -> None:
 
 def alias_before_the_last_group(events: Events) -> None:
     """Readers see an index before all groups of its export are written."""
-    move = _moves(events)[0]
+    move = next(n for n, event in enumerate(events) if event["event"] == "alias" and event["indexes"])
     _move(events, move, _last_bulk_before(events, move))
 
 

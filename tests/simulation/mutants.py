@@ -40,12 +40,11 @@ class Change:
         return made[self.function]
 
 
-@dataclass(frozen=True)
 class Mutant:
-    name: str
-    invariants: tuple[str, ...]
-    changes: tuple[Change, ...]
-    schedules: int
+    """Changes that at least one of these invariants notices after at most so many schedules."""
+
+    def __init__(self, name: str, invariants: tuple[str, ...], *changes: Change, schedules: int = 200) -> None:
+        self.name, self.invariants, self.changes, self.schedules = name, invariants, changes, schedules
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -57,79 +56,74 @@ class Mutant:
             yield
 
 
-def mutant(name: str, invariants: tuple[str, ...], *changes: Change, schedules: int = 200) -> Mutant:
-    """A mutant, which at least one of these invariants notices after at most so many schedules."""
-    return Mutant(name, invariants, changes, schedules)
-
-
 INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
 UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
 LOGGED, FORWARD = "CommitsAreLogged", "IndexGoesForward"
 
 MUTANTS = [
-    mutant("the position is written without a condition", (GROW, UNIQUE, INDEX, ALIAS),
+    Mutant("the position is written without a condition", (GROW, UNIQUE, INDEX, ALIAS),
         Change(PositionStore, "write", 'condition = {"if_seq_no": version[0], "if_primary_term": version[1]}',
         "condition = {}")),
-    mutant("the position moves before the commit log has the batch", (LOGGED,),
+    Mutant("the position moves before the commit log has the batch", (LOGGED,),
         Change(IndexLock, "commit", "self._store.append_log(self.batch.epoch, log)\n"
         "    self.write(replace(position, batch=None, largest=self.largest))", "epoch = self.batch.epoch\n"
         "    self.write(replace(position, batch=None, largest=self.largest))\n"
         "    self._store.append_log(epoch, log)")),
-    mutant("documents are written before their batch is recorded", (UNIQUE,),
+    Mutant("documents are written before their batch is recorded", (UNIQUE,),
         Change(sync, "_sync_batch", "lock.begin(batch)",
         "lock.position = replace(lock.position, batch=batch, epoch=epoch)")),
-    mutant("the position moves before the documents are written", (INDEX,),
+    Mutant("the position moves before the documents are written", (INDEX,),
         Change(IndexLock, "begin", "epoch=batch.epoch))",
         "epoch=batch.epoch, snapshot_id=batch.to_snapshot_id if batch.kind == 'sync' else "
         "self.position.snapshot_id, identity=''))")),
-    mutant("a batch after one that was not repeated has its epoch", (UNIQUE, GROW, INDEX),
+    Mutant("a batch after one that was not repeated has its epoch", (UNIQUE, GROW, INDEX),
         Change(IndexLock, "next_epoch", "epoch + 1", "epoch + (self.position.batch is None)")),
-    mutant("a begun batch is repeated with a new epoch", (UNIQUE,),
+    Mutant("a begun batch is repeated with a new epoch", (UNIQUE,),
         Change(sync, "_sync_batch", "plan.replayed.epoch if plan.replayed else lock.next_epoch", "lock.next_epoch")),
-    mutant("a batch does not read the snapshot of the one that was not repeated", (INDEX,),
+    Mutant("a batch does not read the snapshot of the one that was not repeated", (INDEX,),
         Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()"), schedules=4000),
-    mutant("a batch forgets its cuts", (INDEX,), Change(sync, "_sync_batch", "cuts=list(plan.cuts)", "cuts=[]"),
+    Mutant("a batch forgets its cuts", (INDEX,), Change(sync, "_sync_batch", "cuts=list(plan.cuts)", "cuts=[]"),
         schedules=20000),
-    mutant("a delete and an upsert of one batch have the same version", (INDEX,),
+    Mutant("a delete and an upsert of one batch have the same version", (INDEX,),
         Change(bulk_lines, "delete_version", "2 * epoch", "2 * epoch + 1")),
-    mutant("operations that OpenSearch refused for a moment count as done", (INDEX, READERS),
+    Mutant("operations that OpenSearch refused for a moment count as done", (INDEX, READERS),
         Change(bulk, "count_outcomes", "again.append(number)", "upserts += 1", (bulk,))),
-    mutant("a bulk request without an answer counts as done", (INDEX, READERS),
+    Mutant("a bulk request without an answer counts as done", (INDEX, READERS),
         Change(BulkWriter, "_send", "cause = error\n", "return result\n")),
-    mutant("an export resumes by the number of finished groups alone", (READERS, INDEX),
+    Mutant("an export resumes by the number of finished groups alone", (READERS, INDEX),
         Change(export, "_resume", "begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)\n"
         "            if digest != begun.groups_digest:",
         "begun.to_snapshot_id, run.config.export_group_bytes, 'fail')\n            if False:"), schedules=20000),
-    mutant("an export resumes with the current snapshot", (READERS, INDEX),
+    Mutant("an export resumes with the current snapshot", (READERS, INDEX),
         Change(export, "_resume", "begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)\n"
         "            if digest != begun.groups_digest:",
         "source.head, begun.group_bytes, begun.on_duplicate_identifier)\n            if False:"), schedules=10000),
-    mutant("an export resumes in an index that was created again", (RECOVERY, READERS, INDEX),
+    Mutant("an export resumes in an index that was created again", (RECOVERY, READERS, INDEX),
         Change(export, "_resume", "indexes.index_uuid(run.client, physical) != uuid", "False"),
         Change(export, "_export", "indexes.require_same_index(run.client, config, batch.uuids)", "pass"),
         schedules=2000),
-    mutant("a file group is recorded before it is written", (READERS, INDEX),
+    Mutant("a file group is recorded before it is written", (READERS, INDEX),
         Change(export, "_export", "written = write_batch(",
         "lock.record(groups_done=number)\n                written = write_batch("), schedules=3000),
-    mutant("the alias moves before the last group is written", (READERS, ALIAS, INDEX),
+    Mutant("the alias moves before the last group is written", (READERS, ALIAS, INDEX),
         Change(export, "_export", 'with run.stage("write"), ',
         'indexes.publish_index(run.client, config, batch.physical_index, seen)\n        with run.stage("write"), ')),
-    mutant("the alias moves before searches find the documents", (READERS, INDEX),
+    Mutant("the alias moves before searches find the documents", (READERS, INDEX),
         Change(indexes, "publish_index", "client.indices.refresh(index=with_suffixes(config, physical))",
         "pass"), Change(export, "_require_a_document_of_each_row", "run.client.indices.refresh(index=names)", "pass")),
-    mutant("a sync commits before searches find the documents", (INDEX,),
+    Mutant("a sync commits before searches find the documents", (INDEX,),
         Change(batch, "prepared_index", "run.client.indices.refresh(index=indexes.with_suffixes(config, physical))",
         "pass", (sync,))),
-    mutant("a re-export forgets the begun batch", (INDEX, LOGGED),
+    Mutant("a re-export forgets the begun batch", (INDEX, LOGGED),
         Change(sync, "_reexport", "report = replace(",
         "lock.write(replace(lock.position, batch=None))\n    report = replace("), schedules=2000),
-    mutant("a repair takes the place of a begun batch", (INDEX, UNIQUE),
+    Mutant("a repair takes the place of a begun batch", (INDEX, UNIQUE),
         Change(repair, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),
         schedules=20000),
-    mutant("a repair writes what it compared, although a sync committed since", (INDEX,),
+    Mutant("a repair writes what it compared, although a sync committed since", (INDEX,),
         Change(repair, "require_repairable", "position.content_version != compared.content_version", "False"),
         schedules=20000),
-    mutant("a run without the lock moves the alias", (ALIAS, RECOVERY, INDEX, READERS),
+    Mutant("a run without the lock moves the alias", (ALIAS, RECOVERY, INDEX, READERS),
         Change(indexes, "publish_index", "if expected is not None and seen.keys() - own - {*expected}:\n"
         "        raise _fenced(config, seen)\n" "    for old in seen.keys() - own:\n"
         '        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": True}})\n'
@@ -137,37 +131,37 @@ MUTANTS = [
         "for old in seen.keys() - own:\n"
         '        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": False}})'),
         schedules=20000),
-    mutant("a run without the lock deletes a newer index", (INDEX, ALIAS, READERS, RECOVERY),
+    Mutant("a run without the lock deletes a newer index", (INDEX, ALIAS, READERS, RECOVERY),
         Change(indexes, "drop_leftovers", "physical in created and created[name] < created[physical]:\n"
         "            drop_unless_read(client, config, name)",
         'name != physical and icecdc_meta(found[name]).get("index") == config.index:\n'
         "            _delete(client, name)"), schedules=20000),
-    mutant("the table is opened before the position is read", (FORWARD,),
+    Mutant("the table is opened before the position is read", (FORWARD,),
         Change(Run, "look", "return self._look_with(self.positions.read())",
         "opened = open_indexable_source(self.spark, self.config, needs_history)\n"
         "    position = self.positions.read()\n"
         "    return position or Position(self.config.index, self.config.table, opened.metadata.table_uuid), opened"),
         schedules=4000),
-    mutant("the table is not opened again when another run wrote before the lock", (FORWARD,),
+    Mutant("the table is not opened again when another run wrote before the lock", (FORWARD,),
         Change(Run, "lock", "if lock.position != position else", "if False else"), schedules=4000),
-    mutant("an overtaken export blocks all later syncs", (RECOVERY, REFUSALS),
+    Mutant("an overtaken export blocks all later syncs", (RECOVERY, REFUSALS),
         Change(sync, "_checked_look", " or position.begun_export", ""), schedules=20000),
-    mutant("a sync compares the alias with a position that another run has moved", (REFUSALS,),
+    Mutant("a sync compares the alias with a position that another run has moved", (REFUSALS,),
         Change(sync, "_checked_look", "if position == before:", "if True:"), schedules=4000),
-    mutant("a child table alone is nothing new", (RECOVERY,),
+    Mutant("a child table alone is nothing new", (RECOVERY,),
         Change(plan, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),
-    mutant("a cut is the snapshot of the root alone", (INDEX,),
+    Mutant("a cut is the snapshot of the root alone", (INDEX,),
         Change(plan, "next_range", "begun.nested_snapshots),", "heads(source)),"), schedules=4000),
-    mutant("a begun batch is repeated with the current snapshots of nested tables", (INDEX,),
+    Mutant("a begun batch is repeated with the current snapshots of nested tables", (INDEX,),
         Change(plan, "next_range", "begun, nested=begun.nested,", "begun, nested=now,"), schedules=4000),
-    mutant("a document that moves stays in its old place", (INDEX,),
+    Mutant("a document that moves stays in its old place", (INDEX,),
         Change(simulated_jobs, "compute_changes", "after.get(identity) != place", "False", (sync,))),
-    mutant("a document is not deleted in the place that a failed batch gave it", (INDEX,),
+    Mutant("a document is not deleted in the place that a failed batch gave it", (INDEX,),
         Change(simulated_jobs, "compute_changes", "sorted(deleted)", "sorted(deleted - inserted)", (sync,)),
         schedules=4000),
-    mutant("the position moves for the root alone", (INDEX,),
+    Mutant("the position moves for the root alone", (INDEX,),
         Change(batch, "commit_batch", ", batch.nested)", ", position.nested or batch.nested)", (sync, export))),
-    mutant("an export resumes with the current snapshots of nested tables", (INDEX,),
+    Mutant("an export resumes with the current snapshots of nested tables", (INDEX,),
         Change(export, "_export", "at_vector(source, batch.to_snapshot_id, batch.nested_snapshots)", "source"),
         schedules=4000),
 ]  # fmt: skip

@@ -10,11 +10,6 @@ CHANGE_COLUMNS = "_change_type string, _change_ordinal int, _commit_snapshot_id 
 D, I = ("DELETE", 0, 7), ("INSERT", 0, 7)  # noqa: E741  (a delete and an insert, in columns of their own)
 
 
-def require_left(source, left):
-    expected = source.sparkSession.createDataFrame(left, source.schema)
-    assert_df_equality(remove_carryovers(source), expected, ignore_row_order=True, ignore_nullable=True)
-
-
 # Values as SQL. In each pair they are not the same, or the same.
 DIFFERENT = (
     ("null", "0"), ("1", "2"), ("'a'", "'A'"), ("'a'", "'a '"), ("''", "cast(null as string)"),
@@ -81,7 +76,8 @@ class DescribeColumns:
     def it_takes_columns_in_any_order_and_needs_no_commit_snapshot_ids(self, spark):
         rows = [(0, 1, "DELETE", 2), (0, 1, "INSERT", 2), (0, 2, "INSERT", 1)]
         changes = spark.createDataFrame(rows, "_change_ordinal int, b int, _change_type string, a int")
-        require_left(changes, rows[2:])
+        left = remove_carryovers(changes)
+        assert_df_equality(left, spark.createDataFrame(rows[2:], changes.schema), ignore_nullable=True)
 
     def it_keeps_what_may_be_null_and_what_may_not(self, spark):
         rows = [(1, {"k": 1}, "DELETE", 0, 7), (1, {"k": 2}, "INSERT", 0, 7)]

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
 from icecdc_core.runs.dead_letters import SCHEMA
 from tests.doc_blocks import Block, all_blocks, blocks_of, commands_of, words_of
+from tests.fast_java import small_spark
 from tests.kafka_topics import Topic
 
 ROOT = Path(__file__).parents[3]
@@ -117,41 +119,79 @@ def plain(output: str) -> object:
     return re.sub(r"\d+\.\d\b", "N", re.sub(r"[ \t]+", " ", output)).strip()
 
 
+UV = [str(Path(sys.executable).with_name("uv")), "--quiet", "--no-config"]
+OTHERS = ("ICECDC_", "PYSPARK_", "PYTHON", "SPARK_")  # what would bring the checkout, or the Spark of the tests
+
+
 @pytest.fixture
-def installed(tmp_path):
-    """The PATH of an empty environment with the wheel, which has every file of the package and no other."""
-    sources, uv = tmp_path / "sources", [str(Path(sys.executable).with_name("uv")), "--quiet", "--no-config"]
+def wheel(tmp_path):
+    """The wheel, which has every file of the package and no other; beside it an empty environment."""
+    sources = tmp_path / "sources"
     sources.mkdir()  # so that nothing is written into the repository
     for name in ("icecdc_core", "demo", "tests", "pyproject.toml", "README.md", "LICENSE"):
         (sources / name).symlink_to(ROOT / name)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(sources)]
     subprocess.run(build, check=True, capture_output=True)
-    wheel, folder = next(tmp_path.glob("*.whl")), tmp_path / "environment"
+    wheel = next(tmp_path.glob("*.whl"))
     files = [path for path in (ROOT / "icecdc_core").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert found == {path.relative_to(ROOT).as_posix() for path in files}
     assert {path.suffix for path in files} <= {".py", ".java", ".json", ".typed"}
-    subprocess.run([*uv, "venv", "--python", sys.executable, str(folder)], check=True)
-    wanted = ["--python", str(folder / "bin" / "python"), f"icecdc[local] @ {wheel.as_uri()}"]
-    subprocess.run([*uv, "pip", "install", *wanted], check=True)
-    return f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([*UV, "venv", "--python", sys.executable, str(tmp_path / "environment")], check=True)
+    (tmp_path / "work").mkdir()
+    return wheel
+
+
+def install(environment, *wanted):
+    """Install into an environment; returns the variables of a process in it."""
+    subprocess.run([*UV, "pip", "install", "--python", str(environment / "bin" / "python"), *wanted], check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+    return {**kept, "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run_in(work, environment, *words):
+    ended = subprocess.run(["/usr/bin/env", *words], cwd=work, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return ended.stdout
+
+
+def it_runs_init_sync_status_and_a_notebook_from_the_wheel(wheel, spark, sql, make_config, tmp_path):
+    """With the packages that are installed here, and one Spark: the kernel runs the commands that need it."""
+    sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg", "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    config, environment, work = make_config(), tmp_path / "environment", tmp_path / "work"
+    variables = install(environment, "--no-deps", str(wheel))
+    (site,) = environment.glob("lib/*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth, of the checkout, is not read
+    init = ["init", "--table", config.table, "--output", "indexes.yml", "--opensearch-url", config.opensearch_url]
+    init += ["--warehouse", config.warehouse, "--catalog-properties", json.dumps(dict(config.catalog_properties))]
+    init += ["--spark-conf", json.dumps(small_spark())]
+    of_file = ["--file", "indexes.yml", "--positions-index", config.positions_index]
+    code = f"from icecdc_core.__main__ import __file__, main; assert __file__.startswith({str(site)!r})\n"
+    code += f"assert [main({init}), main({['sync', *of_file]})] == [0, 0]"
+    notebook = json.loads((ROOT / "notebooks" / "30_validation.ipynb").read_text(encoding="utf-8"))
+    cell = {"cell_type": "code", "id": "c", "metadata": {}, "execution_count": None, "outputs": [], "source": code}
+    notebook["cells"].insert(0, cell)
+    (work / "notebook.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    given = {"index_file": "indexes.yml", "positions_index": config.positions_index, "report_path": "report.json"}
+    papermill = ["python", "-m", "papermill", "--no-progress-bar", "notebook.ipynb", "out.ipynb"]
+    run_in(work, variables, *papermill, *(word for pair in given.items() for word in ("-r", *pair)))
+    report = json.loads((work / "report.json").read_text())
+    assert (report["ok"], report["index_documents"]) == (True, 2)
+    status = run_in(work, variables, "icecdc", "status", *of_file, "--json").splitlines()[-1]
+    assert (json.loads(status)["state"], f'"snapshot_id": {report["snapshot_id"]}' in status) == ("ok", True)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def it_runs_from_the_wheel_in_an_empty_environment_and_an_empty_folder(installed, tmp_path):
+def it_runs_from_the_wheel_in_an_empty_environment_and_an_empty_folder(wheel, tmp_path):
     """As a reader does it: each command is a process, and the services are those that it starts."""
-    work = tmp_path / "work"
-    work.mkdir()
-    others = ("ICECDC_", "PYSPARK_", "PYTHON", "SPARK_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    environment, url, differences = {**kept, "XDG_STATE_HOME": str(tmp_path / "state"), "PATH": installed}, PRINTED, []
+    work, url, differences = tmp_path / "work", PRINTED, []
+    environment = install(tmp_path / "environment", f"icecdc[local] @ {wheel.as_uri()}")
+    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
 
     def run(words):
-        ended = subprocess.run(["/usr/bin/env", *words], cwd=work, env=environment, capture_output=True, text=True)
-        assert ended.returncode == 0, ended.stderr[-3000:]
-        return ended.stdout
+        return run_in(work, environment, *words)
 
     code = "import importlib.util as u; print([n for n in ('IPython', 'papermill') if u.find_spec(n)])"
     assert run(["python", "-c", code]) == "[]\n"

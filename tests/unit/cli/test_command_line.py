@@ -49,17 +49,14 @@ class DescribeAWrongCommandLine:
             (["snyc", *GIVEN], "There is no such command"),
             (["sync"], "table: missing"),
             (["sync", "--tabel", "lake.ns.t"], "--tabel: unknown option or a value without one. Remedy: did you mean"),
-            (["sync", *GIVEN, "more"], "a value without one"),
             (["sync", *GIVEN, "-host", "h"], "unknown option or a value without one"),
             (["sync", *GIVEN, "--dry-run", "often"], "dry_run: input should be a valid boolean"),
-            (["ingest", "--file", "f.yml"], "unknown option"),
             (["sync", "--json=hunter2"], "--json: ignored explicit argument (not shown)"),
             (["sync", *GIVEN, "--table=lake.ns.hunter2"], "--table: given twice"),
             (["sync", "--only", "a"], "--file: missing or empty"),
             (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: invalid int value: (not shown)"),
             (["sync", "--file", "f.yml", "--only="], "--only: needs names"),
             (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
-            (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
         ],
     )
     def it_ends_with_a_report(self, run, arguments, words):

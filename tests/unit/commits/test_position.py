@@ -40,7 +40,6 @@ class DescribeAStoredPosition:
         ("change", "message"),
         [
             ({"format": FORMAT + 1}, f"it has format {FORMAT + 1}, and this release reads {FORMAT}"),
-            ({"shards": 3}, "shards: Unexpected"),
             ({"batch": {**STORED["batch"], "shard": 3}}, "batch.shard: Unexpected"),
             ({"owner": "me"}, "cannot be read"),
             ({"owner": {**STORED["owner"], "lease_seconds": 1e300}}, "lease_seconds: Input should be less"),

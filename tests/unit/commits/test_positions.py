@@ -19,18 +19,12 @@ from icecdc_core.errors import (
 )
 from icecdc_core.opensearch.client import Connection
 from tests.simulation.simulated_opensearch import Document, Index
-from tests.tiny_opensearch import error, tiny_opensearch
+from tests.tiny_opensearch import error
 from tests.waiting import await_true
 
 POSITION = "position:t"
 CONFLICT = error(409, "version_conflict_engine_exception")
 BATCH = Batch("sync", 4, 7, 8, "t--000003")
-
-
-@pytest.fixture
-def server():
-    with tiny_opensearch() as started:
-        yield started
 
 
 @pytest.fixture

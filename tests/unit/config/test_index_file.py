@@ -61,10 +61,6 @@ class DescribeLoad:
             target_lag=10,
         )
 
-    def it_takes_the_name_in_the_file_as_the_index_if_there_is_no_other(self, write):
-        for line, expected in (("", "films"), ("index: films-v2", "films-v2"), ('index: ""', "films")):
-            assert SyncConfig.load(write(f"{ONE}    {line}\n")).index == expected
-
     def it_needs_a_name_when_there_are_several_and_not_what_another_index_needs(self, write):
         path = write(f"{ONE}  actors:\n    table: ${{env:ICECDC_TEST_UNSET}}\n    zzz: 1\n")
         with pytest.raises(ConfigError, match=r"has several indexes.*name one of films, actors"):
@@ -155,11 +151,9 @@ class DescribeYaml:
         [
             ("indexes:\n\tfilms: {}\n", "not YAML.*line 2, column 1"),
             ("indexes: " + "[" * 600, "not YAML"),
-            (f"{ONE}    start_from: 2026-13-45\n", "not YAML: a value cannot be read"),
             (f"{ONE}    table: a.b.c\n", r"has the key 'table' twice \(line 4, column 5\)"),
             (f"{ONE}    mapping: {{a: {{b: 1, b: 2}}}}\n", "has the key 'b' twice.*line 4"),
             ("indexes: {2026: {}}\n", "has a key that is not a string; write it in quotes.*line 1"),
-            ("indexes: {[a, b]: {}}\n", "has a key that is not a string; write it in quotes.*line 1"),
             (f"{ONE}    mapping: &x {{a: *x}}\n", "not YAML: a value cannot be read"),
             (f"{ONE}    branch: !!python/object/apply:os.system x\n", "not YAML.*line 4"),
             ("", "has no indexes"),

@@ -143,7 +143,6 @@ class DescribeProblems:
         ("parameters", "wrong"),
         [
             ({"opensearch_username": "u", "opensearch_password": "hunter2"}, "opensearch_password"),
-            ({"target_lag": "soon", "poll_interval_seconds": 30}, "target_lag"),
             ({"columns": "a,,b", "identifier_columns": "c"}, "columns"),
             ({"columns": "a,b", "identifier_columns": "a,c"}, "identifier_columns"),
             ({"columns": "a", "select": '["b"]'}, "select"),
@@ -154,7 +153,6 @@ class DescribeProblems:
             ({"opensearch_client_key": "k"}, "opensearch_client_cert"),
             ({"opensearch_url": "http://h:1", "opensearch_client_cert": "c"}, "opensearch_client_cert"),
             ({"index": "icecdc-positions"}, "index"),
-            ({"settings": {"refresh_interval": "5s", "index.refresh_interval": "5s"}}, "settings"),
             ({"number_of_shards": 3, "settings": {"index": {"number_of_shards": 2}}}, "number_of_shards"),
             ({"settings": {"search": {"idle.after": "1s"}, "index": {"search.idle": {"after": "1s"}}}}, "settings"),
         ],

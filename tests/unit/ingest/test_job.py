@@ -153,8 +153,6 @@ def it_types_failures_of_kafka_and_of_the_machine_and_leaves_others():
             LostOffsetsError, LostOffsetsError),
         (f"Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1)\nCaused by: {REMOVED}",
             LostOffsetsError, LostOffsetsError),
-        (f"Lost task 0.0 in stage 1.0 (TID 1): {REMOVED}", LostOffsetsError, LostOffsetsError),
-        ("org.apache.kafka.common.errors.CorruptRecordException: wrong checksum", KafkaError, IngestWriteError),
         ("kafkashaded.org.apache.kafka.common.errors.CorruptRecordException: wrong", KafkaError, IngestWriteError),
         # A partition that was just added.
         ("assertion failed: If startingOffsets contains specific offsets, you must specify all TopicPartitions.",

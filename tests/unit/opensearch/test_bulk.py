@@ -1,8 +1,5 @@
 """How actions are cut into requests, what an answer says of every operation, and how results are added."""
 
-import pickle
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 
@@ -142,9 +139,3 @@ class DescribeBulkResult:
         assert (total.counts.upserts, total.counts.rejected) == (3, 30)
         assert (len(total.rejected_samples), total.failure) == (20, FIRST)
         assert (BulkResult(newest=(3, "a")) + BulkResult(newest=(2, "b"))).newest == (3, "a")
-
-    def it_travels_from_an_executor_with_its_failure(self):
-        failure = IndexNotFoundError("gone", subject="index", value="t", remedy="export")
-        result = BulkResult(Counts(1, 2, 3, 4), [{"action": "é"}], failure, (5, "b"))
-        read = pickle.loads(pickle.dumps(result))
-        assert (replace(read, failure=None), str(read.failure)) == (replace(result, failure=None), str(failure))

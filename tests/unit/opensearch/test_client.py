@@ -9,7 +9,7 @@ from opensearchpy.exceptions import TransportError
 
 from icecdc_core.opensearch.client import AnswerReader, Backoff, Connection, without_retries
 from tests.simulation.simulated_opensearch import Index
-from tests.tiny_opensearch import error, tiny_opensearch
+from tests.tiny_opensearch import error
 
 
 def it_reads_json_with_any_declared_character_set():
@@ -18,14 +18,8 @@ def it_reads_json_with_any_declared_character_set():
 
 
 @pytest.fixture
-def server():
-    with tiny_opensearch() as started:
-        started.indexes["t"] = Index()
-        yield started
-
-
-@pytest.fixture
 def client(server):
+    server.indexes["t"] = Index()
     opened = Connection(server.url).client(retry_seconds=20)
     yield opened
     opened.close()

@@ -16,16 +16,10 @@ from icecdc_core.opensearch import index_settings, indexes
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import require_readable_index
 from tests.simulation.simulated_opensearch import Index
-from tests.tiny_opensearch import error, tiny_opensearch
+from tests.tiny_opensearch import error
 
 SCHEMA = StructType().add("id", LongType()).add("name", StringType())
 ONE, TWO = "t--000001", "t--000002"
-
-
-@pytest.fixture
-def server():
-    with tiny_opensearch() as started:
-        yield started
 
 
 @pytest.fixture
@@ -153,14 +147,6 @@ class DescribeDeletion:
         indexes.drop_leftovers(client, config, TWO)
         assert sorted(server.indexes) == [f"{ONE}-copy", TWO, "t--other--000001"]
 
-    def it_leaves_the_index_of_a_later_export_and_deletes_what_no_reader_sees(self, server, client, config, published):
-        indexes.create_physical(client, config, TWO, SCHEMA, "another-run")
-        indexes.drop_leftovers(client, config, ONE)  # by a run that was stalled
-        assert sorted(server.indexes) == [ONE, TWO]
-        for name in (ONE, TWO, "t--000003"):
-            indexes.drop_unless_read(client, config, name)
-        assert list(server.indexes) == [ONE]
-
 
 def it_adds_new_fields_and_names_one_that_has_another_type(server, client, config, published):
     indexes.create_physical(client, config, f"{ONE}-a", SCHEMA, "the-run")
@@ -235,14 +221,6 @@ class DescribeRequireReadableIndex:
             require_readable_index(client, OF_ONE)
 
 
-OURS = {"number_of_shards": 3, "number_of_replicas": 2, "gc_deletes": "1h", "translog.durability": "request"}
-
-
-def with_settings(**settings):
-    ours = {name: OURS[name] for name in [*OURS][:2] if name not in index_settings.given_settings(settings)}
-    return SyncConfig(table="lake.ns.t", settings=settings, **ours)
-
-
 class DescribeCheckSettings:
     def it_says_why_a_setting_is_refused(self):
         for settings, reason in (
@@ -262,9 +240,11 @@ class DescribeCheckSettings:
 class DescribeNewIndexSettings:
     def it_takes_the_settings_of_the_user_over_ours(self):
         given = {"index": {"number_of_shards": 5, "gc_deletes": "2h"}, "mapping.total_fields.limit": 9, "codec": "zstd"}
-        found = index_settings.new_index_settings(with_settings(**given), {"mapping.total_fields.limit": 2000}, False)
-        changed = {"number_of_shards": 5, "gc_deletes": "2h", "mapping.total_fields.limit": 9, "codec": "zstd"}
-        assert found == {**OURS, **changed}
+        config = SyncConfig(table="lake.ns.t", settings=given, number_of_replicas=2)
+        found = index_settings.new_index_settings(config, {"mapping.total_fields.limit": 2000}, False)
+        ours = {"number_of_replicas": 2, "translog.durability": "request"}
+        theirs = {"number_of_shards": 5, "gc_deletes": "2h", "mapping.total_fields.limit": 9, "codec": "zstd"}
+        assert found == ours | theirs
 
     def it_prepares_an_index_for_vectors(self):
         for field_type, version, expected in (

@@ -43,14 +43,6 @@ class DescribeRunMetrics:
         assert r'table="lake.\"a\\b\"\n.t"' in text
         assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("table=")
 
-    def it_has_no_sample_of_what_is_not_known_while_a_run_goes_on(self):
-        facts = {"target_lag": 10.0, "lag_achieved": None, "target_lag_kept": 60.0, "complete_through": 99.5}
-        assert samples_of(RunMetrics({**LABELS, **facts, "tables": {}})) == {
-            ("icecdc_target_lag_seconds", ""): 10,
-            ("icecdc_target_lag_kept_seconds", ""): 60,
-            ("icecdc_ingest_complete_through_timestamp_seconds", ""): 99.5,
-        }
-
 
 def it_replaces_the_file_and_keeps_metrics_that_the_last_run_lacks(tmp_path):
     folder = tmp_path / "new"

@@ -1,18 +1,16 @@
-"""Which sessions are refused, signals that ask all runs of a process to stop, and a thread for each of several runs."""
+"""Which sessions are refused, and signals that ask all runs of a process to stop."""
 
 import signal
 import threading
-from functools import partial
 
 import pytest
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkAttributeError
 
 from icecdc_core.errors import DependencyError
 from icecdc_core.session.compat import require_supported, unsupported_versions
 from icecdc_core.session.jars import ICEBERG_RUNTIMES
-from icecdc_core.session.job_session import run_in_threads
-from icecdc_core.session.processes import StopRequest, stop_on_sigterm
+from icecdc_core.session.processes import stop_on_sigterm
 
 
 class ConnectSession:
@@ -83,14 +81,3 @@ class DescribeStopOnSigterm:
         with stop_on_sigterm() as stop, pytest.raises(KeyboardInterrupt):  # not if it was not asked to
             signal.raise_signal(signal.SIGINT)
         assert not stop.requested
-
-
-class EndedSpark:
-    def createDataFrame(self, *given):
-        raise Py4JNetworkError
-
-
-def it_does_not_hide_the_reports_of_the_runs_when_spark_has_ended():
-    ran = []
-    run_in_threads(EndedSpark(), {"a": partial(ran.append, "a")}, StopRequest())
-    assert ran == ["a"]

@@ -20,7 +20,6 @@ from icecdc_core.errors import (
     DuplicateIdentifierError,
     IcecdcError,
     IdentifierColumnsError,
-    RejectedDocumentsError,
     SparkJobError,
     TableNotFoundError,
 )
@@ -93,13 +92,11 @@ class DescribeAFailureOfSpark:
     @pytest.mark.parametrize(
         ("config", "chain", "expected", "says"),
         [
-            (PLAIN, [MISSING], DataReadError, "cannot be read: FileNotFoundException"),
             (PLAIN, [OPENED, MISSING], DataReadError, "cannot be read: FileNotFoundException"),
             (PLAIN, [FORBIDDEN], DataReadError, "Status Code: 403"),
             (PLAIN, [INVALID], DataReadError, "Iceberg refuses"),
             # No file is to blame.
             (PLAIN, [DAMAGED, NETWORK], SparkJobError, "SocketTimeoutException"),
-            (PLAIN, [DIVISION], SparkJobError, "DIVIDE_BY_ZERO"),
             (FILTER, [PATTERN], ConfigError, "row_filter fails"),
             (FILTER, [FORMAT], ConfigError, "row_filter fails"),
             (EMBED, [DIVISION], ConfigError, "embed fails for a row of 'lake.ns.t': [DIVIDE_BY_ZERO]"),
@@ -113,9 +110,8 @@ class DescribeAFailureOfSpark:
     def it_is_recognized_by_its_text(self):
         for text, expected, says in (
             ("write failed: No space left on device", DiskFullError, "disk space"),
-            ("icecdc_core.errors.RejectedDocumentsError: 3 were rejected", RejectedDocumentsError, "3 were rejected"),
+            ("icecdc_core.errors.DuplicateIdentifierError: 2 rows", DuplicateIdentifierError, "2 rows"),
             ('java.io.IOException: Cannot run program "./bin/python": error=2', DependencyError, "executors"),
-            ("Python worker exited unexpectedly (crashed)", SparkJobError, "spark.executor.memoryOverhead"),
         ):
             error = typed(PLAIN, text=text)
             assert (type(error), says in str(error)) == (expected, True)
@@ -202,7 +198,6 @@ class DescribeBlamedFile:
     @pytest.mark.parametrize(
         ("kind", "text", "thrower", "expected"),
         [
-            ("FileNotFoundException", "File a.parquet does not exist", HADOOP, True),
             ("NoSuchKeyException", "The specified key does not exist", S3, True),
             # Spark's own temporary file.
             ("FileNotFoundException", "/tmp/spark/shuffle_0_1.data", DISK, False),
@@ -210,8 +205,6 @@ class DescribeBlamedFile:
             ("FileNotFoundException", "a.parquet (Permission denied)", HADOOP, True),
             ("FileNotFoundException", "a.parquet (Too many open files)", HADOOP, False),
             ("AccessDeniedException", "s3a://b/a.parquet", HADOOP, True),
-            ("AccessDeniedException", "/tmp/spark", DISK, False),
-            ("RuntimeException", "a.parquet is not a Parquet file", PARQUET, True),
             ("IllegalArgumentException", "Invalid magic", PUFFIN, True),
             ("ZstdIOException", "Corrupted block detected", ZSTD, True),
             ("EOFException", "Cannot seek after EOF", HADOOP, True),
@@ -219,11 +212,9 @@ class DescribeBlamedFile:
             # A decoder's exceptions that say nothing about the bytes.
             ("UnsupportedOperationException", "Cannot read this encoding", PARQUET, False),
             ("OutOfMemoryError", "Java heap space", PARQUET, False),
-            ("ParquetCryptoRuntimeException", "AAD mismatch", PARQUET, False),
             ("AEADBadTagException", "Tag mismatch", CRYPTO, False),
             ("IllegalStateException", "no codec", "org.apache.iceberg.spark.SparkTable", False),
             ("SocketTimeoutException", "Read timed out", PARQUET, False),
-            ("SSLHandshakeException", "PKIX path building failed", S3, False),
         ],
     )
     def it_is_found_by_class_and_thrower(self, kind, text, thrower, expected):

@@ -47,15 +47,8 @@ def fit(spark):
 # A type, a value in JSON, and the value as read or why it is not; test_random_values.py draws others.
 # fmt: off
 VALUES = [
-    ("bigint", "9223372036854775808", "field x: '9223372036854775808' is not of type bigint"),
     ("bigint", f'"{"y" * 500}"', f"field x: '{'y' * 100}' is not of type bigint"),
     ("double", "1e309", "field x is too big for double"),
-    ("float", "1e39", "field x: '1.0E39' is not of type float"),
-    ("string", '"a\\u00e9"', '"aé"'),
-    ("string", '{"a": [1, null]}', '"{\\"a\\":[1,null]}"'),
-    ("timestamp", '"2024-02-29 12:00:00+02:00"', '"2024-02-29T10:00:00.000000Z"'),
-    ("timestamp", "1700000000000", "field x: '1700000000000' is not of type timestamp"),
-    ("timestamp_ntz", '"2024-01-01T00:00:00Z"', "field x: '2024-01-01T00:00:00Z' is not of type timestamp_ntz"),
     ("array<timestamp_ntz>", '["2024"]', "field x: '[\"2024\"]' is not of type array<timestamp_ntz>"),
     ("map<string,int>", '{"a":1,"b":2,"a":3}', '{"a":3,"b":2}'),
     ("map<string,date>", '{"a":"2024-01-01","a":"2024-01-02"}', '{"a":"2024-01-02"}'),

@@ -4,12 +4,7 @@ import pytest
 from pyspark.sql import functions as F, types as T
 
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.ingest.destinations import (
-    ColumnChange,
-    evolve,
-    plan_evolution,
-    reject_unwritable_rows,
-)
+from icecdc_core.ingest.destinations import ColumnChange, evolve, plan_evolution, reject_unwritable_rows
 from icecdc_core.ingest.inference import Seen, merge_types
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import settings
@@ -31,26 +26,12 @@ class DescribePlanEvolution:
     @pytest.mark.parametrize(
         ("current", "seen", "expected"),
         [
-            ("id int", "id int", []),
-            ("id int", "id int, name string", ["add name string"]),
-            ("a struct<x:int>", "a struct<x:int,y:date>", ["add a.y date"]),
-            ("a array<struct<x:int>>", "a array<struct<x:int,y:date>>", ["add a.element.y date"]),
-            ("a map<string,struct<x:int>>", "a map<string,struct<y:date>>", ["add a.value.y date"]),
-            ("id int", "id bigint", ["widen id bigint"]),
-            ("id bigint", "id int", []),
-            ("x float", "x double", ["widen x double"]),
-            ("x decimal(5,2)", "x decimal(9,2)", ["widen x decimal(9,2)"]),
-            ("x decimal(5,2)", "x decimal(9,1)", ["widen x decimal(10,2)"]),
-            ("x decimal(5,2)", "x decimal(9,3)", []),
-            ("x decimal(9,2)", "x decimal(5,2)", []),
-            ("a array<int>", "a array<bigint>", ["widen a.element bigint"]),
-            ("id bigint", "id string", []),
-            ("id int not null", "id int", ["optional id"]),
-            ("id int", "id int not null", []),
-            ("id int not null", "name string", ["add name string"]),
+            ("id bigint", "id int", []), ("x decimal(5,2)", "x decimal(9,1)", ["widen x decimal(10,2)"]),
+            ("x decimal(9,2)", "x decimal(5,2)", []), ("id int not null", "id int", ["optional id"]),
+            ("id int", "id int not null", []), ("id int not null", "name string", ["add name string"]),
         ],
         ids=str,
-    )
+    )  # fmt: skip
     def it_names_what_has_to_change(self, current, seen, expected):
         assert changes(current, seen) == expected
 
@@ -69,11 +50,9 @@ class DescribePlanEvolution:
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [
-        ("int", "bigint", "bigint"), ("bigint", "double", "double"),
-        ("float", "double", "double"), ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
+        ("bigint", "double", "double"), ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
         ("decimal(38,0)", "decimal(10,2)", "string"), ("int", "decimal(4,2)", "decimal(12,2)"),
         ("string", "bigint", "string"), ("date", "timestamp", "string"),
-        ("array<int>", "array<bigint>", "array<bigint>"),
         ("map<string,int>", "map<string,bigint>", "map<string,bigint>"),
         ("struct<a:int>", "struct<b:int,a:bigint>", "struct<a:bigint,b:int>"),
     ],
