@@ -172,6 +172,10 @@ def in_python(function):
         (lambda spark: spark._jvm.java.nio.ByteBuffer.allocate(2**31 - 1), "OutOfMemoryError.*spark.driver.memory"),
         (in_python(lambda _: os._exit(1)), "Python worker.*spark.executor.memoryOverhead"),
         (in_python(lambda _: {}["a reason in Python"]), "a reason in Python.*Spark's log"),
+        (
+            lambda spark: spark.sql("SELECT CAST(x AS INT) FROM VALUES ('a') AS t(x)").collect(),
+            "CAST_INVALID_INPUT.*Spark's log",
+        ),
     ],
 )
 def it_names_a_failure_that_no_file_is_to_blame_for(spark, make_config, failing, said):

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from icecdc_core.errors import DependencyError, SparkJobError
 from icecdc_core.jobs import validate
 from icecdc_core.jobs.init import write_index_file
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.opensearch.indexes import check_mapping
-from icecdc_core.table.iceberg_table import IcebergTable
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, body STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -109,15 +106,6 @@ def it_validates_and_repairs_many_indexes_part_by_part(spark, sql, new_index, op
     repaired = validate_table(spark, config.replace(repair=True))
     assert PositionStore(opensearch, config).read().largest > 0
     assert (repaired.ok, repaired.repaired, repaired.source_rows, repaired.index_documents) == (True, 3, 20, 20)
-
-
-def it_checks_the_mapping_while_others_check_it(spark, sql, opensearch, make_config):
-    config = make_config(mapping={"body": {"type": "keyword"}})
-    sql(CREATE)
-    schema = IcebergTable(spark, config.table).schema()
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: check_mapping(opensearch, config, schema), range(8)))
-    assert opensearch.indices.get(index=f"{config.index}--*") == {}
 
 
 HIDING = """

@@ -12,21 +12,17 @@ from icecdc_core.opensearch import indexes
 TITLE = {"type": "text", "analyzer": "standard"}
 
 
-@pytest.fixture
-def config(new_index):
-    return new_index(
-        "CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')",
-        "INSERT INTO {t} SELECT id, concat('title ', id) FROM range(20)",
-        mapping={"title": TITLE},
-    )
-
-
 def of_index(opensearch, config):
     (entry,) = opensearch.indices.get(index=config.index).values()
     return entry["settings"]["index"], entry["mappings"]["properties"]
 
 
-def it_puts_a_spec_followed_halfway_back_when_it_is_taken_back_or_refused(spark, sql, opensearch, config):
+def it_puts_a_spec_followed_halfway_back_when_it_is_taken_back_or_refused(spark, sql, opensearch, new_index):
+    config = new_index(
+        "CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')",
+        "INSERT INTO {t} SELECT id, concat('title ', id) FROM range(20)",
+        mapping={"title": TITLE},
+    )
     evolve = indexes.evolve_mapping
 
     def die(config, after):

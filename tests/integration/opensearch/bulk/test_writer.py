@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from icecdc_core.errors import OpenSearchRequestError
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from tests.bulk_writes import write
@@ -78,3 +79,10 @@ class DescribeTrouble:
         with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
         assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
+
+    def it_does_not_retry_a_wrong_request(self, opensearch_url, settings):
+        wrong = 400, {"error": {"type": "illegal_argument_exception", "reason": "made by the test"}}
+        with loopback_proxy(opensearch_url, trouble=lambda *request: wrong) as proxy:
+            failure = write(settings(proxy.url), index_action(1)).failure
+        assert (type(failure), len(proxy.bulks)) == (OpenSearchRequestError, 1)
+        assert "illegal_argument_exception: made by the test" in str(failure)
