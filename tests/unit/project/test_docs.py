@@ -13,6 +13,7 @@ import yaml
 from icecdc_core.config import SyncConfig
 from icecdc_core.session.catalog import catalog_settings
 from tests.doc_blocks import all_blocks, commands_of, exists, problems_of
+from tests.histories.lake import HISTORIES, KINDS, OPERATIONS
 from tests.index_file_schema import index_file_schema
 
 ROOT = Path(__file__).parents[3]
@@ -55,6 +56,17 @@ def it_ships_the_schema_as_the_code_makes_it():
     if os.environ.get("ICECDC_UPDATE_DOCS"):
         SCHEMA.write_text(expected, encoding="utf-8")
     assert SCHEMA.read_text(encoding="utf-8") == expected
+
+
+def it_lists_the_kinds_operations_and_histories_that_tests_go_through():
+    page, mark = ROOT / "docs" / "guarantees.md", "<!-- made from tests/histories/lake.py -->\n"
+    tried = {"Kinds of tables": [kind.name for kind in KINDS], "Operations": OPERATIONS, "Histories": HISTORIES}
+    expected = "".join(f"- **{what}**: {'; '.join(names)}.\n" for what, names in tried.items())
+    text = page.read_text(encoding="utf-8")
+    listed = text.partition(mark)[2].partition("\n\n")[0] + "\n"
+    if os.environ.get("ICECDC_UPDATE_DOCS"):
+        page.write_text(text.replace(mark + listed, mark + expected), encoding="utf-8")
+    assert listed == expected
 
 
 def it_names_a_test_that_exists_for_each_guarantee_and_each_block_that_another_test_runs():
