@@ -17,7 +17,9 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
 from icecdc_core.session.spark import get_spark
-from tests.fast_java import (
+from tests.given.kafka_topics import Topic
+from tests.servers.shared_servers import server, start_servers
+from tests.speed.fast_java import (
     INTERPRETED,
     JAVA_OPTIONS,
     QUICK_DAEMON,
@@ -26,8 +28,6 @@ from tests.fast_java import (
     use_memory_for_files,
     use_quick_local_files,
 )
-from tests.kafka_topics import Topic
-from tests.shared_servers import server, start_servers
 
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema, and so nbformat, would take 4 s for it
 os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)  # every Java reads them

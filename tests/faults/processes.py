@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from icecdc_core.config.model import ParameterModel
-from tests.fast_java import small_spark
-from tests.waiting import await_true
+from tests.checks.waiting import await_true
+from tests.speed.fast_java import small_spark
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,9 +18,9 @@ from icecdc_core.errors import IcecdcError, RejectedDocumentsError, SchemaRegist
 from icecdc_core.ingest.formats import schemas
 from icecdc_core.jobs import export, sync
 from icecdc_core.runs.cluster_status import cluster_status
-from tests.examples import for_examples
-from tests.http_server import http_server
-from tests.loopback_proxy import Act
+from tests.checks.examples import for_examples
+from tests.servers.http_server import http_server
+from tests.servers.loopback_proxy import Act
 from tests.simulation import simulated_jobs
 from tests.simulation.network import Network, SimulatedConnection
 from tests.simulation.scheduler import current

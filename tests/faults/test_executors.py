@@ -12,9 +12,9 @@ import pyspark
 import pytest
 
 from icecdc_core import export_table, sync_changes
-from tests.fast_java import resolved_jars
 from tests.faults.processes import Job
 from tests.faults.tables import SEED, rows_as_documents
+from tests.speed.fast_java import resolved_jars
 
 RUNS = int(os.environ.get("ICECDC_CLUSTER_RUNS", "1"))
 ROWS, KILLS = 2000, 3

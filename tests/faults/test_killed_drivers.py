@@ -15,8 +15,8 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from tests.faults.processes import Job
 from tests.faults.tables import KINDS, SEED, change_some, rows_as_documents
-from tests.loopback_proxy import Act, loopback_proxy
-from tests.nested_shop import KINDS as PROPERTIES, Shop
+from tests.given.nested_shop import KINDS as PROPERTIES, Shop
+from tests.servers.loopback_proxy import Act, loopback_proxy
 
 KILLS = int(os.environ.get("ICECDC_FAULTS", "1"))
 JOBS = ("sync", "sync", "export", "validate")

@@ -16,7 +16,7 @@ from icecdc_core.ingest import ingest
 from icecdc_core.local.kafka import running_kafka
 from tests.faults.processes import Job
 from tests.faults.tables import SEED
-from tests.kafka_topics import Topic
+from tests.given.kafka_topics import Topic
 
 KILLS = int(os.environ.get("ICECDC_FAULTS", "1"))
 # How tables are chosen and written; some records of the first two are dead letters.

@@ -18,9 +18,9 @@ from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.runs.run import Run
-from tests.bulk_writes import write
-from tests.loopback_proxy import Act, loopback_proxy
-from tests.waiting import await_true
+from tests.checks.bulk_writes import write
+from tests.checks.waiting import await_true
+from tests.servers.loopback_proxy import Act, loopback_proxy
 
 
 def store(config):

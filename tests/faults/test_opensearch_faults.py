@@ -23,7 +23,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.status import status
 from tests.faults.tables import CREATE, FILL, change
-from tests.loopback_proxy import Act, at_first, cut_off, loopback_proxy
+from tests.servers.loopback_proxy import Act, at_first, cut_off, loopback_proxy
 
 BUSY = {"error": {"type": "es_rejected_execution_exception", "reason": "made by the test"}}
 FAULTS = (

@@ -14,12 +14,12 @@ from opensearchpy import OpenSearch
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
-from tests.broken_runs import end_lease
 from tests.faults.tables import JOBS, KINDS, SEED, change_some, rows_as_documents
-from tests.loopback_proxy import cut_off, loopback_proxy
+from tests.given.broken_runs import end_lease
 from tests.model.recorder import recording
 from tests.model.translation import translate
 from tests.model.validation import validate
+from tests.servers.loopback_proxy import cut_off, loopback_proxy
 
 LIVES = int(os.environ.get("ICECDC_LIVES", "1"))
 WRITES = ("PUT", "POST", "DELETE")

@@ -9,7 +9,7 @@ from icecdc_core import export_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import DuplicateIdentifierError, IcecdcError, IndexNotFoundError
 from tests.faults.tables import CREATE
-from tests.loopback_proxy import cut_off, loopback_proxy
+from tests.servers.loopback_proxy import cut_off, loopback_proxy
 
 GROUPS, ROWS = 3, 20
 

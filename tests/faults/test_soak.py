@@ -16,7 +16,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.status import status
 from tests.faults.tables import KINDS, SEED, change_some, rows_as_documents
 from tests.faults.test_opensearch_faults import FAULTS
-from tests.loopback_proxy import loopback_proxy
+from tests.servers.loopback_proxy import loopback_proxy
 
 MINUTES = float(os.environ.get("ICECDC_SOAK_MINUTES", "0.1"))
 WRITERS = ("v2 copy-on-write", "v3 merge-on-read")

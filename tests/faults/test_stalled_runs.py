@@ -16,8 +16,8 @@ from icecdc_core.opensearch import indexes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs import batch
 from icecdc_core.runs.run import Run
-from tests.broken_runs import end_lease, killed_at
 from tests.faults.tables import CREATE
+from tests.given.broken_runs import end_lease, killed_at
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from icecdc_core import sync_changes
 from icecdc_core.ingest import ingest
 from tests.faults.processes import Job
 from tests.faults.tables import CREATE, FILL
-from tests.loopback_proxy import at_first, loopback_proxy
+from tests.servers.loopback_proxy import at_first, loopback_proxy
 
 pytestmark = pytest.mark.long
 

@@ -18,7 +18,7 @@ from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.source import Source
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.tables import CREATE, FILL, change
-from tests.loopback_proxy import at_first, loopback_proxy
+from tests.servers.loopback_proxy import at_first, loopback_proxy
 
 pytestmark = pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession, functions as F
 
-from tests.equality_deletes import upsert
+from tests.given.equality_deletes import upsert
 
 REGIONS = ("north", "south", "west")
 

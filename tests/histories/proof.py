@@ -17,7 +17,7 @@ from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplaced
 from icecdc_core.jobs import sync
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import write_batch
-from tests.broken_runs import Killed
+from tests.given.broken_runs import Killed
 from tests.histories.lake import Lake
 
 REFUSALS = (HistoryGapError, SchemaChangeError, TableReplacedError)

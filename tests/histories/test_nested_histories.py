@@ -11,8 +11,8 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.runs import nested
+from tests.given.nested_shop import KINDS, STATEMENTS, TABLES, Shop
 from tests.histories.proof import break_off
-from tests.nested_shop import KINDS, STATEMENTS, TABLES, Shop
 
 EVERY = "ICECDC_HISTORIES" in os.environ
 MANY = int(os.environ.get("ICECDC_HISTORIES", "1"))

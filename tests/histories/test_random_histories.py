@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from icecdc_core import export_table, validate_table
 from icecdc_core.changes import net_changes
 from icecdc_core.errors import DuplicateIdentifierError
-from tests.examples import SEED, for_examples
+from tests.checks.examples import SEED, for_examples
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_placed, assert_true_changes, break_off, follow
 

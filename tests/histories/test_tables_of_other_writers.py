@@ -25,7 +25,7 @@ from icecdc_core.errors import HistoryGapError
 from icecdc_core.table import iceberg_table
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
-from tests.examples import SEED, for_examples
+from tests.checks.examples import SEED, for_examples
 from tests.histories.other_writer import DATA, LAST_UPDATED, ROW_ID, OtherWriter
 from tests.histories.proof import balance, difference
 

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from tests.nested_shop import Shop
-from tests.stub_model import Model
+from tests.given.nested_shop import Shop
+from tests.servers.stub_model import Model
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from opensearchpy import OpenSearch
 
-from tests.loopback_proxy import loopback_proxy
+from tests.servers.loopback_proxy import loopback_proxy
 
 Event = dict[str, Any]
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from icecdc_core import export_table
-from tests.dbutils import Dbutils, NotebookExit
-from tests.fast_java import small_spark
+from tests.given.dbutils import Dbutils, NotebookExit
+from tests.speed.fast_java import small_spark
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from icecdc_core import export_table, validate_table
-from tests.fast_java import small_spark
+from tests.speed.fast_java import small_spark
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 JOBS = ("icecdc_sync", "icecdc_validate")

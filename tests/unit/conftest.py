@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tiny_opensearch import tiny_opensearch
+from tests.servers.tiny_opensearch import tiny_opensearch
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from pyspark.sql import functions as F, types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from icecdc_core import export_table, sync_changes, validate_table
-from tests.examples import SEED, for_examples
+from tests.checks.examples import SEED, for_examples
 from tests.histories.proof import placed
-from tests.stub_model import DIMENSION, vector
+from tests.servers.stub_model import DIMENSION, vector
 
 MANY = int(os.environ.get("ICECDC_FUZZ", "1"))
 # By type the mapping that the documentation promises.
@@ -200,7 +200,7 @@ class Rows:
             entry = {"table": f"lake.ns.{name}_inner", "alias": "i", "on": f"i.link = r.`{self.link}`", "as": "array"}
             given |= {"alias": "r", "nest": {"inner": {**entry, "select": ["i.m"], "order_by": "i.m DESC"}}}
         if rnd.random() < 0.3:
-            entry = {"function": "tests.stub_model:embed", "model": name, "dimension": DIMENSION}
+            entry = {"function": "tests.servers.stub_model:embed", "model": name, "dimension": DIMENSION}
             entry["text"] = f"'{name} ' || string"
             given |= {"embed": {"vector": entry}, "embed_table": f"lake.ns.{name}_v"}
             given["mapping"]["vector"] = {"method": {"name": "hnsw", "engine": "lucene"}}

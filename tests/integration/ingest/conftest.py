@@ -13,7 +13,7 @@ from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.table import Writer
 from icecdc_core.session.job_session import job_session
-from tests import kafka_records
+from tests.given import kafka_records
 
 
 class StaticTopic:

@@ -12,7 +12,7 @@ from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.publish import WAP_ID, append, publish, restage, stage
 from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.table.catalogs import load_table
-from tests.kafka_records import records
+from tests.given.kafka_records import records
 
 
 def entry(job, batch):

@@ -15,8 +15,8 @@ from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
-from tests.kafka_records import records, settings
-from tests.schema_registry import NULL, framed, text, zigzag
+from tests.given.kafka_records import records, settings
+from tests.servers.schema_registry import NULL, framed, text, zigzag
 
 LETTER = "dead letter"
 DECIMAL_MAX = int("9" * 38)

@@ -15,8 +15,8 @@ from icecdc_core.ingest.destinations import plan_evolution
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import ColumnNames, infer_schema, look_at
 from icecdc_core.session.spark import settings_unless_set
-from tests.kafka_records import parsed, records, settings
-from tests.schema_registry import NULL, SOME, framed, registry_of, running_registry, text, zigzag
+from tests.given.kafka_records import parsed, records, settings
+from tests.servers.schema_registry import NULL, SOME, framed, registry_of, running_registry, text, zigzag
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 NOWHERE = "http://127.0.0.1:9"

@@ -21,8 +21,8 @@ from icecdc_core.ingest.formats import schemas
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.table import Writer
-from tests.kafka_records import people
-from tests.schema_registry import framed, registry_of, zigzag
+from tests.given.kafka_records import people
+from tests.servers.schema_registry import framed, registry_of, zigzag
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg"
 

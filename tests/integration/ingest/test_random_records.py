@@ -16,8 +16,8 @@ from pyiceberg.table import StaticTable
 
 from icecdc_core.ingest import commit_log, ingest
 from icecdc_core.table.catalogs import load_table
-from tests.examples import for_examples
-from tests.schema_registry import NULL, SOME, framed, registry_of, text, zigzag
+from tests.checks.examples import for_examples
+from tests.servers.schema_registry import NULL, SOME, framed, registry_of, text, zigzag
 
 MANY = int(os.environ.get("ICECDC_FUZZ", "1"))
 OWN, USERS, EXPIRE, DROP_LOG, KILLED = "own compaction", "a user's compaction", "expiry", "dropped log", "killed"

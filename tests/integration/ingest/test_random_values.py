@@ -26,9 +26,9 @@ from icecdc_core.ingest.formats.logical_types import DECIMAL
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.spark import settings_unless_set
-from tests.examples import for_examples
-from tests.kafka_records import records, settings
-from tests.schema_registry import framed
+from tests.checks.examples import for_examples
+from tests.given.kafka_records import records, settings
+from tests.servers.schema_registry import framed
 
 MANY = int(os.environ.get("ICECDC_FUZZ", "1"))
 LETTER, EPOCH, DAY = "dead letter", datetime(1970, 1, 1), 86_400_000_000

@@ -19,7 +19,7 @@ from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.table import DELETE_IN_APPEND
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
-from tests.kafka_records import people
+from tests.given.kafka_records import people
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
 

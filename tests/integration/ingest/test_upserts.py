@@ -9,7 +9,7 @@ import pytest
 from icecdc_core import sync_changes
 from icecdc_core.ingest import dead_letters, ingest, table
 from icecdc_core.ingest.publish import MovedError
-from tests.waiting import await_true
+from tests.checks.waiting import await_true
 
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
 

@@ -16,7 +16,7 @@ from icecdc_core.errors import DependencyError, SparkJobError
 from icecdc_core.jobs import validate
 from icecdc_core.jobs.init import write_index_file
 from icecdc_core.jobs.setup import check_setup
-from tests.loopback_proxy import loopback_proxy
+from tests.servers.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, body STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 # Texts that do not get smaller when they are compressed.

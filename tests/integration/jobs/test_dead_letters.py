@@ -13,8 +13,8 @@ from icecdc_core.jobs import sync
 from icecdc_core.opensearch.bulk import BulkResult
 from icecdc_core.opensearch.counts import Counts
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
-from tests.broken_runs import killed_at
 from tests.faults.tables import rows_as_documents
+from tests.given.broken_runs import killed_at
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, id / 2 FROM range(50)"

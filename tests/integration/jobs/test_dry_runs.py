@@ -8,8 +8,8 @@ from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, IndexConflictError, SchemaChangeError
 from icecdc_core.jobs import sync
-from tests.broken_runs import killed_at
-from tests.loopback_proxy import cut_off, loopback_proxy
+from tests.given.broken_runs import killed_at
+from tests.servers.loopback_proxy import cut_off, loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
 'write.update.mode' = 'copy-on-write', 'write.delete.mode' = 'copy-on-write')"""

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from icecdc_core import SyncConfig, export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
-from tests.examples import SEED, for_examples
+from tests.checks.examples import SEED, for_examples
 from tests.histories.proof import placed, without_nulls
 
 MANY = int(os.environ.get("ICECDC_FUZZ", "1"))

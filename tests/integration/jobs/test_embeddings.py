@@ -11,7 +11,7 @@ from icecdc_core.errors import ConfigError, EmbeddingError, IndexConflictError, 
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.documents import look_up_document
 from icecdc_core.explore.view import Part, open_view
-from tests.stub_model import DIMENSION, vector
+from tests.servers.stub_model import DIMENSION, vector
 
 LUCENE = {"method": {"name": "hnsw", "engine": "lucene", "space_type": "l2"}}
 
@@ -19,7 +19,7 @@ LUCENE = {"method": {"name": "hnsw", "engine": "lucene", "space_type": "l2"}}
 @pytest.fixture
 def embed(name):
     """The parameters of a vector of an expression over the document."""
-    entry = {"function": "tests.stub_model:embed", "model": f"letters of {name}", "dimension": DIMENSION}
+    entry = {"function": "tests.servers.stub_model:embed", "model": f"letters of {name}", "dimension": DIMENSION}
     return lambda text, **more: {
         "embed": {"vector": {"text": f"'{name} ' || {text}", **entry, **more}},
         "embed_table": f"lake.ns.{name}_vectors",
@@ -116,7 +116,7 @@ class DescribeVectorsOfTexts:
         assert (len(model.calls()), indexed()) == (3, before[1])
 
         # Another function is the same model; another model or text needs another index.
-        moved = {"vector": {**config.embed["vector"], "function": "tests.stub_model:Model"}}
+        moved = {"vector": {**config.embed["vector"], "function": "tests.servers.stub_model:Model"}}
         assert sync_changes(spark, config.replace(embed=moved)).strategy == "none"
         newer = make_config(**embed("title", model="newer"))
         with pytest.raises(SchemaChangeError, match="embed"):

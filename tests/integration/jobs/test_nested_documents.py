@@ -7,8 +7,8 @@ import pytest
 from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError, SeveralMatchesError, TableReplacedError
 from icecdc_core.runs import nested
+from tests.given.nested_shop import KINDS
 from tests.histories.proof import break_off
-from tests.nested_shop import KINDS
 
 # What happens in the range of one sync; none of it hides what another does.
 CHANGES = (

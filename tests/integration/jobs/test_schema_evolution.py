@@ -8,7 +8,7 @@ from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.jobs import sync
-from tests.broken_runs import killed_at
+from tests.given.broken_runs import killed_at
 from tests.histories.proof import without_nulls
 
 pytestmark = pytest.mark.usefixtures("sql")

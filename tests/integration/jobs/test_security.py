@@ -36,12 +36,12 @@ from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import connect
 from icecdc_core.session.catalog import embedded_catalog_properties
-from tests.bulk_writes import write
+from tests.checks.bulk_writes import write
+from tests.checks.doc_blocks import allowed_requests
 from tests.conftest import GIVEN_CATALOG
-from tests.doc_blocks import allowed_requests
-from tests.fast_java import small_spark
 from tests.faults.tables import rows_as_documents
-from tests.loopback_proxy import loopback_proxy
+from tests.servers.loopback_proxy import loopback_proxy
+from tests.speed.fast_java import small_spark
 
 ROOT = Path(__file__).parents[3]
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"

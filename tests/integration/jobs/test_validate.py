@@ -11,7 +11,7 @@ from icecdc_core.errors import DocumentVersionError, OpenSearchUnreachableError,
 from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.checksums import index_checksums
 from icecdc_core.opensearch.indexes import point_in_time
-from tests.loopback_proxy import loopback_proxy
+from tests.servers.loopback_proxy import loopback_proxy
 
 HIGHEST = 2**63 - 2
 CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg

@@ -8,8 +8,8 @@ from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.jobs import sync
 from icecdc_core.runs.batch import write_batch
-from tests.broken_runs import Killed
-from tests.loopback_proxy import Act, at_first, loopback_proxy
+from tests.given.broken_runs import Killed
+from tests.servers.loopback_proxy import Act, at_first, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id INT, v STRING, region STRING) USING iceberg TBLPROPERTIES ('format-version'='2', %s)"
 MODES = {

@@ -23,8 +23,8 @@ from icecdc_core.local.opensearch import background
 from icecdc_core.local.server import answers
 from icecdc_core.session.jars import kafka_jars, listed_jars
 from icecdc_core.session.processes import is_running
-from tests.kafka_topics import Topic
-from tests.waiting import is_true_within
+from tests.checks.waiting import is_true_within
+from tests.given.kafka_topics import Topic
 
 _HEAP, CONNECTIONS = "384m", urllib3.PoolManager()
 # These start servers of their own, while every other test of the suite has one from `running_opensearch`.

@@ -8,7 +8,7 @@ from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.planning import KINDS, PlanningBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
-from tests.kafka_topics import Topic
+from tests.given.kafka_topics import Topic
 
 
 @pytest.mark.tools

@@ -16,9 +16,9 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
 from icecdc_core.runs.dead_letters import SCHEMA
-from tests.doc_blocks import Block, all_blocks, blocks_of, commands_of, words_of
-from tests.fast_java import small_spark
-from tests.kafka_topics import Topic
+from tests.checks.doc_blocks import Block, all_blocks, blocks_of, commands_of, words_of
+from tests.given.kafka_topics import Topic
+from tests.speed.fast_java import small_spark
 
 ROOT = Path(__file__).parents[3]
 RUN = [block for block in all_blocks() if block.language in ("python", "sql") and not block.mark]

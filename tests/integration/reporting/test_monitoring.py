@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core import export_table, sync_changes
 from icecdc_core.errors import DuplicateIdentifierError
-from tests.monitoring_receivers import events_of, gauges_of, receiver, set_up_telemetry, spans_of
+from tests.servers.monitoring_receivers import events_of, gauges_of, receiver, set_up_telemetry, spans_of
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from icecdc_core.errors import DependencyError, HiddenHistoryError, JavaNotFound
 from icecdc_core.session.catalog import SPARK_CATALOG
 from icecdc_core.session.jars import iceberg_package
 from icecdc_core.table.iceberg_table import IcebergTable
-from tests.catalog_journey import EXPECTED, change, create, whole_way
-from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
-from tests.doc_blocks import allowed_requests
-from tests.fast_java import SPARK_CONF
-from tests.loopback_proxy import loopback_proxy
+from tests.checks.catalog_journey import EXPECTED, change, create, whole_way
+from tests.checks.doc_blocks import allowed_requests
+from tests.servers.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
+from tests.servers.loopback_proxy import loopback_proxy
+from tests.speed.fast_java import SPARK_CONF
 
 ROOT = Path(__file__).parents[3]
 NOWHERE = "software.amazon.awssdk.auth.credentials.SystemPropertyCredentialsProvider"

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from icecdc_core.table.iceberg_table import Difference
-from tests.table_metadata import metadata
+from tests.given.table_metadata import metadata
 
 
 class File(NamedTuple):

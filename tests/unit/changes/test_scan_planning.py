@@ -8,7 +8,7 @@ import pytest
 from icecdc_core.changes.scan_planning import compare_scans, is_insert_only, plan_scans
 from icecdc_core.changes.steps import Step, cut_at_replaces
 from icecdc_core.errors import HistoryGapError
-from tests.table_metadata import metadata
+from tests.given.table_metadata import metadata
 from tests.unit.changes.file_lists import History, Table, files, shown
 
 

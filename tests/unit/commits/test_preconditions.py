@@ -14,7 +14,7 @@ from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.runs.plan import needs_reexport
 from icecdc_core.table.source import Source
-from tests.table_metadata import UUID, metadata_of
+from tests.given.table_metadata import UUID, metadata_of
 
 ID = NestedField(1, "id", LongType(), required=True)
 NAME = NestedField(2, "name", StringType())

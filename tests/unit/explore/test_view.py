@@ -11,7 +11,7 @@ from icecdc_core.errors import ConfigError, DuplicateIdentifierError
 from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.view import Part, View, choose_snapshots
-from tests.table_metadata import metadata_of
+from tests.given.table_metadata import metadata_of
 
 CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
 DOCUMENT = {"id": 1, "email": "jane"}

@@ -8,7 +8,7 @@ import pytest
 from icecdc_core.commits.position import Batch
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.jobs.export import changed_since, file_groups
-from tests.table_metadata import metadata
+from tests.given.table_metadata import metadata
 from tests.unit.changes.file_lists import File, History, shown
 
 BEGUN = Batch("export", 2, None, 8, "t--2", "u", {"columns": []}, "{}", rejected=1, index_uuid="i")

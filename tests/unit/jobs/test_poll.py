@@ -14,7 +14,7 @@ from icecdc_core.errors import OpenSearchUnreachableError, SchemaChangeError, Sp
 from icecdc_core.jobs.poll import PollInterval, combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
-from tests.metric_samples import samples
+from tests.checks.metric_samples import samples
 
 
 def _config(**parameters):

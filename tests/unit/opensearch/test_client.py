@@ -8,8 +8,8 @@ import pytest
 from opensearchpy.exceptions import TransportError
 
 from icecdc_core.opensearch.client import AnswerReader, Backoff, Connection, without_retries
+from tests.servers.tiny_opensearch import error
 from tests.simulation.simulated_opensearch import Index
-from tests.tiny_opensearch import error
 
 
 def it_reads_json_with_any_declared_character_set():

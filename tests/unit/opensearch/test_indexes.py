@@ -15,8 +15,8 @@ from icecdc_core.errors import ConfigError, IndexConflictError, IndexNotFoundErr
 from icecdc_core.opensearch import index_settings, indexes
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import require_readable_index
+from tests.servers.tiny_opensearch import error
 from tests.simulation.simulated_opensearch import Index
-from tests.tiny_opensearch import error
 
 SCHEMA = StructType().add("id", LongType()).add("name", StringType())
 ONE, TWO = "t--000001", "t--000002"

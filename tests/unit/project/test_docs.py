@@ -12,9 +12,9 @@ import yaml
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.session.catalog import catalog_settings
-from tests.doc_blocks import all_blocks, commands_of, exists, problems_of
+from tests.checks.doc_blocks import all_blocks, commands_of, exists, problems_of
+from tests.checks.index_file_schema import index_file_schema
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS
-from tests.index_file_schema import index_file_schema
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = ROOT / "icecdc_core" / "config" / "indexes.schema.json"

@@ -49,6 +49,13 @@ def it_is_one_typed_error_without_pyspark_and_ends_a_command_with_one_line_and_a
     assert 'Remedy: pip install "icecdc[local]"; or install pyspark 4.0 or 4.1' in ended.stderr
 
 
+def it_has_unit_tests_where_the_modules_are():
+    unit, core = ROOT / "tests" / "unit", ROOT / "icecdc_core"
+    tests = [path.relative_to(unit) for path in unit.rglob("test_*.py") if path.parent.name != "project"]
+    modules = {path: core / path.with_name(path.name.removeprefix("test_")) for path in tests}
+    assert [str(path) for path, module in modules.items() if not module.exists()] == []
+
+
 class DescribeTheDemo:
     def it_leaves_a_folder_alone_that_no_demo_made(self, tmp_path, capsys):
         (tmp_path / "thesis.txt").write_text("ten years of work")

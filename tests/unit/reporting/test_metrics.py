@@ -17,8 +17,8 @@ from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics, write_metrics
 from icecdc_core.reporting.reports import RunReport, ValidationReport
-from tests.metric_samples import samples, samples_of, text_of
-from tests.monitoring_receivers import receiver
+from tests.checks.metric_samples import samples, samples_of, text_of
+from tests.servers.monitoring_receivers import receiver
 
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
 LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}

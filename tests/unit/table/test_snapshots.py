@@ -18,7 +18,7 @@ from icecdc_core.table.snapshots import (
     sequence_number,
     snapshot_as_of,
 )
-from tests.table_metadata import SCHEMA, UUID, metadata, metadata_of
+from tests.given.table_metadata import SCHEMA, UUID, metadata, metadata_of
 
 LINE = ((1, None, "append"), (2, 1, "overwrite"), (3, 2, "replace"), (4, 3, "append"))
 

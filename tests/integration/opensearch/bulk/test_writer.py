@@ -7,8 +7,8 @@ import pytest
 from icecdc_core.errors import OpenSearchRequestError
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
-from tests.bulk_writes import write
-from tests.loopback_proxy import loopback_proxy
+from tests.checks.bulk_writes import write
+from tests.servers.loopback_proxy import loopback_proxy
 
 
 def index_action(number, epoch=1, value=None):

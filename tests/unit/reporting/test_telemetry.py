@@ -9,7 +9,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
-from tests.monitoring_receivers import set_up_telemetry, spans_of, without_spark
+from tests.servers.monitoring_receivers import set_up_telemetry, spans_of, without_spark
 
 LABELS = {"table": "lake.ns.t", "index": "t"}
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -7,7 +7,7 @@ from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.destinations import ColumnChange, evolve, plan_evolution, reject_unwritable_rows
 from icecdc_core.ingest.inference import Seen, merge_types
 from icecdc_core.table.catalogs import load_table
-from tests.kafka_records import settings
+from tests.given.kafka_records import settings
 
 # DDL is read by Spark.
 pytestmark = pytest.mark.usefixtures("spark")

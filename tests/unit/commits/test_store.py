@@ -18,9 +18,9 @@ from icecdc_core.errors import (
     TableLockedError,
 )
 from icecdc_core.opensearch.client import Connection
+from tests.checks.waiting import await_true
+from tests.servers.tiny_opensearch import error
 from tests.simulation.simulated_opensearch import Document, Index
-from tests.tiny_opensearch import error
-from tests.waiting import await_true
 
 POSITION = "position:t"
 CONFLICT = error(409, "version_conflict_engine_exception")

@@ -53,10 +53,10 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 if not os.environ.get("ICECDC_COMPILED_PLANS"):
     SPARK_CONF |= INTERPRETED
 QUICK_DAEMON = {
-    "spark.python.daemon.module": "tests.quick_daemon",
+    "spark.python.daemon.module": "tests.speed.quick_daemon",
     # Over TCP, each task of a Python worker waits some 40 ms for an acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
 }
 
 QUICK_FILES = Path(__file__).with_name("QuickLocalFiles.java")

@@ -21,7 +21,7 @@ from icecdc_core.__main__ import main
 from icecdc_core.cli import COMMANDS, SERVICES, parse
 from icecdc_core.errors import ConfigError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
     r"(?:^<!-- (run by|not run): (.+?) -->\n)?^( *)(`{3,})([\w-]*)([^\n]*)\n(.*?)^\3\4$", re.MULTILINE | re.DOTALL
 )

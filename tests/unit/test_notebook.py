@@ -18,7 +18,7 @@ from icecdc_core.local import opensearch
 from icecdc_core.local.server import ServerState
 from icecdc_core.notebook import finish, list_indexes, open_services, open_spark, read_parameters, widget_text
 from icecdc_core.reporting.reports import RunReport, ValidationReport
-from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
+from tests.given.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
 
 REPORT = RunReport(kind="sync", table="lake.ns.t", index="t", upserts=3)
 NAMES = ("index_file", "table", "index", "opensearch_url", "identifier_columns", "options")
@@ -266,7 +266,7 @@ class DescribeFinish:
         assert json.loads(str(caught.value)) == REPORT.to_dict()
 
 
-FOLDER = Path(__file__).parents[3] / "notebooks"
+FOLDER = Path(__file__).parents[2] / "notebooks"
 
 
 def it_has_its_parameters_in_the_cell_behind_which_papermill_puts_others():

@@ -12,7 +12,7 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.lineage import table_name
 from icecdc_core.reporting.reports import RunReport
-from tests.monitoring_receivers import events_of, receiver, without_spark
+from tests.servers.monitoring_receivers import events_of, receiver, without_spark
 
 PARENT_ID = "0196aa1d-0a3a-7f5c-9c8a-4d2b6f1e0c3d"
 INGEST = IngestConfig(job="j", topics=["orders"], bootstrap_servers="b:9092", table="lake.ns.t")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.http_server import Request, http_server
+from tests.servers.http_server import Request, http_server
 from tests.simulation.simulated_opensearch import Answer, Document, SimulatedOpenSearch, error
 
 __all__ = ["TinyOpenSearch", "error", "tiny_opensearch"]

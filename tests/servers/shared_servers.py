@@ -11,7 +11,7 @@ from pathlib import Path
 
 from icecdc_core.local import running_opensearch
 from icecdc_core.local.kafka import running_kafka
-from tests.waiting import await_true
+from tests.checks.waiting import await_true
 
 _FOLDER = "ICECDC_TEST_SERVERS"
 _SERVERS = {"ICECDC_OPENSEARCH_URL": running_opensearch, "ICECDC_BOOTSTRAP_SERVERS": running_kafka}

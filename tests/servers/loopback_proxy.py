@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.http_server import Answer, Request, http_server
+from tests.servers.http_server import Answer, Request, http_server
 
 
 class Act(Enum):

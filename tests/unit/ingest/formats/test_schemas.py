@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from icecdc_core.ingest.formats.schemas import RegisteredSchema, json_schema_struct as spark_struct, registered_schema
-from tests.http_server import http_server
+from tests.servers.http_server import http_server
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from icecdc_core.ingest.destinations import plan_evolution
 from icecdc_core.ingest.inference import find_spellings, infer_schema, look_at
 from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.spark import settings_unless_set
-from tests import kafka_records
-from tests.kafka_records import parsed, settings
+from tests.given import kafka_records
+from tests.given.kafka_records import parsed, settings
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pyspark
 
 from icecdc_core.session.jars import Jar, jars_in_cache
 from icecdc_core.session.java import find_java, find_spark_java
-from tests.waiting import is_true_within
+from tests.checks.waiting import is_true_within
 
 HERE = Path(__file__).parent
 BUCKET = "lake"

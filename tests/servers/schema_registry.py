@@ -11,8 +11,8 @@ from typing import Any
 
 from icecdc_core.session.jars import Jar, jars_in_cache
 from icecdc_core.session.java import find_spark_java
-from tests.catalog_servers import running_java
-from tests.http_server import Answer, Request, http_server
+from tests.servers.catalog_servers import running_java
+from tests.servers.http_server import Answer, Request, http_server
 
 _VERSION = "2.5.11.Final"
 _APICURIO = Jar(

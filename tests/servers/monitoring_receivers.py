@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from tests.http_server import Answer, Request, http_server
+from tests.servers.http_server import Answer, Request, http_server
 
 Post = tuple[str, dict[str, str], bytes]
 

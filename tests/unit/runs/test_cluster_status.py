@@ -11,7 +11,7 @@ from icecdc_core.errors import HistoryGapError, SchemaChangeError, StatusUnknown
 from icecdc_core.runs import cluster_status
 from icecdc_core.runs.cluster_status import table_facts
 from icecdc_core.table.metadata_reader import read_metadata
-from tests.table_metadata import SCHEMA, UUID, metadata, metadata_of
+from tests.given.table_metadata import SCHEMA, UUID, metadata, metadata_of
 
 SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_columns": ["id"]}
 AT_1 = Position("t", "l.n.t", UUID, 1, 3, "t--1", SELECTION, json.dumps(SCHEMA))
