@@ -161,8 +161,8 @@ def from_json(kind, value):
         if is_number or (isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?(E[+-]?\d{1,3})?", value)):
             digits, scale = map(int, match.groups())
             number = Decimal(value).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(2000))
-            if abs(number) < Decimal(10) ** (digits - scale):
-                return number or abs(number)
+            if number.copy_abs() < Decimal(10) ** (digits - scale):
+                return number or number.copy_abs()
     elif kind == "string":
         return value if isinstance(value, str) else json_text(value)
     elif kind == "boolean":
@@ -228,7 +228,8 @@ JSON_SCHEMA = {
 
 def json_schema(kind):
     """A schema of what JSON Schema has a type for; it says nothing of the rest."""
-    return {"properties": {name: JSON_SCHEMA[each] for name, each in kind[1].items() if each in JSON_SCHEMA}}
+    scalars = {name: each for name, each in kind[1].items() if isinstance(each, str)}
+    return {"properties": {name: JSON_SCHEMA[each] for name, each in scalars.items() if each in JSON_SCHEMA}}
 
 
 # Avro: what fastavro writes and reads.

@@ -158,7 +158,7 @@ class DescribeCreatedTables:
             loaded = load_table(session, name)
             loads.append(name)
             if len(loads) == 1:  # the one before the commit of the new schema
-                sql("INSERT INTO {t} (id) VALUES (100)")
+                sql("INSERT INTO {t} SELECT NULL, 100")
             return loaded
 
         monkeypatch.setattr(destinations, "load_table", load_and_commit)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
@@ -32,6 +33,11 @@ class Index:
         self.sql(f"DROP TABLE IF EXISTS {table}")
         self.sql(f"CREATE TABLE {table} {COLUMNS}")
         self.sql(FILL.replace("{t}", table))
+
+    def insert(self, number: str, title: str) -> None:
+        """Insert a row; Spark 4.0 wants a value of each column."""
+        last = self.spark.table(self.config.table).orderBy(F.desc("id")).limit(1)
+        last.withColumns({"id": F.expr(number), "title": F.lit(title)}).writeTo(self.config.table).append()
 
     def lose_position(self) -> None:
         self.opensearch.indices.delete(index=self.config.positions_index)
@@ -130,7 +136,7 @@ def identify(index: Index, config: Any, error: IcecdcError) -> Any:
 
 
 def expire(index: Index) -> None:
-    index.sql("INSERT INTO {t} (id, title) SELECT max(id) + 1, 'z' FROM {t}")
+    index.insert("id + 1", "z")
     old = PositionStore(index.opensearch, index.config).read().snapshot_id
     name = index.config.table.removeprefix("lake.")
     index.sql(f"CALL lake.system.expire_snapshots(table => '{name}', snapshot_ids => array({old}))")
@@ -150,7 +156,7 @@ def hide_a_part(index: Index) -> None:
 
 def without_identifiers(index: Index) -> Any:
     config = index.other(identifier_columns=[])
-    index.sql("INSERT INTO {t} (id, title) VALUES (7, 'y')")
+    index.insert("7", "y")
     export_table(index.spark, config)
     index.sql("DELETE FROM {t} WHERE id = 7")
     return config
