@@ -449,8 +449,8 @@ class DescribeValues:
             sent = [(text, meaning_of(record_of_json, kind, text)) for text in map(json_text, rows)]
             schemas = {1: RegisteredSchema("JSON", json.dumps(json_schema(kind)))}
             framed_ = [(framed(1, text.encode()), row) for text, row in sent]
-            # Without a schema, change events have numbers with an exponent, or of many digits, as doubles, and no -0.0.
-            short = [each for each in sent if not re.search(r"\d[eE]|\d{30}|-0\.0\b", each[0])]
+            # Without a schema, change events have numbers with an exponent or many digits as doubles, and 1.0 as 1.
+            short = [each for each in sent if not re.search(r"\d[eE]|\d{30}|\.0+\b", each[0])]
             dms = [(f'{{"data":{text},"metadata":{{"operation":"insert"}}}}', row) for text, row in short]
             debezium = [(f'{{"op":"c","after":{text}}}', row) for text, row in short]
             for format_, data in {
