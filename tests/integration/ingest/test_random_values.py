@@ -411,18 +411,20 @@ def some_rows(kind, scalar, number=60):
     return st.lists(rows, min_size=number, max_size=number)
 
 
-@st.composite
-def struct_and_rows(draw, scalars, scalar):
-    """A struct of each scalar and of some nested kinds, and rows of it."""
-    kinds = [*scalars, *draw(st.lists(nested([*scalars]), min_size=4, max_size=4))]
-    kind = "struct", {f"x{number}": each for number, each in enumerate(kinds)}
-    return kind, draw(some_rows(kind, scalar))
+def structs(scalars):
+    """Structs of each scalar and of some nested kinds."""
+    more = st.lists(nested([*scalars]), min_size=4, max_size=4)
+    return more.map(lambda kinds: ("struct", {f"x{n}": each for n, each in enumerate([*scalars, *kinds])}))
+
+
+def struct_and_rows(scalars, scalar):
+    return structs(scalars).flatmap(lambda kind: st.tuples(st.just(kind), some_rows(kind, scalar)))
 
 
 @st.composite
 def avro_writers(draw):
     """A struct, and the schema and rows of two writers: some of the fields, in any order, of narrower types."""
-    kind, writers = draw(struct_and_rows(SCALARS, SCALARS.get))[0], []
+    kind, writers = draw(structs(SCALARS)), []
     for narrow in (NARROW, {}):
         fields = "struct", dict(draw(st.permutations([*kind[1].items()]))[1:])
         schema = avro_schema(fields, lambda kind, narrow=narrow: avro_scalar(narrow.get(kind, kind)))[1]
