@@ -128,6 +128,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         _print_failure(f"{request.command} {name}", failure)
 
     if request.command == "status" and not request.tables:
+        from icecdc_core.runs.cluster_status import THREADS  # no help needs it
 
         def status_of(name: str) -> Report | dict[str, Any]:
             try:
@@ -137,7 +138,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
                 on_failure(name, failure, "")
                 return failure
 
-        with ThreadPool(min(64, len(configs))) as pool:
+        with ThreadPool(min(THREADS, len(configs))) as pool:
             reports = dict(zip(configs, pool.map(status_of, configs), strict=True))
         report = ManyReport(reports, round(time.monotonic() - begin, 3))
     else:

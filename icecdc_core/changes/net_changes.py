@@ -33,15 +33,12 @@ from pyspark.sql import DataFrame
 
 from icecdc_core.changes.joined_rows import can_join, find_joined_changes
 from icecdc_core.changes.narrow_rows import find_narrow_changes
-from icecdc_core.changes.places import with_old_places
-from icecdc_core.changes.row_changes import INSERT_ONLY, NetChanges, PlannedRange
+from icecdc_core.changes.row_changes import INSERT_ONLY, NetChanges, PlannedRange, merge_changes
 from icecdc_core.changes.row_ids import find_changes_by_row_ids
 from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.columns import WAS_THERE
 from icecdc_core.session.spark import fits_in_memory
-from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.schema import require_unique
-from icecdc_core.updates import net_rows
 
 # Older rows times the square of the cores, up to which ``joined`` pays: one core makes the table that every task gets,
 # whereas all cores share a shuffle.
@@ -94,7 +91,5 @@ def _inserts(planned: PlannedRange, count: Callable[[DataFrame], int] | None) ->
 
 
 def _at_once(planned: PlannedRange) -> NetChanges:
-    ids = planned.identifier_columns
-    shuffled = planned.changes().transform(shuffle_by_identifiers, ids)
-    rows = shuffled.transform(with_old_places, ids).transform(net_rows, ids)
+    rows = merge_changes(planned.changes(), planned.identifier_columns)
     return NetChanges.from_rows(rows, planned, "at-once")

@@ -8,7 +8,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from icecdc_core.changes.places import at_each_place
+from icecdc_core.changes.places import at_each_place, with_old_places
 from icecdc_core.changes.row_lineage import changed_by_lineage
 from icecdc_core.changes.scan_planning import StepScan, is_insert_only, plan_scans
 from icecdc_core.changes.steps import Step
@@ -25,10 +25,12 @@ from icecdc_core.columns import (
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import unpersist
 from icecdc_core.session.spark import cached_and_counted, can_broadcast, storage_level_for
+from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.schema import any_null
 from icecdc_core.table.snapshots import head_snapshot_id
 from icecdc_core.table.source import Selection, require_row_positions
+from icecdc_core.updates import net_rows
 
 # Up to here positions of deleted rows are sent to every task, each with the path of its file.
 _BROADCAST_POSITIONS, _POSITION_BYTES = 300_000, 256
@@ -177,6 +179,12 @@ class NetChanges:
     def close(self) -> None:
         for frame in self.cached:
             unpersist(frame)
+
+
+def merge_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+    """Return one change row for each identifier, of changes among which are no carryovers."""
+    shuffled = changes.transform(shuffle_by_identifiers, identifier_columns)
+    return shuffled.transform(with_old_places, identifier_columns).transform(net_rows, identifier_columns)
 
 
 def changes_frame(table: IcebergTable, scans: Sequence[StepScan], selection: Selection) -> DataFrame:

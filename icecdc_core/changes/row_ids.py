@@ -12,23 +12,20 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from icecdc_core.changes.places import with_old_places
-from icecdc_core.changes.row_changes import NetChanges, PlannedRange, change_columns, changes_of_step
+from icecdc_core.changes.row_changes import NetChanges, PlannedRange, change_columns, changes_of_step, merge_changes
 from icecdc_core.changes.row_lineage import count_unchanged, is_old, removed_rows, unchanged_row_ids
 from icecdc_core.changes.scan_planning import StepScan
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, DELETE, INSERT, OWN_PREFIX
 from icecdc_core.errors import DUPLICATE_MESSAGE
 from icecdc_core.session.jvm import active_session, unpersist
 from icecdc_core.session.spark import RowCount
-from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Selection
-from icecdc_core.updates import net_rows
 
 
 def find_changes_by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
     """Return the changes; None if a row id repeats or a row came back, so that only values show what changed."""
-    table, scans, ids = planned.table, planned.scans, planned.identifier_columns
+    table, scans = planned.table, planned.scans
     newer_states = {
         scan.step.ordinal: (table.read(table.union(*scan.read_newer)), scan.unchanged_until)
         for scan in scans
@@ -39,8 +36,7 @@ def find_changes_by_row_ids(planned: PlannedRange, older_rows: int) -> NetChange
     def build() -> tuple[RowCount, DataFrame]:
         with active_session(table.spark):  # a new thread has none, and the run may have a session of its own
             changes, removed = changes_by_row_ids(table, scans, unchanged, planned.selection)
-            shuffled = changes.transform(shuffle_by_identifiers, ids)
-            return removed, shuffled.transform(with_old_places, ids).transform(net_rows, ids)
+            return removed, merge_changes(changes, planned.identifier_columns)
 
     try:
         with ThreadPoolExecutor(1) as pool:

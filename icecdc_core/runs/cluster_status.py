@@ -35,7 +35,8 @@ from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapsho
 Step = Callable[["SyncConfig", dict[str, Any]], dict[str, Any]]
 
 _SECONDS = 10.0  # for all catalogs together
-_THREADS = 64
+THREADS = 64
+"""Tables, or indexes, that are read at once at most; they wait for servers."""
 
 _MOST_TABLES = 10_000
 _OF_BATCH = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
@@ -125,7 +126,7 @@ def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] 
     if steps or not found:
         return StatusReport([_status(config, source, last, steps) for source, last in found])
     until, read = time.monotonic() + _SECONDS, partial(read_metadata, config)
-    with ThreadPool(min(_THREADS, len(found))) as pool:
+    with ThreadPool(min(THREADS, len(found))) as pool:
         reads = {str(source.get("index")): pool.apply_async(table_facts, (read, config, source)) for source, _ in found}
 
         def wait(_: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
