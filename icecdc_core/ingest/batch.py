@@ -25,6 +25,7 @@ from icecdc_core.ingest.start_offsets import RefillError, with_new_topics
 from icecdc_core.ingest.table import APPENDED, TableRecords, Writer
 from icecdc_core.logs import event
 from icecdc_core.session.jvm import persisted, unpersist
+from icecdc_core.session.processes import StopRequest
 from icecdc_core.session.spark import settings_unless_set
 from icecdc_core.table.catalogs import load_table
 
@@ -106,6 +107,8 @@ class Batches:
     last: LogEntry | None = None
     known_schemas: dict[int, RegisteredSchema] = field(default_factory=dict)
     behind: dict[str, Exception] = field(default_factory=dict)
+    stop: StopRequest = field(default_factory=StopRequest)
+    is_cut_off: bool = False
 
     def process(self, records: DataFrame, start: Offsets, end: Offsets) -> LogEntry:
         # The batch has a session with catalogs of its own, in which a commit through another one may be invisible.
@@ -133,6 +136,12 @@ class Batches:
         settings |= _INTERPRETED if batch.records < _FEW_RECORDS else {}
         with settings_unless_set(spark, settings):
             tables, dead_letters = self._write_tables(records, batch)
+        if self.is_cut_off:
+            # It is not logged: the next run reads it again, as after a crash, and each table skips what it has.
+            event("batch cut off", batch=batch.batch, tables=len(tables))
+            left = "the batch that brings what it lacks was cut off"
+            tables = [replace(e, state=BEHIND, error=left) if e.name in self.recovering else e for e in tables]
+            return replace(batch, records=0, dead_letters=dead_letters, valid_through=None, tables=tables)
         tables = self.recover_tables(tables, batch)
         self.complete = offsets.furthest(self.complete, end)
         entry = replace(
@@ -185,10 +194,15 @@ class Batches:
             unpersist(cached)
 
     def _write_each(self, parts: dict[str, TableRecords], batch: LogEntry) -> tuple[list[TableEntry], int]:
-        """Write several tables at a time; one that fails does not stop the others."""
+        """Write several tables at a time; one that fails does not stop the others, a request to stop does."""
+
+        def write(name: str) -> tuple[TableEntry, int] | None:
+            return None if self.stop.requested else self._write_table(name, parts[name], batch)
+
         names = [name for name in parts if name not in self.behind]
         with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
-            written = list(pool.map(lambda name: self._write_table(name, parts[name], batch), names))
+            written = [each for each in pool.map(write, names) if each is not None]
+        self.is_cut_off = len(written) < len(names)
         return [entry for entry, _ in written], sum(dead_letters for _, dead_letters in written)
 
     def _write_table(self, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:

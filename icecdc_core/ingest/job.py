@@ -118,10 +118,12 @@ class IngestRun(JobRun[IngestConfig]):
             nonlocal retry_at
             with self.batch(batches.number) as written:
                 entry = batches.process(records, start, end)
-                self.batches += 1
-                self.valid_through = entry.valid_through
                 for counts in (self.counts, written):
                     add_entry(counts, entry)
+                if batches.is_cut_off:
+                    return
+                self.batches += 1
+                self.valid_through = entry.valid_through
             if retry_at == math.inf and offsets.covers(end, complete):
                 retry_at = self._clock() + pause
 
@@ -189,6 +191,7 @@ class IngestRun(JobRun[IngestConfig]):
             topic_ids=stream_start.topic_ids,
             known_schemas=self._known_schemas,
             behind=dict(stream_start.cut_off),
+            stop=self.stop,
         )
 
     def _report(self, stream_start: start_offsets.StreamStart, batches: Batches) -> IngestReport:

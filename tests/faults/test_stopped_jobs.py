@@ -7,6 +7,9 @@ import pytest
 
 from icecdc_core import sync_changes
 from icecdc_core.ingest import ingest
+from icecdc_core.ingest.commit_log import current_snapshot_id
+from icecdc_core.table.catalogs import load_table
+from tests.checks.waiting import await_true
 from tests.faults.processes import Job
 from tests.faults.tables import CREATE, FILL
 from tests.servers.loopback_proxy import at_first, loopback_proxy
@@ -45,6 +48,40 @@ def it_ends_an_ingest_between_two_batches_when_it_is_asked_to(spark, sql, make_i
     rest = ingest(spark, config.replace(trigger="available_now", max_records_per_batch=0))
     assert rest.records == 400 - len(ids)
     assert sorted(row.id for row in spark.table(config.table).collect()) == list(range(400))
+
+
+def it_ends_an_ingest_between_two_tables_of_a_batch_and_the_next_run_writes_the_others(
+    spark, make_ingest, topic, name, start
+):
+    spark.sql(f"CREATE NAMESPACE lake.{name}")
+    tables = {each: f"lake.{name}.{each}" for each in "abcdefgh"}
+    for table in tables.values():
+        spark.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+    topic.send(*({"id": number, "to": "abcdefgh"[number % 8]} for number in range(160)))
+    topic.send(*({"id": "x", "to": each} for each in tables), {"id": 160})
+    config = make_ingest(route_by="field", route_field="to", table_concurrency=1)
+
+    def written():
+        found = {each: sorted(row.id for row in spark.table(table).collect()) for each, table in tables.items()}
+        return {each: ids for each, ids in found.items() if ids}
+
+    def letters():
+        kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'")
+        return sorted((row.offset, row.partition) for row in kept.collect())
+
+    job = start("ingest", config)
+    await_true(lambda: current_snapshot_id(load_table(spark, tables["b"])) is not None, 120)
+    job.process.send_signal(signal.SIGTERM)
+    code, report = job.ended()
+    before = written()
+    assert (code, report["state"], report["stopped"], report["batches"], report["records"]) == (0, "ok", True, 0, 0)
+    assert 2 <= len(before) < 8
+    assert sum(map(len, before.values())) == report["rows_written"]
+    assert (len(letters()), len(report["tables"])) == (report["dead_letters"], len(before))
+    assert spark.table(config.quoted_commit_log).where("kind = 'batch'").isEmpty()
+    rest = ingest(spark, config)
+    assert written() == {each: list(range(first, 160, 8)) for first, each in enumerate(tables)}
+    assert (rest.rows_written, len(letters())) == (160 - report["rows_written"], 9)
 
 
 def it_ends_a_sync_that_waits_for_its_next_poll_when_it_is_asked_to(exported, equal, start):

@@ -91,6 +91,20 @@ def it_goes_on_with_other_tables_whatever_one_raises():
     assert entries[0].error.startswith("The table could not be written: RecursionError: too deep")
 
 
+def it_begins_no_table_after_a_request_to_stop_and_says_so():
+    made = batches({})
+    made.config = SimpleNamespace(table_concurrency=1)
+
+    def write(spark, name, records, batch):
+        made.stop.requested = name == "u"
+        return TableEntry(name), 1
+
+    made.writer.write = write
+    parts = dict.fromkeys("tuv", TableRecords(SimpleNamespace(sparkSession=None)))
+    assert made._write_each(parts, BATCH) == ([TableEntry("t"), TableEntry("u")], 2)
+    assert made.is_cut_off
+
+
 def it_refuses_a_topic_that_was_made_again_while_the_stream_runs():
     made = batches({})
     made.topics, made.topic_ids = SimpleNamespace(ids=lambda names: dict.fromkeys(names, "new")), {"a": "old"}
