@@ -37,10 +37,12 @@ class SharedParse:
     """Parses the records of all tables together if these have the same columns: half of the CPU time."""
 
     def __init__(self, config: IngestConfig, tables: list[str], any_case: bool = False) -> None:
+        own = [config.for_table(name) for name in tables] or [config]
         is_possible = (
-            needs_no_inference(config)
-            and (config.mode == "append" and not config.metadata_columns)
-            and (config.route_field and 1 < len(tables) < _MOST_TABLES)
+            (config.route_field and 1 < len(tables) < _MOST_TABLES)
+            and all(each is own[0] for each in own)
+            and needs_no_inference(own[0])
+            and (own[0].mode == "append" and not own[0].metadata_columns)
         )
         self._config, self._tables, self.any_case = config, tables if is_possible else [], any_case
         self.schema: StructType | None = None
@@ -170,9 +172,11 @@ class Batches:
     def _write_tables(self, records: DataFrame, batch: LogEntry) -> tuple[list[TableEntry], int]:
         decoded = decode_records(records, self.config, self.known_schemas)
         if self.config.route_by == "table":
+            table = quoted_table(self.config.table)
             # Without inference they are read and written in one pass.
-            with nullcontext(decoded) if needs_no_inference(self.config) else persisted(decoded) as cached:
-                return self._write_each({quoted_table(self.config.table): TableRecords(cached)}, batch)
+            is_one_pass = needs_no_inference(self.config.for_table(table))
+            with nullcontext(decoded) if is_one_pass else persisted(decoded) as cached:
+                return self._write_each({table: TableRecords(cached)}, batch)
         routed = route_records(decoded, self.config, self.shared.any_case)
         shared = self.shared.cache_rows(decoded)
         cached, counts = shared or cache_and_count(routed)

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
@@ -22,7 +24,9 @@ from icecdc_core.config.model import (
     Text,
     TextMapping,
     WithoutSecrets,
+    problems_error,
 )
+from icecdc_core.errors import ConfigError
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
@@ -80,6 +84,14 @@ def parse_routes(value: object) -> Properties:
     return given
 
 
+def parse_tables(value: object) -> object:
+    entries = values.parse_json_object(value)
+    remedy = 'give each table its parameters, such as {"lake.shop.orders":{"mode":"upsert"}}'
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise values.parameter_problem("has an entry that is no object of parameters", remedy)
+    return entries
+
+
 def parse_starting_offsets(value: object) -> object:
     text = json.dumps(value, default=str) if isinstance(value, Mapping) else str(value)
     if text.startswith("{"):
@@ -107,11 +119,19 @@ OWN_TABLES = "icecdc_"
 """How the names of icecdc's own tables begin, those of the sync included: in any case, records cannot name one."""
 LOG_TABLE, DEAD_LETTER_TABLE = f"{OWN_TABLES}ingest_log", f"{OWN_TABLES}ingest_dead_letters"
 
+OF_A_TABLE = (
+    *("mode", "identifier_columns", "ordering_column", "metadata_columns"),
+    *("column_case", "unknown_fields", "evolve_schema", "auto_create", "partition_by", "table_properties"),
+    *("sort_columns", "distribution", "target_file_bytes", "compact_min_files", "on_table_reset"),
+)
+"""The parameters that an entry of `tables` may set."""
+
 Format = Literal["json", "avro", "json_schema", "debezium_json", "debezium_avro", "dms"]
 Metadata = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
 MetadataColumns = Annotated[list[Metadata], BeforeValidator(values.parse_column_names)]
 ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
 Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
+TableEntries = Annotated[dict[str, dict[str, Any]], BeforeValidator(parse_tables)]
 Transforms = Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)]
 
 
@@ -194,6 +214,9 @@ class IngestConfig(ParameterModel):
     table_concurrency: int = Field(default=4, ge=1, le=64)
     """How many tables are written at the same time (1 to 64)."""
 
+    tables: TableEntries = Field(default_factory=dict)
+    """Parameters of single tables, by name or pattern (orders, lake.shop.eu_*), a mapping or JSON object. The first
+    entry that matches counts."""
     mode: Annotated[Literal["append", "upsert"], LowerCase] = "append"
     """append: every record becomes a row. upsert: the last record of each identifier becomes its row."""
     identifier_columns: Names = Field(default_factory=list)
@@ -223,6 +246,39 @@ class IngestConfig(ParameterModel):
     dead_letter_table: OptionalTableName = ""
     """Table for records that cannot be routed, decoded or written. Default: icecdc_ingest_dead_letters in the
     namespace."""
+
+    def __init__(self, /, **given: Any) -> None:
+        super().__init__(**given)
+        problems = []
+        for name, entry in self.tables.items():
+            others = [each for each in entry if each not in OF_A_TABLE]
+            problems += [f"tables.{name}.{each}: is of no single table. Remedy: leave it out." for each in others]
+        if not problems:
+            for name, entry in self.tables.items():
+                try:
+                    self._with_entry(entry)
+                except ConfigError as error:
+                    problems += [f"tables.{name}.{problem}" for problem in error.problems]
+        if problems:
+            raise problems_error(problems)
+
+    def _with_entry(self, entry: Mapping[str, Any]) -> "IngestConfig":
+        return self.replace(**entry, tables={})
+
+    @cached_property
+    def of_tables(self) -> dict[str, "IngestConfig"]:
+        """The configuration of the tables of each entry."""
+        return {name: self._with_entry(entry) for name, entry in self.tables.items()}
+
+    def for_table(self, name: str) -> "IngestConfig":
+        """The configuration of a table, whose name may have back-quotes: the job's, with what its entry sets."""
+        if not self.tables:
+            return self
+        *_, last = parts = values.split_table_name(name)
+        for pattern, own in self.of_tables.items():
+            if fnmatchcase(".".join(parts) if "." in pattern else last, pattern):
+                return own
+        return self
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -198,9 +198,10 @@ class IngestRun(JobRun[IngestConfig]):
         """Compact the tables, then report. Raises the error of a table if none was written."""
         tables, compacted = self.counts["tables"], list[str]()
         written = [name for name, total in tables.items() if total["files"]]
-        if self.config.compact_min_files and written and not self.stop.requested:
+        min_files = {name: self.config.for_table(name).compact_min_files for name in sorted(written)}
+        if any(min_files.values()) and not self.stop.requested:
             with self.stage("compact"):
-                compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
+                compacted = compact(self.spark, {name: least for name, least in min_files.items() if least})
         # A table that was behind before the first batch has no entry.
         lacking = {name: batches.writer.last_entries[name].error for name in batches.recovering}
         for name, error in {**lacking, **batches.behind}.items():

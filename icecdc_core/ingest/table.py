@@ -74,6 +74,9 @@ class Writer:
 
     def write(self, spark: SparkSession, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks; returns its entry and the number of dead letters."""
+        return replace(self, config=self.config.for_table(name))._write(spark, name, records, batch)
+
+    def _write(self, spark: SparkSession, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:
         # If others commit in between, an append is staged again on top. A merge depends on the rows of the table, and
         # what a copy of this job wrote must not be written twice, so these are written again: no library repeats that.
         dead_letters, known, is_new = 0, None, False
@@ -262,14 +265,14 @@ class Writer:
         return staged, self.dead_letters.write(rows.withColumn("problem", F.coalesce("problem", problem)), name)
 
 
-def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
-    """Rewrite the small data files of tables that have enough of them; a failure is only logged."""
+def compact(spark: SparkSession, min_files: dict[str, int]) -> list[str]:
+    """Rewrite the small data files of tables that have at least so many; a failure is only logged."""
     actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
     compacted: list[str] = []
-    for name in names:
+    for name, least in min_files.items():
         try:
             action = actions.get(spark._jsparkSession).rewriteDataFiles(load_table(spark, name))
-            result = action.option("min-input-files", str(min_files)).execute()
+            result = action.option("min-input-files", str(least)).execute()
             if int(result.rewrittenDataFilesCount()):
                 compacted.append(name)
         except Exception as error:

@@ -22,6 +22,16 @@ def it_takes_texts_as_a_job_passes_them_and_derives_its_namespace_and_own_tables
     assert make(namespace="lake.own").replace(table="lake.store.orders").namespace == "lake.own"
 
 
+def it_gives_a_table_the_parameters_of_the_first_entry_that_matches_its_name():
+    entries = {"orders": {"mode": "upsert"}, "lake.shop.*": {"evolve_schema": "true"}, "*": {"target_file_bytes": 5}}
+    config = make(tables=entries, sort_columns="id")
+    actual = [config.for_table(name) for name in ("`lake`.`shop`.`orders`", "lake.shop.films", "lake.store.films")]
+    expected = [config.replace(tables={}, **entry) for entry in entries.values()]
+    assert actual == expected
+    assert [each.sort_columns for each in actual] == [["id"]] * 3
+    assert make().for_table("lake.shop.films") == make()
+
+
 def it_shows_no_secret(monkeypatch):
     monkeypatch.setenv("KAFKA_LOGIN", "very secret")
     config = make(kafka_options={"kafka.sasl.jaas.config": "env:KAFKA_LOGIN", "ssl.key.password": "plain"})
@@ -60,6 +70,9 @@ def it_shows_no_secret(monkeypatch):
         ({"format": "AVRO"}, "schema_registry_url: missing for format='avro'"),
         ({"job": "a'b"}, "job: string should match pattern"),
         ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: is not JSON of offsets"),
+        ({"tables": {"orders": "upsert"}}, "tables: has an entry that is no object of parameters"),
+        ({"tables": {"orders": {"topics": "a"}}}, "tables.orders.topics: is of no single table"),
+        ({"tables": {"orders": {"ordering_column": "ts"}}}, "tables.orders.ordering_column: given for mode='append'"),
     ],
 )
 def it_refuses_with_the_reason(given, reason):

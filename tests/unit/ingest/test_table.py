@@ -1,12 +1,11 @@
 """How often a batch is staged and published into one table while others commit too; without Spark and Iceberg."""
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import pytest
 
 from icecdc_core.errors import ConcurrentIngestError
-from icecdc_core.ingest import table as writer
+from icecdc_core.ingest import IngestConfig, table as writer
 from icecdc_core.ingest.commit_log import OFFSETS, LogEntry, TableEntry
 from icecdc_core.ingest.offsets import from_json
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot
@@ -82,8 +81,7 @@ def write(monkeypatch):
             monkeypatch.setattr(Writer, step, lambda self, *given: lake.stage(given[-1].args[3]))
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)
-        given = {"evolve_schema": False, "on_table_reset": "fail", "identifier_columns": [], "metadata_columns": []}
-        config = SimpleNamespace(job="j", mode=mode, **given)
+        config = IngestConfig(job="j", bootstrap_servers="b:1", topics="t", table="lake.a.t", mode=mode)
         entry, dead_letters = Writer(config, None, {}, at(0), ATTEMPTS).write(None, "t", TableRecords(None), BATCH)
         return entry, dead_letters, lake.steps
 
