@@ -150,9 +150,10 @@ class Batches:
             batch,
             offsets=self.complete,
             dead_letters=dead_letters,
-            # The time is valid for all tables or not at all.
             valid_through=None if self.behind or self.recovering else batch.valid_through,
             tables=tables,
+            ends_read_at=batch.valid_through,
+            behind=sorted({*self.behind, *self.recovering}),
         )
         commit_log.write(spark, self.config.quoted_commit_log, entry)
         if batch.batch % commit_log.KEEP == commit_log.KEEP - 1:

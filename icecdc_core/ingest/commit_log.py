@@ -121,11 +121,13 @@ def ancestors(table: Any) -> Iterator[Any]:
         snapshot = None if parent is None else table.snapshot(int(parent))
 
 
+_ADDED = {"ends_read_at": "timestamp", "behind": "array<string>"}  # columns that the first logs lack
 SCHEMA = (
     "job string, batch long, run_id string, kind string, committed_at timestamp, records long, dead_letters long, "
     "started_at string, offsets string, topic_ids string, valid_through timestamp, lost string, tables array<struct<"
     "name:string, uuid:string, snapshot_id:long, sequence_number:long, state:string, rows:long, deletes:long, "
     "files:long, bytes:long, offsets:string, error:string, snapshot_ms:long>>"
+    + "".join(f", {name} {kind}" for name, kind in _ADDED.items())
 )
 # All jobs of a namespace append to one log. Iceberg retries four times, then waits up to a minute.
 _PROPERTIES = {
@@ -157,6 +159,8 @@ class LogEntry:
     valid_through: datetime | None = None
     lost: str = ""
     tables: list[TableEntry] = field(default_factory=list)
+    ends_read_at: datetime | None = None  # of a batch that reached the topics' ends: when these were read
+    behind: list[str] = field(default_factory=list)  # tables that lack records below the offsets
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,7 @@ class LoggedJob:
     offsets: Offsets = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     tables: dict[str, TableEntry] = field(default_factory=dict)
+    valid_through: datetime | None = None
 
     @property
     def behind(self) -> dict[str, Offsets]:
@@ -176,11 +181,30 @@ class LoggedJob:
 def create(spark: SparkSession, name: str) -> None:
     with _usable(name):
         create_table_once(spark, name, SCHEMA, _PROPERTIES, partition="job")
+        known = spark.table(name).columns
+        if new := [f"{column} {kind}" for column, kind in _ADDED.items() if column not in known]:
+            spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(new)})")
 
 
 def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
     with _usable(name):
         return _summary(spark.table(name).where(F.col("job") == job))
+
+
+def valid_through(spark: SparkSession, name: str, job: str) -> dict[str, datetime]:
+    """The time up to which each table has every record: the latest that a batch proved; those without one are left out.
+
+    An entry is true whatever another copy of the job does: it names the tables that its own run left behind.
+    """
+    query = f"""
+        SELECT name, max(ends_read_at) AS valid_through
+        FROM (SELECT DISTINCT explode(tables.name) AS name FROM {name} WHERE job = :job)
+        LEFT JOIN {name} ON job = :job AND NOT array_contains(behind, name)
+        GROUP BY name
+    """  # noqa: S608
+    with _usable(name):
+        found = spark.sql(query, {"job": job}).where("valid_through IS NOT NULL").collect()
+    return {row["name"]: row["valid_through"].astimezone(UTC) for row in found}
 
 
 def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
@@ -208,6 +232,8 @@ def trim(
                 offsets=before.offsets,
                 topic_ids=before.topic_ids,
                 tables=list(before.tables.values()),
+                valid_through=before.valid_through,
+                ends_read_at=before.valid_through,  # a time that is valid for all tables
             )
             trimmed = entries.where(~old).unionByName(_row(spark, checkpoint)).coalesce(1).writeTo(name)
             # Refused if another copy of the job wrote an entry since the snapshot.
@@ -230,7 +256,7 @@ def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
         "started_at": offsets.to_json(entry.started_at),
         "offsets": offsets.to_json(entry.offsets),
         "topic_ids": json.dumps(entry.topic_ids),
-        "valid_through": entry.valid_through.isoformat() if entry.valid_through else None,
+        **{name: getattr(entry, name) and getattr(entry, name).isoformat() for name in ("valid_through", "ends_read_at")},
     }
     # One row from a JSON literal: a frame of Python rows would start Python workers.
     row = F.from_json(F.lit(json.dumps(values)), SCHEMA)
@@ -239,7 +265,7 @@ def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
 
 def _summary(entries: DataFrame) -> LoggedJob:
     """Add up entries of one job. Two runs at once may write theirs in any order; all of them are true."""
-    columns = ("batch", "run_id", "offsets", "topic_ids", "tables")
+    columns = ("batch", "run_id", "offsets", "topic_ids", "tables", "valid_through")
     rows = entries.select(*columns).orderBy("batch", "committed_at").collect()
     topic_ids: dict[str, str] = {}
     tables: dict[str, TableEntry] = {}
@@ -259,4 +285,6 @@ def _summary(entries: DataFrame) -> LoggedJob:
         if entry.state == BEHIND != tables[name].state and not offsets.covers(has, needed):
             tables[name] = replace(entry, offsets=offsets.furthest(entry.offsets, has))
     number = int(rows[-1]["batch"]) if rows else -1
-    return LoggedJob(bool(rows), number, offsets.furthest({}, *read.values()), topic_ids, tables)
+    times = [row["valid_through"].astimezone(UTC) for row in rows if row["valid_through"]]
+    reached = offsets.furthest({}, *read.values())
+    return LoggedJob(bool(rows), number, reached, topic_ids, tables, max(times, default=None))

@@ -205,8 +205,8 @@ class IngestRun(JobRun[IngestConfig]):
         # A table that was behind before the first batch has no entry.
         lacking = {name: batches.writer.last_entries[name].error for name in batches.recovering}
         for name, error in {**lacking, **batches.behind}.items():
-            lacks = {"rows": 0, "deletes": 0, "files": 0, "state": BEHIND, "snapshot_id": None, "error": str(error)}
-            tables.setdefault(name, lacks)
+            lacks = {"rows": 0, "deletes": 0, "files": 0, "valid_through": "", "state": BEHIND, "snapshot_id": None}
+            tables.setdefault(name, {**lacks, "error": str(error)})
         behind = sorted(name for name, total in tables.items() if total["state"] == BEHIND)
         if batches.behind and len(behind) == len(tables):
             raise next(iter(batches.behind.values()))

@@ -30,7 +30,8 @@ class IngestReport(Report):
         deletes: Rows to delete, in all tables.
         dead_letters: Records that this run wrote to the dead letter table.
         files: Data files that were written.
-        tables: By table: `state`, `rows`, `deletes`, `files`, `snapshot_id` and `error`.
+        tables: By table: `state`, `rows`, `deletes`, `files`, `snapshot_id`, `error`, and `valid_through`: the ISO time
+            up to which it has every record, if a batch of this run proved one.
         behind: Tables that could not be written. The next run reads their records again.
         lost: Partitions that lost records before they were read: `topic`, `partition`, `from`, `to`.
         compacted: Tables whose small files were rewritten.
@@ -97,9 +98,12 @@ def add_entry(counts: dict[str, Any], entry: LogEntry) -> None:
     """Add what a batch wrote to the counts of a run, which may have no end, so that it keeps no entries."""
     tables, of_table = counts.setdefault("tables", {}), ("rows", "deletes", "files")
     for each in entry.tables:
-        total = tables.setdefault(each.name, dict.fromkeys(of_table, 0))
+        total = tables.setdefault(each.name, {**dict.fromkeys(of_table, 0), "valid_through": ""})
         total.update({name: total[name] + getattr(each, name) for name in of_table})
         total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
+    if entry.ends_read_at is not None:
+        for name in tables.keys() - entry.behind:  # also one without a record in this batch
+            tables[name]["valid_through"] = entry.ends_read_at.isoformat()
     rows, deletes, files = (sum(getattr(each, name) for each in entry.tables) for name in of_table)
     for name, count in zip(COUNTS, (entry.records, rows, deletes, entry.dead_letters, files), strict=True):
         counts[name] = counts.get(name, 0) + count

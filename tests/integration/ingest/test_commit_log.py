@@ -1,5 +1,6 @@
 """What all jobs of a namespace share: the commit log, dead letters, and appends staged again over commits of others."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -52,12 +53,17 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
     for batch in range(12):
         table = behind if batch == 0 else TableEntry("a", "u", batch)
         ids = {"t": "id", **({"gone": "g"} if batch < 3 else {})}
-        offsets = {"t": {0: batch}}
-        commit_log.write(spark, log, LogEntry("j", batch, "r", "batch", offsets, topic_ids=ids, tables=[table]))
+        offsets, time = {"t": {0: batch}}, datetime(2026, 1, 1, batch, tzinfo=UTC)
+        ends = {"ends_read_at": time, "behind": ["b"]} if batch else {"valid_through": time, "ends_read_at": time}
+        batch_entry = LogEntry("j", batch, "r", "batch", offsets, topic_ids=ids, tables=[table], **ends)
+        commit_log.write(spark, log, batch_entry)
         if batch % 6 == 5:
             said = commit_log.read(spark, log, "j")
             commit_log.trim(spark, log, "j", letters, keep=5, readers_minutes=0)
             assert commit_log.read(spark, log, "j") == said
+    # Of table b it still knows the time before it was left behind.
+    times = {table: time.hour for table, time in commit_log.valid_through(spark, log, "j").items()}
+    assert (times, said.valid_through) == ({"a": 11, "b": 0}, datetime(2026, 1, 1, tzinfo=UTC))
     assert (said.batch, said.offsets, said.topic_ids) == (11, {"t": {0: 11}}, {"t": "id", "gone": "g"})
     assert said.tables == {"a": TableEntry("a", "u", 11), "b": behind}
     kinds = [row.kind for row in spark.table(log).where("job = 'j'").orderBy("batch").collect()]
