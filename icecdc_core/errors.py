@@ -269,5 +269,9 @@ class ConcurrentIngestError(IcecdcError, state="locked"):
     """Another run of the same ingest, or another writer, won every attempt to commit."""
 
 
+class FailedCheckError(IcecdcError, state="data"):
+    """A batch fails one of its `checks`, so the ingest does not publish it."""
+
+
 class IngestWriteError(IcecdcError, state="retry"):
     """An ingest could not write a table."""

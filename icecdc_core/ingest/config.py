@@ -123,6 +123,7 @@ OF_A_TABLE = (
     *("mode", "identifier_columns", "ordering_column", "metadata_columns"),
     *("column_case", "unknown_fields", "evolve_schema", "auto_create", "partition_by", "table_properties"),
     *("sort_columns", "distribution", "target_file_bytes", "compact_min_files", "on_table_reset"),
+    *("checks", "on_failed_check"),
 )
 """The parameters that an entry of `tables` may set."""
 
@@ -238,6 +239,12 @@ class IngestConfig(ParameterModel):
     """How Spark distributes rows to writers: none, hash or range; table: as the table's properties say."""
     target_file_bytes: Bytes = 0
     """Target size of data files; 0: as the table's properties say."""
+    checks: TextMapping = Field(default_factory=Properties)
+    """Queries that must return no row, mapping or JSON object, name to SQL over batch and staged:
+    {"positive":"SELECT * FROM batch WHERE amount < 0"}."""
+    on_failed_check: Annotated[Literal["hold", "dead_letter"], LowerCase] = "hold"
+    """hold: publish nothing of the batch, the table is behind. dead_letter: publish it without the records that a check
+    returns (their _kafka_topic, _kafka_partition and _kafka_offset), or without any record."""
     compact_min_files: Count = 0
     """Compact a table at the end of a run if it has at least this many small data files; 0: never."""
 

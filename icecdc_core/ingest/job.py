@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from icecdc_core.errors import IcecdcError, LostOffsetsError, SparkJobError
 from icecdc_core.ingest import commit_log, offsets, start_offsets
 from icecdc_core.ingest.batch import Batches, SharedParse
+from icecdc_core.ingest.checks import check_queries
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.dead_letters import DeadLetters
@@ -57,6 +58,7 @@ class IngestRun(JobRun[IngestConfig]):
         try:
             with stop_on_sigterm() as self.stop:
                 check_expressions(self.spark, self.config)
+                check_queries(self.spark, self.config)
                 with closing(Topics(self.spark, self.config)) as topics:
                     with self.stage("check"):
                         create_namespace(self.spark, self.config.quoted_namespace)

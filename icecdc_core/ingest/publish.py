@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -35,6 +35,7 @@ class StagedSnapshot:
     parent_id: int | None
     properties: dict[str, str]
     table: Any
+    written: DataFrame | None = None  # the records that it has, for checks
 
 
 def stage(
@@ -68,7 +69,7 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     for key, value in properties.items():
         append.set(key, value)
     append.stageOnly().commit()
-    return _find_staged(table, name, properties)
+    return replace(_find_staged(table, name, properties), written=staged.written)
 
 
 def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:

@@ -119,8 +119,9 @@ def _field_reason(field: FieldReader, values: Column, text: Column) -> Column:
 
 
 def needs_no_inference(settings: IngestConfig) -> bool:
-    """Whether records can be parsed without an earlier pass over their fields."""
-    return settings.column_case == "sensitive" and settings.unknown_fields == "ignore" and not settings.evolve_schema
+    """Whether records can be parsed without an earlier pass over their fields, and are read only once."""
+    by_name = settings.column_case == "sensitive" and settings.unknown_fields == "ignore"
+    return by_name and not settings.evolve_schema and not settings.checks
 
 
 def schema_problem(text: Column, schema: T.StructType) -> Column:

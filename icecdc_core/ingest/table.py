@@ -13,6 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, TableResetError
 from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest.checks import POSITION, find_failed_records
 from icecdc_core.ingest.commit_log import LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters
@@ -83,6 +84,9 @@ class Writer:
         start, end = self.routed(name, batch.started_at), self.routed(name, batch.offsets)
         batch = replace(batch, started_at=start, offsets=end)
         staged: StagedSnapshot | None = None
+        rejected: DataFrame | None = None
+        excluded: DataFrame | None = None  # the records that fail checks
+        rounds, is_judged = 0, False
         conflict: MovedError | None = None
         for _ in range(self.attempts):
             table, created = open_or_create_table(spark, name, records.decoded, self.config)
@@ -100,13 +104,26 @@ class Writer:
             has_moved = staged is not None and head != staged.parent_id
             try:
                 if staged is None or recorded.offsets != known or (has_moved and self.config.mode == "upsert"):
-                    staged, more = self._stage(spark, name, table, recorded, records, batch, is_new)
-                    dead_letters, known = dead_letters + more, recorded.offsets
+                    staged, rejected = self._stage(spark, name, table, recorded, records, batch, is_new)
+                    known, is_judged = recorded.offsets, False
                 elif has_moved:
                     staged = restage(spark, name, staged)
                 # Else the offsets of its parent were not read, which a copy of this job may have published meanwhile.
                 if staged is None or staged.parent_id != head:
                     continue
+                failed = None
+                if self.config.checks and staged.entry.rows + staged.entry.deletes:
+                    failed, rounds = find_failed_records(spark, name, staged, self.config, rounds), rounds + 1
+                if failed is not None:
+                    # Without them from the start: one that a merge chose may hide an older one that fails no check.
+                    failing = records.decoded.drop("problem").join(failed, list(POSITION))
+                    excluded = failing if excluded is None else excluded.unionByName(failing)
+                    rest = records.decoded.join(failed, list(POSITION), "left_anti")
+                    records, staged = TableRecords(rest, records.in_one_task), None
+                    continue
+                if not is_judged:
+                    dead_letters += self._keep_dead_letters(name, rejected, excluded)
+                    is_judged = True
                 publish(spark, name, staged)
             except MovedError as moved:
                 conflict = moved
@@ -146,6 +163,11 @@ class Writer:
             "write new records only",
         )
 
+    def _keep_dead_letters(self, name: str, *rejected: DataFrame | None) -> int:
+        columns = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "problem")
+        frames = [each.select(*columns) for each in rejected if each is not None]
+        return self.dead_letters.write(reduce(DataFrame.unionByName, frames), name) if frames else 0
+
     def _write_without_table(self, name: str, decoded: DataFrame, batch: LogEntry) -> tuple[TableEntry, int]:
         columns = StructType([StructField(name, StringType()) for name in self.config.identifier_columns])
         rows = explain_rows(*parse_rows(decoded, columns, self.config, report_unknown=False))
@@ -168,7 +190,8 @@ class Writer:
         records: TableRecords,
         batch: LogEntry,
         is_new: bool,
-    ) -> tuple[StagedSnapshot, int]:
+    ) -> tuple[StagedSnapshot, DataFrame | None]:
+        """Stage the rows that the table lacks; returns also the records that are dead letters, if there are any."""
         unread = offsets.unread(recorded.offsets, batch.started_at, batch.offsets)
         decoded = records.decoded if unread is None else records.decoded.where(unread)
         seen = evolve_for_records(spark, name, table, decoded, self.config) if self.config.evolve_schema else None
@@ -196,7 +219,7 @@ class Writer:
 
     def _append(
         self, rows: DataFrame, reader: StructReader | None, name: str, stage_write: StageWrite
-    ) -> tuple[StagedSnapshot, int]:
+    ) -> tuple[StagedSnapshot, DataFrame | None]:
         """Append the rows that fit, all if there is no reader; the other records and deletes are dead letters."""
         unfit = None if reader is None else RowCount(rows, F.expr(f"NOT {APPENDED}"))
         metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
@@ -210,11 +233,11 @@ class Writer:
         options |= {"target-file-size-bytes": str(size)} if size else {}
         options |= {"distribution-mode": distribution} if distribution != "table" else {}
         staged = stage_write(lambda properties: append(ready, name, options, properties))
+        staged = replace(staged, written=rows.where(APPENDED))
         if unfit is None or reader is None or not unfit.value():
-            return staged, 0
+            return staged, None
         reason = F.coalesce("problem", F.when(F.expr(IS_DELETE_OP), F.lit(DELETE_IN_APPEND)))
-        rejected = explain_rows(rows.where(f"NOT {APPENDED}"), reader).withColumn("problem", reason)
-        return staged, self.dead_letters.write(rejected, name)
+        return staged, explain_rows(rows.where(f"NOT {APPENDED}"), reader).withColumn("problem", reason)
 
     def _upsert(
         self,
@@ -224,7 +247,7 @@ class Writer:
         name: str,
         identifier_columns: list[str],
         stage_write: StageWrite,
-    ) -> tuple[StagedSnapshot, int]:
+    ) -> tuple[StagedSnapshot, DataFrame | None]:
         columns = {column: F.col(ROW)[column] for column in reader.kind.names}
         columns |= {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
         ordering = self.config.ordering_column
@@ -256,13 +279,14 @@ class Writer:
         staged = stage_write(
             lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
         )
-        staged = replace(staged, entry=replace(staged.entry, rows=upserts, deletes=deletes))
+        entry = replace(staged.entry, rows=upserts, deletes=deletes)
+        staged = replace(staged, entry=entry, written=rows.where(fit))
         if not rejected.value():
-            return staged, 0
+            return staged, None
         problem = F.when(incomplete, F.lit("a column that identifies the row is missing or null"))
         problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
         rows = explain_rows(rows.where(~fit), reader)
-        return staged, self.dead_letters.write(rows.withColumn("problem", F.coalesce("problem", problem)), name)
+        return staged, rows.withColumn("problem", F.coalesce("problem", problem))
 
 
 def compact(spark: SparkSession, min_files: dict[str, int]) -> list[str]:

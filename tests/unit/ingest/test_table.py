@@ -47,7 +47,7 @@ class Lake:
             raise MovedError("another writer's commit", subject="table")
         staged = self.staged(properties)
         self.others_act("staged")
-        return staged, 1
+        return staged, "rejected"
 
     def staged(self, properties):
         counts, recorded = {"rows": 2, "files": 1, "bytes": 50}, from_json(properties[OFFSETS])
@@ -81,6 +81,7 @@ def write(monkeypatch):
             monkeypatch.setattr(Writer, step, lambda self, *given: lake.stage(given[-1].args[3]))
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)
+        monkeypatch.setattr(Writer, "_keep_dead_letters", lambda *given: 1)
         config = IngestConfig(job="j", bootstrap_servers="b:1", topics="t", table="lake.a.t", mode=mode)
         entry, dead_letters = Writer(config, None, {}, at(0), ATTEMPTS).write(None, "t", TableRecords(None), BATCH)
         return entry, dead_letters, lake.steps
