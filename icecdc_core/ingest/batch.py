@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructType
 
-from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest import commit_log, deleted_keys, offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
@@ -158,6 +158,7 @@ class Batches:
         commit_log.write(spark, self.config.quoted_commit_log, entry)
         if batch.batch % commit_log.KEEP == commit_log.KEEP - 1:
             commit_log.trim(spark, self.config.quoted_commit_log, self.config.job, self.config.quoted_dead_letters)
+            deleted_keys.trim(spark, self.config)
         self.last = entry
         self.number += 1
         event(

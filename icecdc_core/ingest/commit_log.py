@@ -130,7 +130,7 @@ SCHEMA = (
     + "".join(f", {name} {kind}" for name, kind in _ADDED.items())
 )
 # All jobs of a namespace append to one log. Iceberg retries four times, then waits up to a minute.
-_PROPERTIES = {
+APPEND_PROPERTIES = {
     "commit.retry.num-retries": "20",
     "commit.retry.max-wait-ms": "5000",
     # A commit writes one row into one partition, so there is nothing to distribute.
@@ -180,7 +180,7 @@ class LoggedJob:
 
 def create(spark: SparkSession, name: str) -> None:
     with _usable(name):
-        create_table_once(spark, name, SCHEMA, _PROPERTIES, partition="job")
+        create_table_once(spark, name, SCHEMA, APPEND_PROPERTIES, partition="job")
         known = spark.table(name).columns
         if new := [f"{column} {kind}" for column, kind in _ADDED.items() if column not in known]:
             spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(new)})")

@@ -118,12 +118,14 @@ def quoted_table(name: str) -> str:
 OWN_TABLES = "icecdc_"
 """How the names of icecdc's own tables begin, those of the sync included: in any case, records cannot name one."""
 LOG_TABLE, DEAD_LETTER_TABLE = f"{OWN_TABLES}ingest_log", f"{OWN_TABLES}ingest_dead_letters"
+DELETES_TABLE = f"{OWN_TABLES}ingest_deletes"
 
 OF_A_TABLE = (
     *("mode", "identifier_columns", "ordering_column", "metadata_columns"),
     *("column_case", "unknown_fields", "evolve_schema", "auto_create", "partition_by", "table_properties"),
     *("sort_columns", "distribution", "target_file_bytes", "compact_min_files", "on_table_reset"),
     *("checks", "on_failed_check"),
+    "delete_retention_seconds",
 )
 """The parameters that an entry of `tables` may set."""
 
@@ -224,6 +226,9 @@ class IngestConfig(ParameterModel):
     """Columns that identify a row, as a list or "a,b". Default: the table's identifier fields."""
     ordering_column: str = ""
     """upsert: the record with the higher value is newer. Default: by timestamp, partition and offset."""
+    delete_retention_seconds: Seconds = 7 * 86_400.0
+    """upsert with ordering_column: how long at least a deleted key stays deleted for older upserts that come later; 0:
+    not at all."""
     metadata_columns: MetadataColumns = Field(default_factory=list)
     """Kafka metadata to store: topic, partition, offset, timestamp, key, headers, as _kafka_topic and so on."""
 
@@ -253,6 +258,8 @@ class IngestConfig(ParameterModel):
     dead_letter_table: OptionalTableName = ""
     """Table for records that cannot be routed, decoded or written. Default: icecdc_ingest_dead_letters in the
     namespace."""
+    deletes_table: OptionalTableName = ""
+    """Table for the deleted keys. Default: icecdc_ingest_deletes in the namespace."""
 
     def __init__(self, /, **given: Any) -> None:
         super().__init__(**given)
@@ -303,7 +310,7 @@ class IngestConfig(ParameterModel):
         by = f"route_by={route_by!r}"
         needs = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
         tables = [name for name in (table, *(routes or ())) if name]
-        ours = {"commit_log_table": LOG_TABLE, "dead_letter_table": DEAD_LETTER_TABLE}
+        ours = {"commit_log_table": LOG_TABLE, "dead_letter_table": DEAD_LETTER_TABLE, "deletes_table": DELETES_TABLE}
         own = [given.get(parameter, f"{namespace}.{name}") for parameter, name in ours.items() if namespace]
         destinations, others = ({quoted_table(name).lower() for name in names} for names in (tables, own))
         inside = [f"{namespace}.t"] if namespace else []
@@ -340,8 +347,8 @@ class IngestConfig(ParameterModel):
                 "routes: two tables differ only in case, and many catalogs ignore it. Remedy: rename one, or use one.",
             ),
             (
-                len(others) == 1 or destinations & others,
-                "commit_log_table: it, dead_letter_table and the tables of records must differ. Remedy: rename one.",
+                len(others) < len(own) or destinations & others,
+                f"{', '.join(ours)}: they and the tables of records must differ. Remedy: rename one.",
             ),
             (
                 len(catalogs) > 1,
@@ -371,8 +378,12 @@ class IngestConfig(ParameterModel):
         return quoted_table(self.dead_letter_table or f"{self.namespace}.{DEAD_LETTER_TABLE}")
 
     @property
+    def quoted_deletes(self) -> str:
+        return quoted_table(self.deletes_table or f"{self.namespace}.{DELETES_TABLE}")
+
+    @property
     def own_tables(self) -> set[str]:
-        return {self.quoted_commit_log, self.quoted_dead_letters}
+        return {self.quoted_commit_log, self.quoted_dead_letters, self.quoted_deletes}
 
     @property
     def schema_registry_auth(self) -> str:

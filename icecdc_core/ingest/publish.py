@@ -36,6 +36,7 @@ class StagedSnapshot:
     properties: dict[str, str]
     table: Any
     written: DataFrame | None = None  # the records that it has, for checks
+    deleted: DataFrame | None = None  # keys that stay deleted, to be written before it is published
 
 
 def stage(

@@ -17,6 +17,7 @@ from icecdc_core.ingest.checks import POSITION, find_failed_records
 from icecdc_core.ingest.commit_log import LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters
+from icecdc_core.ingest.deleted_keys import apply_deleted_keys, write_deleted_keys
 from icecdc_core.ingest.destinations import (
     METADATA_PREFIX,
     evolve_for_records,
@@ -123,6 +124,8 @@ class Writer:
                     continue
                 if not is_judged:
                     dead_letters += self._keep_dead_letters(name, rejected, excluded)
+                    if staged.deleted is not None:
+                        write_deleted_keys(staged.deleted, self.config)
                     is_judged = True
                 publish(spark, name, staged)
             except MovedError as moved:
@@ -276,11 +279,14 @@ class Writer:
         # A merge reads its source more than once, and refuses one that may differ the second time.
         last = last_row_of_each(fitting, bool(ordering)).localCheckpoint()
         [[upserts, deletes]] = last.selectExpr(f"count_if(NOT {IS_DELETE_OP})", f"count_if({IS_DELETE_OP})").collect()
+        deleted: DataFrame | None = None
+        if ordering and self.config.delete_retention_seconds:
+            last, deleted = apply_deleted_keys(last, name, identifier_columns, self.config)
         staged = stage_write(
             lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
         )
         entry = replace(staged.entry, rows=upserts, deletes=deletes)
-        staged = replace(staged, entry=entry, written=rows.where(fit))
+        staged = replace(staged, entry=entry, written=rows.where(fit), deleted=deleted)
         if not rejected.value():
             return staged, None
         problem = F.when(incomplete, F.lit("a column that identifies the row is missing or null"))
