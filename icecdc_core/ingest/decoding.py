@@ -126,27 +126,44 @@ def _decode_wire_format(
     if wanted == "AVRO":
         require_avro(records.sparkSession)
     url, auth = settings.schema_registry_url, settings.schema_registry_auth
-    has_header = (F.octet_length(body) >= 5) & (F.substring(body, 1, 1) == F.lit(b"\0"))
-    schema_id = F.when(has_header, F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
-    ids = sorted(row[0] for row in records.select(schema_id).where(schema_id.isNotNull()).distinct().collect())
+
+    def id_of(body: Column) -> Column:
+        has_header = (F.octet_length(body) >= 5) & (F.substring(body, 1, 1) == F.lit(b"\0"))
+        return F.when(has_header, F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
+
+    schema_id = id_of(body)
+    start = F.substring("value", 6, 2)  # that `before` and `after`, the first fields, are null
+    is_bare = (F.lit(settings.format) == "debezium_avro") & (start == F.lit(b"\0\0"))
+    key_id = F.when(is_bare, F.coalesce(id_of(F.col("key")), F.lit(-1)))
+    found = records.select(schema_id, key_id).distinct().collect()
+    ids, key_ids = (sorted({row[place] for row in found} - {None}) for place in (0, 1))
     problem = F.lit("does not start with a zero byte and a four-byte schema ID, but with 0x")
     unframed = decode_result(problem=F.concat(problem, F.hex(F.substring(body, 1, 5))))
-    # Keys are often plain texts or numbers, whatever the format of the values.
-    text, data = body.cast("string"), F.substring(body, 6, (1 << 31) - 1)
-    deleted = change_events.delete_by_key(F.when(F.is_valid_utf8(text), text), settings)
-    result = F.when(~has_header, F.when(tombstone, deleted).otherwise(unframed))
-    for number in ids:
-        schema, name = registered_schema(number, known, url, auth), f"schema {number}"
-        if isinstance(schema, str):
-            decoded = decode_result(problem=schema)
-        elif schema.kind != wanted:
-            decoded = decode_result(problem=f"{name} is {schema.kind}, not {wanted}")
-        else:
-            decode = _decode_json if wanted == "JSON" else partial(_decode_avro, records)
-            given = (name, schema, data, tombstone, settings)
-            decoded = decode_by_schema(records, name, schema.text, partial(decode, *given))
-        result = result.when(schema_id == number, decoded)
-    return result
+
+    def decode(body: Column, tombstone: Column, ids: list[int]) -> Column:
+        # Keys are often plain texts or numbers, whatever the format of the values.
+        text, data = body.cast("string"), F.substring(body, 6, (1 << 31) - 1)
+        deleted = change_events.delete_by_key(F.when(F.is_valid_utf8(text), text), settings)
+        schema_id = id_of(body)
+        result = F.when(schema_id.isNull(), F.when(tombstone, deleted).otherwise(unframed))
+        for number in ids:
+            schema, name = registered_schema(number, known, url, auth), f"schema {number}"
+            if isinstance(schema, str):
+                decoded = decode_result(problem=schema)
+            elif schema.kind != wanted:
+                decoded = decode_result(problem=f"{name} is {schema.kind}, not {wanted}")
+            else:
+                read = _decode_json if wanted == "JSON" else partial(_decode_avro, records)
+                given = (name, schema, data, tombstone, settings)
+                decoded = decode_by_schema(records, name, schema.text, partial(read, *given))
+            result = result.when(schema_id == number, decoded)
+        return result
+
+    decoded = decode(body, tombstone, ids)
+    if not key_ids:
+        return decoded
+    by_key = decode(F.col("key"), F.lit(True), [number for number in key_ids if number >= 0])
+    return change_events.or_by_key(decoded, by_key)
 
 
 def _decode_avro(

@@ -4,6 +4,7 @@ DMS has a nested form with `data` and `metadata` (its Kafka target), and a flat 
 """
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
@@ -22,6 +23,7 @@ from icecdc_core.ingest.formats.decode_results import (
     decode_by_schema,
     decode_result,
     evaluate_once,
+    has_lone_surrogate,
     is_whole_object,
     json_field,
     parse_object,
@@ -45,6 +47,22 @@ _PLACEHOLDERS = {
     ),
 }
 
+# Records about the connector: by the names of their schemas; without one, by fields that they have and may have.
+_ABOUT_CONNECTOR = re.compile(
+    r"io\.debezium\.connector\.(common\.(Heartbeat|TransactionMetadataValue|Notification)|\w+\.SchemaChangeValue)"
+)
+_CONNECTOR_FIELDS = (
+    ({"ts_ms"}, set[str]()),
+    ({"status", "id"}, {"event_count", "data_collections", "ts_ms"}),
+    ({"source", "databaseName", "ddl"}, {"ts_ms", "schemaName", "tableChanges", "position"}),
+    ({"id", "aggregate_type", "type"}, {"additional_data", "timestamp"}),
+)
+_SIGNAL = r"^(snapshot-window-(open|close)|(execute|stop|pause|resume)-snapshot)\z"
+
+_NO_BEFORE = "the change event deletes a row, but has no before to name the row"
+# How Connect begins a deletion without `before`. Only its key is looked at before the batch is decoded.
+_BARE_STARTS = (b'{"before":null,"after":null', b'{"after":null')
+
 _PAYLOAD, _SCHEMA_FIRST = ',"payload":', '{"schema":'
 _VARIANT = T.VariantType()  # it keeps numbers exact; `from_json` rounds a number in a text to a double
 _EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after", _VARIANT)
@@ -65,8 +83,9 @@ def decode_debezium_envelope(
     """Return the decode result of a value with a schema; the problem if that describes no change event and no key."""
     if not envelope.fields.keys() >= {"op", "before", "after"}:
         # A message of the log has a schema of its own.
-        is_message = event["op"].cast("string") == "m" if "op" in envelope.fields else F.lit(False)
-        other = F.when(is_message, decode_result(op=IGNORED)).otherwise(decode_result(problem=problem))
+        is_known = F.lit(_ABOUT_CONNECTOR.fullmatch(envelope.name) is not None)
+        is_known = event["op"].cast("string") == "m" if "op" in envelope.fields else is_known
+        other = F.when(is_known, decode_result(op=IGNORED)).otherwise(decode_result(problem=problem))
         return F.when(tombstone, delete_by_typed_key(event, envelope, settings)).otherwise(other)
     row = envelope.fields["after"]
     if row.name == "io.debezium.data.Json":  # a document of MongoDB
@@ -97,26 +116,73 @@ def _decode_change(
         problem = (
             F.when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
             .when(unknown.isNotNull(), unknown)
-            .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before to name the row"))
+            .when(deletes & before.isNull(), F.lit(_NO_BEFORE))
             .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
             .when(~deletes, unavailable_problem(after))
         )
         row, replaced = F.when(deletes, before).otherwise(after), F.when(row_op == "upsert", before)
         change = decode_result(row, payload_type, row_op, problem, replaced)
-        return F.when(op == "m", decode_result(op=IGNORED)).otherwise(change)
+        return F.when((op == "m") | _is_signal(row), decode_result(op=IGNORED)).otherwise(change)
 
     return evaluate_once(F.struct(op.alias("op"), before.alias("before"), after.alias("after")), decode)
 
 
+def _is_signal(row: Column) -> Column:
+    """Whether a row is a signal about a snapshot, of which a signalling table has three columns, in any case."""
+
+    def is_signal(fields: Column) -> Column:
+        others = F.array_except(F.map_keys(fields), F.lit(["id", "_id", "type", "data", "payload"]))
+        return (F.size(fields) == 3) & (F.size(others) == 0) & F.try_element_at(fields, F.lit("type")).rlike(_SIGNAL)
+
+    fields = F.from_json(F.lower(row), "map<string,string>", JSON_READ_OPTIONS)
+    return F.coalesce(row.contains("snapshot") & evaluate_once(fields, is_signal), F.lit(False))
+
+
+def _is_about_connector(text: Column) -> Column:
+    """Whether a JSON text without an operation is a heartbeat, transaction boundary, schema change or notification."""
+
+    def is_one(fields: Column) -> Column:
+        names, status = F.map_keys(fields), F.try_element_at(fields, F.lit("status"))
+        found = [
+            (F.size(F.array_except(F.lit(sorted(has)), names)) == 0)
+            & (F.size(F.array_except(names, F.lit(sorted(has | may_have)))) == 0)
+            for has, may_have in _CONNECTOR_FIELDS
+        ]
+        return reduce(or_, found) & (status.isNull() | status.isin("BEGIN", "END"))
+
+    whole = F.coalesce(F.from_json(text, "payload string", JSON_READ_OPTIONS)["payload"], text)
+    return F.coalesce(evaluate_once(F.from_json(whole, "map<string,string>", JSON_READ_OPTIONS), is_one), F.lit(False))
+
+
+def or_by_key(decoded: Column, by_key: Column) -> Column:
+    """The decode result of a value; that of its key if it is a deletion without `before`."""
+
+    def named(result: Column) -> Column:
+        return result.withField("problem", F.replace(result["problem"], F.lit(_NO_VALUE), F.lit(f"{_NO_BEFORE}")))
+
+    by_key = evaluate_once(F.coalesce(by_key, decode_result(problem=_NO_BEFORE)), named)
+    return evaluate_once(decoded, lambda result: F.when(result["problem"] == _NO_BEFORE, by_key).otherwise(result))
+
+
+def is_bare_deletion(start: Column) -> Column:
+    """Whether the bytes with which a change event begins are those of a deletion without `before`."""
+    return reduce(or_, (F.startswith(start, F.lit(each)) for each in _BARE_STARTS))
+
+
 def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: IngestConfig) -> Column:
     """Return the decode result of events in JSON, with or without their `schema` part."""
-    schema_part = F.from_json(text, "schema string", JSON_READ_OPTIONS)["schema"]
+    key = F.col("key").cast("string")
+    key = F.when(F.is_valid_utf8(key) & ~has_lone_surrogate(key), key)
+    schema_part, of_key = (F.from_json(each, "schema string", JSON_READ_OPTIONS)["schema"] for each in (text, key))
     # Connect writes the schema first, so its text needs no parse: all records of a schema have it before the payload.
     # Where it is not there, the head would be the whole record.
     is_first = text.startswith(_SCHEMA_FIRST) & text.contains(_PAYLOAD)
     head = F.when(is_first, F.substring_index(text, _PAYLOAD, 1))
+    ahead = F.coalesce(F.octet_length(head) + F.lit(len(_PAYLOAD)), F.lit(0))
+    key_part = F.when(is_bare_deletion(F.substr("value", ahead + 1, F.lit(len(_BARE_STARTS[0])))), of_key)
     for part in (F.coalesce(F.substr(head, F.lit(len(_SCHEMA_FIRST) + 1)), schema_part), schema_part):
-        parts = sorted(row[0] for row in records.select(part).where(part.isNotNull()).distinct().collect())
+        found = records.select(part, key_part).distinct().collect()
+        parts, key_parts = (sorted({row[place] for row in found} - {None}) for place in (0, 1))
         with suppress(ValueError, RecursionError):
             json.loads(f"[{','.join(parts)}]")
             break
@@ -125,23 +191,29 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
         inner = event["payload"]
         op = F.coalesce(event["op"], inner["op"])
         before, after = (F.coalesce(_row_text(event[name]), _row_text(inner[name])) for name in ("before", "after"))
-        return _decode_change(op, before, after, settings)
+        change = _decode_change(op, before, after, settings)
+        return F.when(op.isNull() & _is_about_connector(text), decode_result(op=IGNORED)).otherwise(change)
 
     shape = T.StructType([*_EVENT.fields, T.StructField("payload", _EVENT)])
     change = _decode_object(text, shape, decode_without_schema, "not a change event")
-    plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(change)
-    if not parts:
-        return plain
 
-    def choose(part: Column) -> Column:
-        branches = F.when(part.isNull() | (part == "null"), plain)
-        for schema in parts:
-            decode = partial(_decode_with_schema, text, schema, tombstone, settings)
-            decoded = decode_by_schema(records, "the schema part of the record", schema, decode)
-            branches = branches.when(part == schema, decoded)
-        return branches
+    def decode(text: Column, part: Column, parts: list[str], tombstone: Column) -> Column:
+        plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(change)
+        if not parts:
+            return plain
 
-    return evaluate_once(part, choose)
+        def choose(part: Column) -> Column:
+            branches = F.when(part.isNull() | (part == "null"), plain)
+            for schema in parts:
+                decode = partial(_decode_with_schema, text, schema, tombstone, settings)
+                decoded = decode_by_schema(records, "the schema part of the record", schema, decode)
+                branches = branches.when(part == schema, decoded)
+            return branches
+
+        return evaluate_once(part, choose)
+
+    by_key = decode(key, of_key, key_parts, F.lit(True))
+    return or_by_key(decode(text, part, parts, tombstone), by_key)
 
 
 def _decode_object(text: Column, shape: T.StructType, decode: Callable[[Column], Column], otherwise: str) -> Column:
@@ -217,15 +289,16 @@ def decode_dms(text: Column, tombstone: Column, settings: IngestConfig) -> Colum
 # The `payload_type` of a key that is a single value as plain text: the type of the identifier column decides.
 TEXT_KEY = "key text"
 
-_UNNAMED = "the record has no value, and its key does not name the identifier columns"
-_UNSET = "the record has no value, and identifier_columns does not say which column its key is"
-_KEY_NOT_JSON = "the record has no value, and its key is neither a JSON object nor a single JSON value"
+_NO_VALUE = "the record has no value"
+_UNNAMED = f"{_NO_VALUE}, and its key does not name the identifier columns"
+_UNSET = f"{_NO_VALUE}, and identifier_columns does not say which column its key is"
+_KEY_NOT_JSON = f"{_NO_VALUE}, and its key is neither a JSON object nor a single JSON value"
 
 
 def delete_by_key(key: Column, settings: IngestConfig, is_json: bool = False) -> Column:
     """Return the decode result of a tombstone without a schema (docs/kafka-formats.md, "Keys of tombstones")."""
     trimmed, is_valid = F.trim(key), F.try_parse_json(key).isNotNull()
-    result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, op="delete"))
+    result = F.when(trimmed.startswith("{") & is_valid, decode_result(_document_key(key, settings), op="delete"))
     if len(settings.identifier_columns) != 1:
         unnamed = decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
         return result.otherwise(unnamed)
@@ -244,9 +317,17 @@ def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: Ingest
             return decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
         [name] = settings.identifier_columns
         key, logical_type = F.struct(key.alias(name)), LogicalType(T.StructType(), fields={name: logical_type})
-    payload = payload_json(key, logical_type)
+    payload = _document_key(payload_json(key, logical_type), settings)
     problem = F.when(payload.isNull(), F.lit(_UNNAMED))
     return decode_result(payload, column_type(logical_type).json(), "delete", problem)
+
+
+def _document_key(key: Column, settings: IngestConfig) -> Column:
+    """The key; that of a MongoDB document, a field `id` with the JSON of `_id` as a text, names `_id`."""
+    if settings.identifier_columns != ["_id"]:
+        return key
+    document = json_field(key, ["id"])
+    return F.when(F.try_parse_json(document).isNotNull(), _object("_id", document)).otherwise(key)
 
 
 def convert_text_key(

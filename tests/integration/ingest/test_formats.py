@@ -342,6 +342,17 @@ def envelope(op, before=None, after=None, **more):
     return {"before": before, "after": after, "op": op, "source": {"table": "t"}, "ts_ms": 1, **more}
 
 
+NO_BEFORE = "the change event deletes a row, but has no before to name the row"
+CONNECTOR = "io.debezium.connector."
+ABOUT_CONNECTOR = {
+    f"{CONNECTOR}common.Heartbeat": {"ts_ms": 5},
+    f"{CONNECTOR}common.TransactionMetadataValue": {"status": "END", "id": "571:53195832", "event_count": 2,
+        "data_collections": [{"data_collection": "s1.a", "event_count": 2}], "ts_ms": 5},
+    f"{CONNECTOR}mysql.SchemaChangeValue": {"source": {"db": "shop"}, "ts_ms": 5, "databaseName": "shop",
+        "schemaName": None, "ddl": "ALTER TABLE a ADD b INT", "tableChanges": []},
+    f"{CONNECTOR}common.Notification": {"id": "ff81", "aggregate_type": "Initial Snapshot", "type": "COMPLETED",
+        "additional_data": {}, "timestamp": 5},
+}  # fmt: skip
 FIELDS = [
     {"field": "id", "type": "int32", "optional": False},
     {"field": "day", "type": "int32", "optional": True, "name": "io.debezium.time.Date"},
@@ -399,6 +410,35 @@ class DescribeDebeziumJson:
         found = decode("debezium_json", source, identifier_columns=["id"])
         assert found == [(*case[2:], None) for case in cases]
 
+    def it_skips_records_about_the_connector_but_no_row_that_resembles_them(self, decode):
+        source = []
+        for name, payload in ABOUT_CONNECTOR.items():
+            schemas = None, connect_struct(*({"field": field, "type": "string"} for field in payload), name=name)
+            source += [payload, *(compact({"schema": schema, "payload": payload}) for schema in schemas)]
+        assert decode("debezium_json", [(None, each) for each in source]) == []
+        signals = [{"id": "a-open", "type": "snapshot-window-open", "data": "{}"},
+                   {"ID": "1", "TYPE": "execute-snapshot", "DATA": "{}"}]  # fmt: skip
+        rows = [{"id": "1", "type": "snapshot", "data": "{}"}, {"id": "1", "type": "stop-snapshot", "data": 1, "x": 1}]
+        source = [envelope("c", None, each) for each in (*signals, *rows)] + [envelope("d", signals[0])]
+        found = decode("debezium_json", [(None, each) for each in source])
+        assert [json.loads(payload) for payload, _, _ in found] == rows
+
+    @pytest.mark.parametrize("has_schema", [False, True])
+    def it_deletes_by_the_key_if_there_is_no_before(self, decode, has_schema):
+        def connect(schema, payload):
+            return compact({"schema": schema, "payload": payload}) if has_schema else compact(payload)
+
+        day = {"field": "day", "type": "int32", "name": "io.debezium.time.Date"}
+        value = connect(connect_envelope(CONNECT_ID, day), {"before": None, "after": None, "op": "d"})
+        keys = {
+            connect(connect_struct(CONNECT_ID, day), {"id": 5, "day": 19000}):
+                (compact({"id": 5, "day": "2022-01-08" if has_schema else 19000}), "delete", None),
+            '{"id":"\\ud83d","day":1}': (None, "delete", f"{NO_BEFORE}, and its key does not name the identifier columns"),
+            None: (None, "delete", f"{NO_BEFORE}, and its key does not name the identifier columns"),
+        }  # fmt: skip
+        source = [(key, value) for key in keys]
+        assert decode("debezium_json", source, identifier_columns=["id", "day"]) == [*keys.values()]
+
     def it_explains_records_that_describe_no_row(self, decode):
         toast = "__debezium_unavailable_value"
         array, hash_ = [*toast.encode()], ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]
@@ -406,11 +446,12 @@ class DescribeDebeziumJson:
         lost = "a value is __debezium_unavailable_value: unchanged, and not in the source's log"
         cases = [
             (envelope("t"), "the source table was truncated; delete its rows here by hand if they should go"),
-            (envelope("d"), "the change event deletes a row, but has no before to name the row"),
+            (envelope("d"), f"{NO_BEFORE}, and identifier_columns does not say which column its key is"),
             (envelope("c"), "the change event has no after, so there is no row"),
             (envelope("z", None, {"id": 1}),
              "the operation of the change event (op) is 'z', which is not an operation"),
-            ({"ts_ms": 1}, "the operation of the change event (op) is missing"),
+            *((each, "the operation of the change event (op) is missing") for each in (
+                {"ts_ms": 1, "x": 1}, {"id": "1", "status": "NEW"}, {"source": {}, "databaseName": "a"})),
             ("[1]", "not one JSON object: '[1]'"),
             *((envelope("u", None, {"id": 1, "body": value}), lost) for value in unavailable),
             (with_schema(envelope("u", None, {"id": 1, "list": array})), lost),
@@ -524,7 +565,12 @@ class DescribeDebeziumAvro:
         document = {"type": "string", "connect.name": "io.debezium.data.Json"}
         document = avro_record("R", before=["null", document], after=["null", document], op="string")
         source += [(None, framed(3, avro_order(1))), (None, framed(4, NULL + SOME + text('{"id": 1}') + text("c")))]
-        schemas = known(AVRO_ENVELOPE, avro_record("MessageValue", op="string"), AVRO_ORDER, document)
+        # A heartbeat is left out, too. A deletion without `before` goes by its key.
+        heartbeat = {**avro_record("Heartbeat", ts_ms="long"), "connect.name": f"{CONNECTOR}common.Heartbeat"}
+        bare = framed(1, NULL + NULL + text("d"))
+        source += [(None, framed(5, zigzag(1))), (framed(6, zigzag(8)), bare), ("9", bare), (None, bare)]
+        key = avro_record("Key", id="int")
+        schemas = known(AVRO_ENVELOPE, avro_record("MessageValue", op="string"), AVRO_ORDER, document, heartbeat, key)
         actual = rows("debezium_avro", source, "id int, at string", schemas, identifier_columns=["id"])
         assert actual == [
             ("upsert", (7, "2023-11-14T22:13:20.000001"), None),
@@ -532,6 +578,9 @@ class DescribeDebeziumAvro:
             (None, None, "the source table was truncated; delete its rows here by hand if they should go"),
             (None, None, "schema 3 does not describe a change event"),
             ("upsert", (1, None), None),
+            ("delete", (8, None), None),
+            ("delete", (9, None), None),
+            ("delete", None, f"{NO_BEFORE}, and its key does not name the identifier columns"),
         ]
 
 
