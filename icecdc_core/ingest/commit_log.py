@@ -203,6 +203,8 @@ def valid_through(spark: SparkSession, name: str, job: str) -> dict[str, datetim
         GROUP BY name
     """  # noqa: S608
     with _usable(name):
+        if "behind" not in spark.table(name).columns:  # of an earlier release
+            return {}
         found = spark.sql(query, {"job": job}).where("valid_through IS NOT NULL").collect()
     return {row["name"]: row["valid_through"].astimezone(UTC) for row in found}
 
@@ -256,7 +258,8 @@ def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
         "started_at": offsets.to_json(entry.started_at),
         "offsets": offsets.to_json(entry.offsets),
         "topic_ids": json.dumps(entry.topic_ids),
-        **{name: getattr(entry, name) and getattr(entry, name).isoformat() for name in ("valid_through", "ends_read_at")},
+        "valid_through": entry.valid_through and entry.valid_through.isoformat(),
+        "ends_read_at": entry.ends_read_at and entry.ends_read_at.isoformat(),
     }
     # One row from a JSON literal: a frame of Python rows would start Python workers.
     row = F.from_json(F.lit(json.dumps(values)), SCHEMA)

@@ -6,16 +6,17 @@ They are written before the offsets of the table or the commit log move past the
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from icecdc_core.errors import LONGEST, ConcurrentIngestError, IngestWriteError
+from icecdc_core.errors import LONGEST, ConcurrentIngestError, IngestWriteError, TableNotFoundError
 from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.kafka import known_cause
@@ -93,6 +94,26 @@ class DeadLetters:
             raise MovedError("Another writer committed in between", subject="table", value=name)
         publish(spark, name, staged)
         return staged.entry.rows
+
+
+# Parts of a reason that come from records: what is quoted, the name of a table, the identifier of a schema, bytes.
+_VALUES = (
+    r"(?s)'.*'|(?<=^no table: [^:]{1,300} has ).*|(?<=^no table: no expression matches [^:]{1,300}: ).*"
+    r"|(?<=schema )\d+|(?<=0x)[0-9A-F]+"
+)
+
+
+def count_by_reason(spark: SparkSession, config: IngestConfig, most: int = 100) -> list[dict[str, Any]]:
+    """Count the dead letters of each table and reason without its values; those beyond the most frequent together."""
+    with suppress(TableNotFoundError):
+        load_table(spark, config.quoted_dead_letters)
+        letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
+        reason = F.regexp_replace("reason", _VALUES, "...").alias("reason")
+        counts = letters.groupBy(F.coalesce("table", F.lit("")).alias("table"), reason).count()
+        first = [row.asDict() for row in counts.orderBy(F.desc("count"), "table", "reason").limit(most).collect()]
+        left = letters.count() - sum(each["count"] for each in first) if len(first) == most else 0
+        return first + [{"table": "", "reason": "others", "count": left}] * bool(left)
+    return []
 
 
 def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:

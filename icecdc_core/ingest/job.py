@@ -26,6 +26,7 @@ from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.report import COUNTS, IngestReport, add_entry
+from icecdc_core.ingest.status import measure
 from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
@@ -100,6 +101,7 @@ class IngestRun(JobRun[IngestConfig]):
             is_refilling = failures and all(isinstance(error, start_offsets.RefillError) for error in failures)
             is_done = self.config.trigger == "available_now" and not is_refilling
             if self.stop.requested or self.seconds > self._limit or is_done:
+                self.note(**self._lags(topics))
                 return stream_start, batches
             pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else FIRST_PAUSE
 
@@ -142,15 +144,28 @@ class IngestRun(JobRun[IngestConfig]):
     def _publish_progress(self, batches: Batches) -> None:
         """Publish the metrics if it is time; never while a batch runs, because Kafka is asked for the topics' ends."""
         config = self.config
-        wanted = config.metrics_folder or config.metrics_url or telemetry.is_loaded()
-        if not wanted or self._clock() < self._progress_due:
+        if not self._has_metrics or self._clock() < self._progress_due:
             return
         self._progress_due = self._clock() + SECONDS_BETWEEN
         facts = {**self.counts, "tables_behind": len({*batches.behind, *batches.recovering})}
         with suppress(IcecdcError):  # a batch will say what is wrong with Kafka
             if (through := batches.complete_through()) is not None:
                 facts["complete_through"] = through.timestamp()
+        facts |= self._lags(batches.topics)
         publish_run_metrics(RunMetrics({**facts, "job": "ingest", **config.subject}), config)
+
+    @property
+    def _has_metrics(self) -> bool:
+        return bool(self.config.metrics_folder or self.config.metrics_url or telemetry.is_loaded())
+
+    def _lags(self, topics: Topics) -> dict[str, Any]:
+        """What the topics have that the tables lack, for the metrics."""
+        with suppress(IcecdcError):
+            if self._has_metrics:
+                logged = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
+                partitions, tables = measure(topics, logged, self._routed, seconds=1.0)
+                return {"partition_lags": partitions, "table_lags": tables}
+        return {}
 
     def _log_start(self, stream_start: start_offsets.StreamStart, logged: LoggedJob) -> None:
         self.note(topics=stream_start.topics)

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -182,6 +183,27 @@ class Topics:
             answer = self._consumer.offsetsForTimes(times).items()
             since = [(key.topic(), key.partition(), entry.offset()) for key, entry in answer if entry is not None]
         return offsets.at_most(latest, offsets.from_entries(since))
+
+    def ages(self, start: Offsets, end: Offsets, until: float) -> dict[tuple[str, int], float]:
+        """The age of the first record from each offset on, 0 at the end; without those that take longer than until."""
+        make, found = self._class("common.TopicPartition"), {(t, p): 0.0 for t, p, _ in offsets.each(end)}
+        wanted = {(t, p): make(t, p) for t, p, last in offsets.each(end) if offsets.get(start, t, p) < last}
+        wait = java_class(self._spark, "java.time.Duration").ofMillis(200)
+        with kafka_errors(self._config.bootstrap_servers):
+            self._consumer.unsubscribe()  # or partitions would stay paused
+            self._consumer.assign(list(wanted.values()))
+            for (topic, number), partition in wanted.items():
+                self._consumer.seek(partition, offsets.get(start, topic, number))
+            while wanted and time.monotonic() < until:
+                polled = self._consumer.poll(wait)
+                for (topic, number), partition in list(wanted.items()):
+                    records, last = polled.records(partition), end[topic][number]
+                    if not records.isEmpty() and records.get(0).offset() < last:
+                        found[topic, number] = max(0.0, round(time.time() - records.get(0).timestamp() / 1000, 3))
+                    elif self._consumer.position(partition) < last:
+                        continue
+                    self._consumer.pause([wanted.pop((topic, number))])
+        return {place: age for place, age in found.items() if place not in wanted}
 
     def close(self) -> None:
         with suppress(*SPARK_HAS_ENDED):

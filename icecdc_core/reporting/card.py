@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, NamedTuple
@@ -102,6 +102,20 @@ def card_html(card: Card) -> str:
         f'font-weight: bold">{escape(card.word.upper())}</span> '
         f'<b style="font-size: 1.1em; overflow-wrap: anywhere">{escape(card.title)}</b>{lines}</div>'
     )
+
+
+def bars_html(title: str, bars: Sequence[tuple[str, float, str]]) -> str:
+    """Bars with a name, a value and a remark, below each other."""
+    longest, lines = max((value for _, value, _ in bars), default=0) or 1, f"<b>{escape(title)}</b>"
+    for name, value, remark in bars:
+        colour, width = _AMBER if value else _GREEN, f"max(3px, {100 * value / longest:.1f}%)"
+        lines += (
+            '<div style="display: flex; flex-wrap: wrap; gap: 0 .8em; align-items: center; margin: .15em 0">'
+            f'<span style="flex: 0 0 18em; overflow-wrap: anywhere">{escape(name)}</span> <span style="flex: 1 1 9em">'
+            f'<span style="display: block; height: .9em; border-radius: 3px; background: {colour}; width: {width}">'
+            f'</span></span> <span style="flex: 0 0 23em">{value:,} unread, {escape(remark)}</span></div>'
+        )
+    return f'<div style="max-width: 60em; margin: .8em 0; line-height: 1.5">{lines}</div>' if bars else ""
 
 
 def card_text(card: Card) -> str:

@@ -1,6 +1,6 @@
 """The Prometheus metrics of a run: their names, units and values, and where they go."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +42,33 @@ METRICS = {
     "icecdc_ingest_dead_letters": ("dead_letters", "Records that an ingest could not route or parse."),
     "icecdc_ingest_tables_behind": ("tables_behind", "Tables that an ingest could not write."),
     "icecdc_ingest_complete_through_timestamp_seconds": ("complete_through", "Time up to which tables are complete."),
+    "icecdc_ingest_lag_records": ("", "Offsets of a partition that an ingest has not read."),
+    "icecdc_ingest_lag_seconds": ("", "Age of the first record of a partition that an ingest has not read."),
+    "icecdc_ingest_table_lag_records": ("", "Offsets that a table lacks of its topics."),
+    "icecdc_ingest_table_lag_seconds": ("", "Age of the first record that a table may lack."),
 }
+_MOST_SERIES = 200
+
+
+def _lag_samples(prefix: str, lags: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
+    """Samples of lags, by labels and the names of their values; labels that would be too many have one value, `all`."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for kept in reversed(range(len(names) + 1)):
+        groups.clear()
+        for lag in lags:
+            values = [str(lag[name]) if at < kept else "all" for at, name in enumerate(names.values())]
+            groups.setdefault(tuple(values), []).append(lag)
+        if len(groups) <= _MOST_SERIES:
+            break
+    samples: dict[str, Any] = {f"{prefix}_records": [], f"{prefix}_seconds": []}
+    for key, group in groups.items():
+        labels, seconds = dict(zip(names, key, strict=True)), [each["lag_seconds"] for each in group]
+        # Tables lack the same records of a topic.
+        total = (sum if "partition" in names else max)(each["lag_records"] for each in group)
+        samples[f"{prefix}_records"].append((labels, total))
+        if None not in seconds:
+            samples[f"{prefix}_seconds"].append((labels, max(seconds)))
+    return samples
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,10 @@ class RunMetrics:
         samples: dict[str, Any] = {
             name: [({}, facts[fact])] for name, (fact, _) in METRICS.items() if facts.get(fact) is not None
         }
+        if "partition_lags" in facts:
+            of_partitions = {"topic": "topic", "partition": "partition"}
+            samples |= _lag_samples("icecdc_ingest_lag", facts["partition_lags"], of_partitions)
+            samples |= _lag_samples("icecdc_ingest_table_lag", facts["table_lags"], {"destination": "table"})
         if "state" not in facts:
             return samples
         succeeded = facts["state"] == "ok"

@@ -58,6 +58,10 @@ class Report:
         title = ", from ".join(filter(None, (index, table)))
         return cards.Card(self.word, title, "\n".join([self.line, *problems]), [("Ended", self.ended)], command)
 
+    def figure(self) -> str:
+        """What is shown below the card, as HTML."""
+        return ""
+
     @property
     def ended(self) -> str:
         seconds = getattr(self, "seconds", None)
@@ -384,4 +388,4 @@ def report_html(report: Report | Mapping[str, Any]) -> str:
     values = escape(json.dumps(report.to_dict(), indent=1, default=str))
     values = f'<details><summary>All values</summary><pre style="white-space: pre-wrap">{values}</pre></details>'
     parts = report.indexes.values() if isinstance(report, ManyReport) else ()
-    return cards.card_html(report.card()) + "".join(map(report_html, parts)) + values
+    return cards.card_html(report.card()) + report.figure() + "".join(map(report_html, parts)) + values

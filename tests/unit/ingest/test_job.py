@@ -81,11 +81,16 @@ def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkey
 THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 
 
-def it_publishes_counts_and_the_time_that_the_tables_have_reached(tmp_path):
+def it_publishes_counts_and_the_time_that_the_tables_have_reached_and_what_they_lack(tmp_path, monkeypatch):
+    lag = {"lag_records": 7, "lag_seconds": 60.5}
+    measured = [{"topic": "t", "partition": 3, **lag}], [{"table": "raw", **lag, "lag_seconds": None}]
+    monkeypatch.setattr(job, "measure", lambda *given, seconds: measured)
+    monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob())
     chosen = config(job="raw", table="lake.ns.raw", trigger="continuous", metrics_folder=str(tmp_path))
     run = IngestRun(None, chosen, lambda: 0.0)
     run.counts |= {"records": 5, "rows_written": 4, "dead_letters": 1}
-    run._publish_progress(SimpleNamespace(complete_through=lambda: THROUGH, behind={"t": None}, recovering={"t": {}}))
+    through = {"complete_through": lambda: THROUGH, "topics": None}
+    run._publish_progress(SimpleNamespace(**through, behind={"t": None}, recovering={"t": {}}))
     lines = (tmp_path / "icecdc-raw-ingest.prom").read_text().splitlines()
     found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
     assert found == {
@@ -94,6 +99,9 @@ def it_publishes_counts_and_the_time_that_the_tables_have_reached(tmp_path):
         "icecdc_ingest_dead_letters": 1,
         "icecdc_ingest_tables_behind": 1,
         "icecdc_ingest_complete_through_timestamp_seconds": THROUGH.timestamp(),
+        "icecdc_ingest_lag_records": 7,
+        "icecdc_ingest_lag_seconds": 60.5,
+        "icecdc_ingest_table_lag_records": 7,
     }
 
 
