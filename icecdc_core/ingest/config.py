@@ -129,7 +129,7 @@ OF_A_TABLE = (
 )
 """The parameters that an entry of `tables` may set."""
 
-Format = Literal["json", "avro", "json_schema", "debezium_json", "debezium_avro", "dms"]
+Format = Literal["json", "avro", "json_schema", "protobuf", "debezium_json", "debezium_avro", "dms"]
 Metadata = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
 MetadataColumns = Annotated[list[Metadata], BeforeValidator(values.parse_column_names)]
 ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
@@ -181,7 +181,7 @@ class IngestConfig(ParameterModel):
     with new records."""
 
     format: Annotated[Format, LowerCase] = "json"
-    """json, avro, json_schema, debezium_json, debezium_avro or dms."""
+    """json, avro, json_schema, protobuf, debezium_json, debezium_avro or dms."""
     schema_registry_url: OptionalUrl = ""
     """http(s)://host:port of the schema registry."""
     schema_registry_username: Text = ""
@@ -318,7 +318,7 @@ class IngestConfig(ParameterModel):
         rules = [
             *((not given.get(name), f"{name}: missing for {by}. Remedy: set it.") for name in needs[route_by]),
             (
-                kind in ("avro", "json_schema", "debezium_avro") and not given.get("schema_registry_url"),
+                kind in ("avro", "json_schema", "protobuf", "debezium_avro") and not given.get("schema_registry_url"),
                 f"schema_registry_url: missing for format={kind!r}. Remedy: set it.",
             ),
             (

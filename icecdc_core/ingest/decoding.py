@@ -31,6 +31,7 @@ from icecdc_core.ingest.formats.schemas import (
     read_avro,
     registered_schema,
     require_avro,
+    require_protoc,
 )
 from icecdc_core.ingest.offsets import Routed
 from icecdc_core.ingest.rows import schema_problem
@@ -122,9 +123,11 @@ def _decode_wire_format(
     records: DataFrame, body: Column, tombstone: Column, settings: IngestConfig, known: dict[int, RegisteredSchema]
 ) -> Column:
     """Decode Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data."""
-    wanted = "JSON" if settings.format == "json_schema" else "AVRO"
+    wanted = {"json_schema": "JSON", "protobuf": "PROTOBUF"}.get(settings.format, "AVRO")
     if wanted == "AVRO":
         require_avro(records.sparkSession)
+    if wanted == "PROTOBUF":
+        require_protoc()
     url, auth = settings.schema_registry_url, settings.schema_registry_auth
 
     def id_of(body: Column) -> Column:
@@ -153,8 +156,10 @@ def _decode_wire_format(
             elif schema.kind != wanted:
                 decoded = decode_result(problem=f"{name} is {schema.kind}, not {wanted}")
             else:
-                read = _decode_json if wanted == "JSON" else partial(_decode_avro, records)
-                given = (name, schema, data, tombstone, settings)
+                read = {"JSON": _decode_json, "PROTOBUF": _decode_protobuf}.get(wanted, partial(_decode_avro, records))
+                # Workers of Python get the data of all rows.
+                own = F.when(schema_id == number, data) if wanted == "PROTOBUF" else data
+                given = (name, schema, own, tombstone, settings)
                 decoded = decode_by_schema(records, name, schema.text, partial(read, *given))
             result = result.when(schema_id == number, decoded)
         return result
@@ -201,6 +206,15 @@ def _decode_json(
     problem = F.when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8)).when(has_lone_surrogate(text), F.lit(LONE_SURROGATE))
     problem = problem.when(~tombstone, schema_problem(text, kind))
     return decode_result(text, kind.json(), F.when(tombstone, F.lit("delete")), problem)
+
+
+def _decode_protobuf(
+    name: str, schema: RegisteredSchema, data: Column, tombstone: Column, settings: IngestConfig
+) -> Column:
+    # Only users of this format have its libraries.
+    from icecdc_core.ingest.formats.protobuf import decode_protobuf
+
+    return decode_protobuf(name, schema, data, tombstone)
 
 
 # Column with the name of the record's table, every part quoted; null if it has none, with the reason in `problem`.

@@ -32,7 +32,8 @@ class Registry:
     def register(
         self, schema: Any, subject: str = "s", kind: str = "AVRO", references: Sequence[dict[str, Any]] = ()
     ) -> int:
-        body = {"schema": json.dumps(schema), "schemaType": kind, "references": list(references)}
+        text = schema if kind == "PROTOBUF" else json.dumps(schema)
+        body = {"schema": text, "schemaType": kind, "references": list(references)}
         request = urllib.request.Request(
             f"{self.url}/subjects/{subject}/versions",
             json.dumps(body).encode(),

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
+from importlib.util import find_spec
 from itertools import count
 from typing import Any
 from urllib.error import HTTPError
@@ -31,7 +32,7 @@ from icecdc_core.session.jvm import java_class
 
 _SCALARS: dict[Any, T.DataType] = {"integer": T.LongType(), "number": T.DoubleType(), "boolean": T.BooleanType()}
 _FORMATS: dict[Any, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
-_MOST_NODES, _MOST_DIGITS = 10_000, 38
+MOST_NODES, _MOST_DIGITS = 10_000, 38
 _END = secrets.token_bytes(16)  # no record can know it
 
 
@@ -78,6 +79,16 @@ def require_avro(spark: SparkSession) -> None:
         )
 
 
+def require_protoc() -> None:
+    if find_spec("grpc_tools") is None:
+        raise DependencyError(
+            "The compiler of Protobuf schemas is not installed",
+            subject="format",
+            value="protobuf",
+            remedy="pip install 'icecdc[protobuf]'",
+        )
+
+
 def _avro_type(schema: Any, kind: T.DataType, optional: bool = False) -> LogicalType:
     """The logical types in a schema of Avro's Java library, with the types that Spark reads by it."""
     if schema.isUnion():
@@ -108,8 +119,8 @@ def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
         """The type of a node, and whether it allows null. A node inside itself is a text."""
         if not isinstance(node, dict) or id(node) in around:
             return T.StringType(), True
-        if next(expanded) > _MOST_NODES:
-            raise ValueError(f"it describes more than {_MOST_NODES:,} values")
+        if next(expanded) > MOST_NODES:
+            raise ValueError(f"it describes more than {MOST_NODES:,} values")
         around = (*around, id(node))
         if "$ref" in node:
             name, _, pointer = node["$ref"].partition("#")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
@@ -9,6 +10,7 @@ from functools import reduce
 import pytest
 from pyspark.sql import DataFrame, functions as F, types as T
 
+from icecdc_core.errors import DependencyError
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records, routed_topics
 from icecdc_core.ingest.destinations import plan_evolution
@@ -16,6 +18,7 @@ from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import ColumnNames, infer_schema, look_at
 from icecdc_core.session.spark import settings_unless_set
 from tests.given.kafka_records import parsed, records, settings
+from tests.given.protobuf_messages import message_classes
 from tests.servers.schema_registry import NULL, SOME, framed, registry_of, running_registry, text, zigzag
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -24,7 +27,14 @@ NOWHERE = "http://127.0.0.1:9"
 
 def known(*schemas, kind="AVRO"):
     """Schemas that need no registry; the first one has the ID 1."""
-    return {number: RegisteredSchema(kind, json.dumps(schema)) for number, schema in enumerate(schemas, 1)}
+    texts = schemas if kind == "PROTOBUF" else map(json.dumps, schemas)
+    return {number: RegisteredSchema(kind, each) for number, each in enumerate(texts, 1)}
+
+
+@pytest.fixture(params=["served", pytest.param("Apicurio", marks=pytest.mark.long)])
+def registry(request, tmp_path):
+    with running_registry(tmp_path) if request.param == "Apicurio" else registry_of({}) as running:
+        yield running
 
 
 @pytest.fixture
@@ -198,11 +208,6 @@ def avro_order(number, amount=1999, micros=1_700_000_000_123_456, day=19_000, no
 
 
 class DescribeAvro:
-    @pytest.fixture(params=["served", pytest.param("Apicurio", marks=pytest.mark.long)])
-    def registry(self, request, tmp_path):
-        with running_registry(tmp_path) if request.param == "Apicurio" else registry_of({}) as running:
-            yield running
-
     def it_reads_values_exactly_or_says_why_not(self, registry, rows):
         order = registry.register(AVRO_ORDER, "orders")
         # A decimal of more digits than Spark has; with the precision as a text Avro ignores the logical type.
@@ -283,6 +288,154 @@ class DescribeAvro:
         found = decode(format_, source, schemas, op_field="__op")
         missing = (None, "the operation (field __op) is missing")
         assert [row[1:] for row in found] == [("upsert", None), ("delete", None), missing, ("delete", None)]
+
+
+PROTO_CURRENCY = 'syntax = "proto3"; package shop; enum Currency { EUR = 0; USD = 3; }'
+PROTO_MONEY = """
+    syntax = "proto3"; package shop; import "shop/currency.proto";
+    message Money { Currency currency = 1; sint64 units = 2; }
+"""
+PROTO_ORDER = """
+    syntax = "proto3"; package shop;
+    import "shop/currency.proto"; import "shop/money.proto"; import "google/protobuf/duration.proto";
+    import "google/protobuf/struct.proto"; import "google/protobuf/timestamp.proto";
+    import "google/protobuf/wrappers.proto"; import "google/protobuf/empty.proto";
+    message Other { string name = 1; }
+    message Order {
+        uint64 id = 1; optional string note = 2; bytes data = 3; double ratio = 4; float part = 5;
+        map<int32, Line> lines = 6; repeated Money costs = 7; oneof pay { string card = 8; Money cash = 9; }
+        google.protobuf.Timestamp at = 10; google.protobuf.Duration took = 11; google.protobuf.Struct doc = 12;
+        google.protobuf.UInt64Value big = 13; google.protobuf.Empty gone = 14; Order parent = 15; Currency unit = 16;
+        message Line { string sku = 1; uint32 count = 2; }
+    }
+"""
+
+
+class DescribeProtobuf:
+    def it_reads_values_exactly_or_says_why_not(self, registry, rows):
+        registry.register(PROTO_CURRENCY, "currency", "PROTOBUF")
+        currency, money = (
+            {"name": f"shop/{name}.proto", "subject": name, "version": 1} for name in ("currency", "money")
+        )
+        registry.register(PROTO_MONEY, "money", "PROTOBUF", [currency])
+        order = registry.register(PROTO_ORDER, "order", "PROTOBUF", [money, currency])
+        imports = {"shop/currency.proto": PROTO_CURRENCY, "shop/money.proto": PROTO_MONEY}
+        of = message_classes(PROTO_ORDER, imports)
+        full = of["Order"](id=2**64 - 1, note="", data=b"\0\xff", ratio=float("-inf"), part=0.1, card="c")
+        full.lines[-3].sku = "né😀"
+        full.costs.add(currency=3, units=-(2**63))
+        full.costs.add(currency=2)
+        full.at.FromJsonString("2024-01-02T03:04:05.123456789Z")
+        full.took.FromJsonString("-1.5s")
+        full.doc.update({"a": [1.5, None]})
+        full.big.value = 2**64 - 1
+        full.gone.SetInParent()
+        full.parent.parent.id = 7
+        inner = '{{"id":{},"data":"","ratio":0.0,"part":0.0,"lines":{{}},"costs":[],{}"unit":"EUR"}}'
+        parent = inner.format(0, f'"parent":{inner.format(7, "")},')
+        far = of["Order"](id=1)
+        far.at.seconds = 2**60
+        data, unknown = full.SerializeToString(), b"\xfa\x01\1z"  # a field of the number 31
+        problem = f"the bytes do not fit schema {order} ("
+        cases = [
+            (b"\x02\x02" + data, {
+                "id": Decimal(2**64 - 1), "note": "", "data": b"\0\xff", "ratio": float("-inf"), "card": "c",
+                "part": 0.10000000149011612, "lines": {-3: ("né😀", 0)}, "at": datetime(2024, 1, 2, 3, 4, 5, 123456),
+                "costs": [("USD", -(2**63)), ("2", 0)], "took": "-1.500s", "doc": '{"a":[1.5,null]}',
+                "big": Decimal(2**64 - 1), "gone": "{}", "unit": "EUR", "parent": parent}),
+            (b"\x02\x02", {"id": 0, "unit": "EUR", "data": b"", "ratio": 0.0, "part": 0.0, "lines": {}, "costs": []}),
+            (b"\0" + of["Other"](name="x").SerializeToString(), {"name": "x"}),
+            (b"\x04\x02\0\x0a\1s", {"sku": "s", "count": 0}),
+            (b"\x02\x02" + far.SerializeToString(), problem + "Timestamp is not valid"),
+            (b"\x02\x02" + data[:-1], problem),
+            (b"\x02\x02" + data + b"\0", problem),
+            (b"\x02\x02" + data + unknown, problem + "there are fields that it does not have)"),
+            (b"\x02\x02" + b"\x7a" + bytes([len(unknown)]) + unknown, problem + "there are fields"),
+            (b"\x02\x02\x12\1\xff", problem),
+            (b"\x02\x04", problem + "it has no message of the indexes [2])"),
+            (b"\x01", problem),
+            (b"", problem),
+        ]  # fmt: skip
+        ddl = (
+            "id decimal(20,0), note string, data binary, ratio double, part float, "
+            "lines map<int, struct<sku:string, count:bigint>>, costs array<struct<currency:string, units:bigint>>, "
+            "card string, cash struct<currency:string, units:bigint>, at timestamp, took string, doc string, "
+            "big decimal(20,0), gone string, unit string, parent string, name string, sku string, count bigint"
+        )
+        found = rows(
+            "protobuf", [(None, framed(order, data)) for data, _ in cases], ddl, schema_registry_url=registry.url
+        )
+        names = T.StructType.fromDDL(ddl).names
+        for (_, row, problem), (_, expected) in zip(found, cases, strict=True):
+            values = row and {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            assert row or problem.startswith(expected), problem
+            assert not row or values == expected
+
+    def it_reads_proto2_with_required_fields_and_says_what_it_has_no_column_for(self, rows):
+        text = """
+            syntax = "proto2"; message A { required int32 id = 1; optional Kind kind = 2; optional int32 n = 3
+            [default = 7]; repeated group Part = 4 { optional bool ok = 1; } extensions 10 to 20; }
+            enum Kind { X = 1; } extend A { optional string more = 10; }
+        """
+        group, more = b"\x23\x08\1\x24", b"\x52\1x"
+        expected = {
+            b"\x08\1" + group: (None, (1, None, None, [(True,)]), None),
+            b"\x08\1\x10\1": (None, (1, "X", None, []), None),
+            b"": "required fields are missing: id",
+            b"\x08\1\x10\2": "there are fields that it does not have",
+            b"\x08\1" + more: "there are fields that it does not have",
+        }
+        ddl = "id int, kind string, n int, part array<struct<ok:boolean>>"
+        found = rows(
+            "protobuf", [(None, framed(1, b"\0" + data)) for data in expected], ddl, known(text, kind="PROTOBUF")
+        )
+        problem = "the bytes do not fit schema 1 ({})"
+        wanted = [each if isinstance(each, tuple) else (None, None, problem.format(each)) for each in expected.values()]
+        assert found == wanted
+
+    def it_gives_columns_the_types_of_the_schema(self, spark):
+        text = """
+            syntax = "proto2"; import "google/protobuf/wrappers.proto"; import "google/protobuf/timestamp.proto";
+            message A { required fixed64 id = 1; optional sfixed32 i = 2; optional uint32 u = 3; optional sint64 l = 4;
+            optional float f = 5; optional bytes b = 6; map<bool, A> m = 7; repeated B r = 8; optional B one = 9;
+            optional google.protobuf.BoolValue w = 10; optional google.protobuf.Timestamp t = 11; }
+            message B { optional string s = 1; }
+        """
+        chosen = settings(format="protobuf", schema_registry_url=NOWHERE)
+        source = records(spark, [(None, framed(1, b"\0\x09" + bytes(8)))])
+        seen = infer_schema(decode_records(source, chosen, known(text, kind="PROTOBUF")), chosen)
+        expected = (
+            "id decimal(20,0) not null, i int, u bigint, l bigint, f float, b binary, m map<boolean, string>, "
+            "r array<struct<s:string>>, one struct<s:string>, w boolean, t timestamp"
+        )
+        assert seen == T.StructType.fromDDL(expected)
+
+    def it_deletes_by_keys_and_reads_the_operation_from_a_field(self, decode):
+        text = 'syntax = "proto3"; message R { int64 id = 1; optional string op = 2; }'
+        upsert, delete, neither = (framed(1, b"\0\x08\7" + op) for op in (b"\x12\1c", b"\x12\1d", b""))
+        source = [(None, upsert), (None, delete), (None, neither), (neither, None), ("6", None)]
+        schemas = known(text, kind="PROTOBUF")
+        found = decode("protobuf", source, schemas, op_field="op", identifier_columns=["id"])
+        missing = (None, "the operation (field op) is missing")
+        assert [row[1:] for row in found] == [("upsert", None), ("delete", None), missing, *[("delete", None)] * 2]
+        assert [row[0] for row in found[3:]] == ['{"id":7}', '{"id":"6"}']
+
+    def it_says_which_schema_cannot_be_understood(self, decode):
+        other = RegisteredSchema("PROTOBUF", "")
+        schemas = {
+            1: RegisteredSchema("PROTOBUF", "message"),
+            2: RegisteredSchema("PROTOBUF", 'syntax = "proto3";', {"../x.proto": other}),
+            3: RegisteredSchema("AVRO", '"long"'),
+        }
+        problems = [row[2] for row in decode("protobuf", [(None, framed(each, b"\0")) for each in schemas], schemas)]
+        assert problems[0].startswith("schema 1 cannot be understood (ValueError: ")
+        assert "the reference ../x.proto is not below its folder" in problems[1]
+        assert problems[2] == "schema 3 is AVRO, not PROTOBUF"
+
+    def it_names_the_extra_that_is_missing(self, decode, monkeypatch):
+        monkeypatch.setitem(sys.modules, "grpc_tools", None)
+        with pytest.raises(DependencyError, match=r"icecdc\[protobuf\]"):
+            decode("protobuf", [(None, "x")])
 
 
 JSON_ORDER = {
