@@ -93,6 +93,13 @@ COMMANDS: dict[str, Command] = {
         ("opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
         StatusConfig,
     ),
+    "status --ingest": Command(
+        "ingest.status:ingest_status",
+        "show what an ingest has read, and what each table lacks",
+        "--job orders --bootstrap-servers kafka:9092 --topics orders --table lake.shop.orders",
+        ("job", "bootstrap_servers", "topics", "table", "namespace", "catalog_properties", "warehouse"),
+        IngestConfig,
+    ),
     "ingest": Command(
         "ingest:ingest",
         "read Kafka topics into Iceberg tables",
@@ -119,6 +126,8 @@ class Request:
 def parse(arguments: Sequence[str]) -> Request:
     """Read the command and its options: ``--name value`` or ``--name=value``; a boolean needs no value."""
     command = arguments[0] if arguments else ""
+    if command == "status" and "--ingest" in arguments:
+        command, arguments = "status --ingest", [each for each in arguments if each != "--ingest"]
     if command not in COMMANDS:
         what = "There is no such command (not shown)" if command else "no command is given"
         raise problems_error([f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help."])
@@ -210,7 +219,7 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
 def help_text() -> str:
     services = {SERVICES: "start and stop OpenSearch and Kafka on this machine, for development"}
     commands = {name: each.help for name, each in COMMANDS.items()} | services
-    listed = "\n".join(f"  {name:<9} {text}" for name, text in commands.items())
+    listed = "\n".join(f"  {name:<15} {text}" for name, text in commands.items())
     return (
         "usage: icecdc COMMAND [--name value ...]\n\nKeep OpenSearch indexes in sync with Apache Iceberg tables.\n\n"
         f"{listed}\n\nicecdc COMMAND --help shows the main options of a command, --help-all all of them."

@@ -57,9 +57,10 @@ class IngestStatus(Report):
         return {"ok": cards.IN_SYNC, "behind": cards.BEHIND, "unknown": cards.UNKNOWN}.get(self.state, cards.FAILED)
 
     def card(self) -> cards.Card:
-        what = f"{sum(each['lag_records'] for each in self.partitions):,} offsets are not read yet"
+        unread = sum(each["lag_records"] for each in self.partitions)
+        what = f"{unread:,} offsets of {len(self.partitions):,} partitions are not read yet"
         behind = (f"{each['table']}: {each['error']}" for each in self.tables if each["state"] == BEHIND)
-        letters = (f"{each['count']:,} {each['table']}: {each['reason']}" for each in self.dead_letters[:10])
+        letters = (f"{each['count']:,} {each['table']} {each['reason']}" for each in self.dead_letters[:10])
         facts = [("Tables behind", "\n".join(behind)), ("Dead letters", "\n".join(letters))]
         command = cards.command_for("ingest", None, self.job)
         return cards.Card(self.word, self.job, "\n".join([what, *self.problems]), facts, command)
@@ -69,7 +70,7 @@ class IngestStatus(Report):
         return f"{super().text()}\n\n{text_table([('', 'unread', 'age'), *rows])}"
 
     def figure(self) -> str:
-        return cards.bars_html("Offsets that are not read yet", self._bars())
+        return cards.bars_html("Unread offsets of partitions and tables, and the age of the first", self._bars())
 
     def _bars(self) -> list[tuple[str, int, str]]:
         """The partitions that lack most, then the tables."""

@@ -43,11 +43,13 @@ EXIT_STATES: dict[str, ExitState] = {
     "lost": ExitState(
         10, "a topic lost records, or a table lost what an ingest wrote", "find out why, then follow the remedy"
     ),
-    "behind": ExitState(11, "an index lacks changes of its table", "run a sync; if one runs, wait for it"),
+    "behind": ExitState(
+        11, "an index lacks changes, or a table records", "run a sync or an ingest; if one runs, wait for it"
+    ),
     "unknown": ExitState(
         12,
-        "whether an index is in sync with its table is not known",
-        "give status the parameters of the sync; --tables asks Spark",
+        "whether an index, or a table of an ingest, is up to date is not known",
+        "give status the parameters of the sync or ingest; --tables asks Spark",
     ),
 }
 

@@ -77,7 +77,7 @@ class DescribeAWrongCommandLine:
     @pytest.mark.parametrize("job", COMMANDS)
     def it_refuses_a_report_path_that_cannot_be_written_before_any_work(self, run, broken, job):
         broken(AssertionError("a session was started"))
-        given = INGEST if job == "ingest" else GIVEN
+        given = INGEST if job in ("ingest", "status --ingest") else GIVEN
         code, report, _ = run(job, *given, "--report-path", "/dev/null/report.json")
         assert (code, report["state"], report["stage"]) == (2, "config", "parameters")
         assert "report_path='/dev/null/report.json'" in report["message"]
@@ -97,6 +97,11 @@ class DescribeTheEnd:
 
 
 class DescribeOptions:
+    def it_reads_the_parameters_of_an_ingest_for_its_status(self):
+        for arguments in (["--ingest", *INGEST], [*INGEST, "--ingest"]):
+            request = parse(["status", *arguments])
+            assert COMMANDS[request.command].kind(**request.parameters).subject == {"table": "lake.ns.t", "index": "j"}
+
     def it_reads_values_and_flags(self):
         for arguments, expected in (
             *((["--dry-run"], {"dry_run": "true"}), (["--repair=false"], {"repair": "false"})),

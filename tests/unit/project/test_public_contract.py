@@ -19,6 +19,7 @@ from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.sync import InitConfig, StatusConfig, SyncConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig, IngestReport, commit_log
+from icecdc_core.ingest.status import IngestStatus
 from icecdc_core.jobs.init import InitReport
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, state_of
@@ -31,7 +32,17 @@ ROOT = Path(__file__).parents[3]
 LIST = Path(__file__).with_name("public_contract.txt")
 PACKAGES = ("", ".changes", ".config", ".documents", ".ingest", ".local")
 CONFIGS = (ParameterModel, SyncConfig, InitConfig, StatusConfig, ExploreConfig, IngestConfig)
-REPORTS = (RunReport, ValidationReport, SetupReport, InitReport, StatusReport, IndexStatus, IngestReport, ManyReport)
+REPORTS = (
+    RunReport,
+    ValidationReport,
+    SetupReport,
+    InitReport,
+    StatusReport,
+    IndexStatus,
+    IngestReport,
+    IngestStatus,
+    ManyReport,
+)
 
 
 def names() -> Iterator[str]:
