@@ -258,4 +258,5 @@ class Batches:
     def _valid_through(self, end: Offsets) -> datetime | None:
         """The time before the topics' ends were read, if the batch reaches all of them; else None."""
         now = datetime.now(UTC)
-        return now if offsets.covers(end, self.topics.latest(list(end))) else None
+        names = self.topics.names() if self.config.topic_pattern else list(end)  # a new topic may match
+        return now if offsets.covers(end, self.topics.latest(names)) else None

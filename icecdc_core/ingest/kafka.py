@@ -171,9 +171,12 @@ class Topics:
     def ids(self, names: list[str]) -> dict[str, str]:
         """Return the id of each topic; brokers before Kafka 2.8 have none."""
         with kafka_errors(self._config.bootstrap_servers):
-            described = self._admin.describeTopics(names).allTopicNames().get()
+            described = self._describe(names)
             ids = {name: str(described.get(name).topicId().toString()) for name in names}
         return {name: identifier for name, identifier in ids.items() if identifier != _NO_ID}
+
+    def _describe(self, names: list[str]) -> Any:
+        return self._admin.describeTopics(names).allTopicNames().get()
 
     def at(self, names: list[str], moment: datetime) -> Offsets:
         """Return the first offset of each partition since a moment, or the latest offset."""
@@ -212,8 +215,9 @@ class Topics:
 
     def _offsets(self, method: str, names: list[str]) -> Offsets:
         with kafka_errors(self._config.bootstrap_servers):
-            make = self._class("common.TopicPartition")
-            sizes = {name: self._consumer.partitionsFor(name).size() for name in names}
+            # Not by the consumer, which learns of new partitions after minutes.
+            make, described = self._class("common.TopicPartition"), self._describe(names)
+            sizes = {name: described.get(name).partitions().size() for name in names}
             partitions = [make(name, number) for name, size in sizes.items() for number in range(size)]
             # As one text: with thousands of partitions, a call for each would take seconds.
             text = str(getattr(self._consumer, method)(partitions).toString())

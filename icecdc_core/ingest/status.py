@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.errors import LostOffsetsError, TableNotFoundError, TopicReplacedError
 from icecdc_core.ingest import commit_log, offsets
-from icecdc_core.ingest.commit_log import BEHIND, LoggedJob
+from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import count_by_reason
 from icecdc_core.ingest.decoding import routed_topics
@@ -106,8 +106,21 @@ def ingest_status(spark: SparkSession, config: IngestConfig) -> IngestStatus:
         name, entry = lag["table"], logged.tables[lag["table"]]
         lag |= {"error": entry.error, "rows": entry.rows, "offsets": entry.offsets}
         lag["valid_through"] = times[name].isoformat() if name in times else ""
+        if entry.uuid and (reset := _reset(spark, name, entry, config.job)):
+            problems[f"{name} was {reset} since the ingest last wrote into it"] = "lost"
+            lag["valid_through"] = ""
     worst = min(problems.values(), key=WORST_FIRST.index, default="ok")
     return IngestStatus(config.job, partitions, tables, count_by_reason(spark, config), [*problems], worst)
+
+
+def _reset(spark: SparkSession, name: str, entry: TableEntry, job: str) -> str:
+    """What happened to a table that lost what the ingest wrote, "" if it did not."""
+    try:
+        table = load_table(spark, name)
+    except TableNotFoundError:
+        return "dropped"
+    state = commit_log.table_state(table, commit_log.find_recorded(name, table, job), entry)
+    return "" if state in ("current", "log is ahead") else state
 
 
 def measure(topics: Topics, logged: LoggedJob, routed: Routed, seconds: float) -> tuple[Lags, Lags]:

@@ -1,13 +1,17 @@
 """An ingest seen from outside: what its tables have, and what they lack."""
 
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 
 from icecdc_core.ingest import commit_log, ingest
+from icecdc_core.ingest.batch import Batches
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN
 from icecdc_core.ingest.dead_letters import count_by_reason
+from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.status import ingest_status
 from tests.checks.doc_blocks import all_blocks
+from tests.checks.metric_samples import samples
 
 
 def valid_through(spark, config):
@@ -62,7 +66,7 @@ def ages(lags):
     return [each["lag_seconds"] and round(each["lag_seconds"], -2) for each in lags]
 
 
-def it_says_what_each_partition_and_table_lacks_and_writes_nothing(spark, make_ingest, topic, name):
+def it_says_what_each_partition_and_table_lacks_and_writes_nothing(spark, make_ingest, topic, name, tmp_path):
     config = make_ingest(route_by="field", route_field="to", commit_log_table=f"lake.{name}.log")
     an_hour_ago = int(1000 * (time.time() - 3600))
     topic.send({"id": 0, "to": "a"}, {"id": 1, "to": "b"}, partition=0, timestamp=an_hour_ago)
@@ -73,7 +77,12 @@ def it_says_what_each_partition_and_table_lacks_and_writes_nothing(spark, make_i
 
     spark.sql(f"CREATE NAMESPACE lake.{name}")
     spark.sql(f"CREATE TABLE lake.{name}.a (id BIGINT) USING iceberg")
-    ingest(spark, config)  # there is no table b
+    ingest(spark, config.replace(metrics_folder=str(tmp_path)))  # there is no table b
+    published = samples((tmp_path / f"icecdc-{name}-ingest.prom").read_text())
+    assert published["icecdc_ingest_lag_records", f'partition="0",topic="{topic.name}"'] == 0
+    of_b = f'destination="`lake`.`{name}`.`b`"'
+    assert published["icecdc_ingest_table_lag_records", of_b] == 2
+    assert published["icecdc_ingest_table_lag_seconds", of_b] > 3599
     topic.send({"id": 2, "to": "a"}, partition=1, timestamp=an_hour_ago + 3_000_000)
     topic.send_in_transaction({"id": 3, "to": "a"}, commit=False)
     behind = ingest_status(spark, config)
@@ -97,8 +106,30 @@ def it_says_what_each_partition_and_table_lacks_and_writes_nothing(spark, make_i
     topic.remove_before(1, ends[1])
     topic.send({"id": 4, "to": "a"}, {"id": 5, "to": "a"}, partition=1)
     topic.remove_before(1, ends[1] + 1)
+    spark.sql(f"DROP TABLE lake.{name}.a")
     lost = ingest_status(spark, config)
     assert (lost.state, lost.partitions[1]["lag_records"], "removed 1 records" in lost.problems[0]) == ("lost", 1, True)
+    assert ("`a` was dropped" in lost.problems[1], [bool(each["valid_through"]) for each in lost.tables]) == (
+        True,
+        [False, True],
+    )
+
+
+def it_claims_no_time_while_a_partition_or_a_topic_that_was_just_added_has_unread_records(
+    spark, make_ingest, topic, kafka
+):
+    config = make_ingest(topics="", topic_pattern=f"{topic.name}.*")
+    with closing(Topics(spark, config)) as topics:
+        batches = Batches(config, "run", topics, None, None, 0, {}, {}, {})
+        ends = {topic.name: {0: 0, 1: 0}}
+        assert batches._valid_through(ends)
+        topic.add_partitions(3)
+        topic.send({"id": 1}, partition=2)
+        assert batches._valid_through(ends) is None
+        ends[topic.name][2] = 1
+        assert batches._valid_through(ends)
+        type(topic)(kafka, name=f"{topic.name}.more").send({"id": 2})
+        assert batches._valid_through(ends) is None
 
 
 def it_counts_dead_letters_by_reason_whatever_values_they_quote(spark, make_ingest, static, name):
