@@ -104,15 +104,13 @@ _VALUES = (
 
 
 def count_by_reason(spark: SparkSession, config: IngestConfig, most: int = 100) -> list[dict[str, Any]]:
-    """Count the dead letters of each table and reason without its values; those beyond the most frequent together."""
+    """Count the dead letters of each table and reason without its values; the most frequent ones."""
     with suppress(TableNotFoundError):
         load_table(spark, config.quoted_dead_letters)
         letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
         reason = F.regexp_replace("reason", _VALUES, "...").alias("reason")
         counts = letters.groupBy(F.coalesce("table", F.lit("")).alias("table"), reason).count()
-        first = [row.asDict() for row in counts.orderBy(F.desc("count"), "table", "reason").limit(most).collect()]
-        left = letters.count() - sum(each["count"] for each in first) if len(first) == most else 0
-        return first + [{"table": "", "reason": "others", "count": left}] * bool(left)
+        return [row.asDict() for row in counts.orderBy(F.desc("count"), "table", "reason").limit(most).collect()]
     return []
 
 

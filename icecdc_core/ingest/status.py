@@ -33,8 +33,9 @@ class IngestStatus(Report):
         partitions: Of each `topic` and `partition`: the `end` of what can be read, the next offset to `read`,
             `lag_records` (offsets between them, so also transaction markers), and `lag_seconds`, the age of the first
             unread record by its Kafka timestamp; null if it did not come within ten seconds.
-        tables: Of each `table`: `state`, `error`, `rows` of its last batch, `offsets` that it recorded, `lag_records`
-            and `lag_seconds` (other tables may get these records), `valid_through`: every older record is there.
+        tables: Of each `destination`: `state`, `error`, `rows` of its last batch, `offsets` that it recorded,
+            `lag_records` and `lag_seconds` (other tables may get these records), and `valid_through`: the ISO time
+            up to which it has every record, "" if unknown.
         dead_letters: `count` of each `table` and `reason`, values left out.
         problems: What the next run would end with, or why the lag is unknown.
         problem_state: The state of the worst problem.
@@ -59,7 +60,7 @@ class IngestStatus(Report):
     def card(self) -> cards.Card:
         unread = sum(each["lag_records"] for each in self.partitions)
         what = f"{unread:,} offsets of {len(self.partitions):,} partitions are not read yet"
-        behind = (f"{each['table']}: {each['error']}" for each in self.tables if each["state"] == BEHIND)
+        behind = (f"{each['destination']}: {each['error']}" for each in self.tables if each["state"] == BEHIND)
         letters = (f"{each['count']:,} {each['table']} {each['reason']}" for each in self.dead_letters[:10])
         facts = [("Tables behind", "\n".join(behind)), ("Dead letters", "\n".join(letters))]
         command = cards.command_for("ingest", None, self.job)
@@ -75,13 +76,16 @@ class IngestStatus(Report):
     def _bars(self) -> list[tuple[str, int, str]]:
         """The partitions that lack most, then the tables."""
         bars = []
-        for lags in (self.partitions, self.tables):
-            for each in sorted(lags, key=lambda lag: -lag["lag_records"])[:20]:
-                name = each.get("table") or f"{each['topic']}-{each['partition']}"
-                age = "unknown" if each["lag_seconds"] is None else f"{each['lag_seconds']:,.0f} s"
-                through = f", complete up to {cards.moment(each['valid_through'])}" if each.get("valid_through") else ""
-                bars.append((name.replace("`", ""), each["lag_records"], age + through))
+        for lag in [*_longest(self.partitions), *_longest(self.tables)]:
+            name = lag.get("destination") or f"{lag['topic']}-{lag['partition']}"
+            age = "unknown" if lag["lag_seconds"] is None else f"{lag['lag_seconds']:,.0f} s"
+            through = f", complete up to {cards.moment(lag['valid_through'])}" if lag.get("valid_through") else ""
+            bars.append((name.replace("`", ""), lag["lag_records"], age + through))
         return bars
+
+
+def _longest(lags: Lags) -> Lags:
+    return sorted(lags, key=lambda lag: -lag["lag_records"])[:20]
 
 
 @with_job_session
@@ -103,24 +107,21 @@ def ingest_status(spark: SparkSession, config: IngestConfig) -> IngestStatus:
             problems[str(error)] = error.state
         partitions, tables = measure(topics, logged, routed, seconds=10.0)
     for lag in tables:
-        name, entry = lag["table"], logged.tables[lag["table"]]
+        name, entry = lag["destination"], logged.tables[lag["destination"]]
         lag |= {"error": entry.error, "rows": entry.rows, "offsets": entry.offsets}
         lag["valid_through"] = times[name].isoformat() if name in times else ""
-        if entry.uuid and (reset := _reset(spark, name, entry, config.job)):
-            problems[f"{name} was {reset} since the ingest last wrote into it"] = "lost"
+        if entry.uuid and (state := _state(spark, entry, config.job)) not in ("current", "log is ahead"):
+            problems[f"{name} was {state} since the ingest last wrote into it"] = "lost"
             lag["valid_through"] = ""
     worst = min(problems.values(), key=WORST_FIRST.index, default="ok")
     return IngestStatus(config.job, partitions, tables, count_by_reason(spark, config), [*problems], worst)
 
 
-def _reset(spark: SparkSession, name: str, entry: TableEntry, job: str) -> str:
-    """What happened to a table that lost what the ingest wrote, "" if it did not."""
-    try:
-        table = load_table(spark, name)
-    except TableNotFoundError:
-        return "dropped"
-    state = commit_log.table_state(table, commit_log.find_recorded(name, table, job), entry)
-    return "" if state in ("current", "log is ahead") else state
+def _state(spark: SparkSession, entry: TableEntry, job: str) -> str:
+    with suppress(TableNotFoundError):
+        table = load_table(spark, entry.name)
+        return commit_log.table_state(table, commit_log.find_recorded(entry.name, table, job), entry)
+    return "dropped"
 
 
 def measure(topics: Topics, logged: LoggedJob, routed: Routed, seconds: float) -> tuple[Lags, Lags]:
@@ -142,8 +143,8 @@ def measure(topics: Topics, logged: LoggedJob, routed: Routed, seconds: float) -
     for name, entry in logged.tables.items():
         own = routed(name, latest)
         lacks = lags(behind[name], own) if name in behind else [each for each in partitions if each["topic"] in own]
-        seconds_of = [each["lag_seconds"] for each in lacks]
-        oldest = None if None in seconds_of else max(seconds_of, default=0.0)
+        ages = [each["lag_seconds"] for each in lacks]
+        oldest = None if None in ages else max(ages, default=0.0)
         records = sum(each["lag_records"] for each in lacks)
-        tables.append({"table": name, "state": entry.state, "lag_records": records, "lag_seconds": oldest})
+        tables.append({"destination": name, "state": entry.state, "lag_records": records, "lag_seconds": oldest})
     return partitions, tables

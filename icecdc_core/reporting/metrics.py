@@ -50,25 +50,21 @@ METRICS = {
 _MOST_SERIES = 200
 
 
-def _lag_samples(prefix: str, lags: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
-    """Samples of lags, by labels and the names of their values; labels that would be too many have one value, `all`."""
-    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for kept in reversed(range(len(names) + 1)):
-        groups.clear()
-        for lag in lags:
-            values = [str(lag[name]) if at < kept else "all" for at, name in enumerate(names.values())]
-            groups.setdefault(tuple(values), []).append(lag)
-        if len(groups) <= _MOST_SERIES:
-            break
-    samples: dict[str, Any] = {f"{prefix}_records": [], f"{prefix}_seconds": []}
-    for key, group in groups.items():
-        labels, seconds = dict(zip(names, key, strict=True)), [each["lag_seconds"] for each in group]
-        # Tables lack the same records of a topic.
-        total = (sum if "partition" in names else max)(each["lag_records"] for each in group)
-        samples[f"{prefix}_records"].append((labels, total))
-        if None not in seconds:
-            samples[f"{prefix}_seconds"].append((labels, max(seconds)))
-    return samples
+def _lag_samples(prefix: str, lags: Sequence[Mapping[str, Any]], *labels: str) -> dict[str, Any]:
+    if len(lags) > _MOST_SERIES:
+        ages = [lag["lag_seconds"] for lag in lags]
+        # Partitions have different records, tables lack the same ones.
+        unread = (sum if "partition" in labels else max)(lag["lag_records"] for lag in lags)
+        age = None if None in ages else max(ages)
+        lags = [{**dict.fromkeys(labels, "all"), "lag_records": unread, "lag_seconds": age}]
+    return {
+        f"{prefix}_{unit}": [
+            ({label: str(lag[label]) for label in labels}, lag[f"lag_{unit}"])
+            for lag in lags
+            if lag[f"lag_{unit}"] is not None
+        ]
+        for unit in ("records", "seconds")
+    }
 
 
 @dataclass(frozen=True)
@@ -95,9 +91,8 @@ class RunMetrics:
             name: [({}, facts[fact])] for name, (fact, _) in METRICS.items() if facts.get(fact) is not None
         }
         if "partition_lags" in facts:
-            of_partitions = {"topic": "topic", "partition": "partition"}
-            samples |= _lag_samples("icecdc_ingest_lag", facts["partition_lags"], of_partitions)
-            samples |= _lag_samples("icecdc_ingest_table_lag", facts["table_lags"], {"destination": "table"})
+            samples |= _lag_samples("icecdc_ingest_lag", facts["partition_lags"], "topic", "partition")
+            samples |= _lag_samples("icecdc_ingest_table_lag", facts["table_lags"], "destination")
         if "state" not in facts:
             return samples
         succeeded = facts["state"] == "ok"

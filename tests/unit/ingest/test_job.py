@@ -83,7 +83,7 @@ THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 
 def it_publishes_counts_and_the_time_that_the_tables_have_reached_and_what_they_lack(tmp_path, monkeypatch):
     lag = {"lag_records": 7, "lag_seconds": 60.5}
-    measured = [{"topic": "t", "partition": 3, **lag}], [{"table": "raw", **lag, "lag_seconds": None}]
+    measured = [{"topic": "t", "partition": 3, **lag}], [{"destination": "raw", **lag, "lag_seconds": None}]
     monkeypatch.setattr(job, "measure", lambda *given, seconds: measured)
     monkeypatch.setattr(job.commit_log, "read", lambda *given: LoggedJob())
     chosen = config(job="raw", table="lake.ns.raw", trigger="continuous", metrics_folder=str(tmp_path))

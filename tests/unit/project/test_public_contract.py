@@ -33,15 +33,8 @@ LIST = Path(__file__).with_name("public_contract.txt")
 PACKAGES = ("", ".changes", ".config", ".documents", ".ingest", ".local")
 CONFIGS = (ParameterModel, SyncConfig, InitConfig, StatusConfig, ExploreConfig, IngestConfig)
 REPORTS = (
-    RunReport,
-    ValidationReport,
-    SetupReport,
-    InitReport,
-    StatusReport,
-    IndexStatus,
-    IngestReport,
-    IngestStatus,
-    ManyReport,
+    *(RunReport, ValidationReport, SetupReport, InitReport, StatusReport, IndexStatus),
+    *(IngestReport, IngestStatus, ManyReport),
 )
 
 

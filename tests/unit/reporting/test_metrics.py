@@ -38,25 +38,18 @@ class DescribeRunMetrics:
         found = samples_of(RunMetrics({**FACTS, "state": "locked", "upserts": 0, "lag_seconds": 9}, 100.0))
         assert ({name for name, _ in found}, sum(found.values())) == ({"icecdc_run_state"}, 1)
 
-    @pytest.mark.parametrize(
-        ("topics", "partitions", "expected"),
-        [
-            (1, 2, {'partition="0",topic="t0"': (0, 5), 'partition="1",topic="t0"': (1, 5)}),
-            (2, 101, {'partition="all",topic="t0"': (5050, 5), 'partition="all",topic="t1"': (5050, 5)}),
-            (201, 2, {'partition="all",topic="all"': (201, 5)}),
-        ],
-    )
-    def it_has_a_series_for_each_partition_or_topic_but_at_most_200_of_each_kind(self, topics, partitions, expected):
-        places = [(f"t{topic}", number) for topic in range(topics) for number in range(partitions)]
-        lags = [{"topic": t, "partition": p, "lag_records": p, "lag_seconds": 5.0} for t, p in places]
-        tables = [{"table": str(number), "lag_records": number, "lag_seconds": None} for number in range(len(lags))]
-        found = samples_of(RunMetrics({**LABELS, "partition_lags": lags, "table_lags": tables}))
-        names = "icecdc_ingest_lag_records", "icecdc_ingest_lag_seconds"
-        assert {(name, label): each[at] for at, name in enumerate(names) for label, each in expected.items()} == {
-            key: value for key, value in found.items() if key[0] in names
-        }
-        of_tables = [value for (name, _), value in found.items() if name == "icecdc_ingest_table_lag_records"]
-        assert of_tables == ([0, 1] if len(lags) == 2 else [len(lags) - 1])
+    @pytest.mark.parametrize(("count", "series"), [(2, [0, 1]), (200, [*range(200)]), (201, [20100, 200])])
+    def it_has_a_series_for_each_partition_and_table_or_one_for_all_if_these_are_more_than_200(self, count, series):
+        named = [{"topic": "t", "partition": number, "destination": number} for number in range(count)]
+        lags = [{**each, "lag_records": each["partition"], "lag_seconds": 5.0} for each in named]
+        found = samples_of(RunMetrics({**LABELS, "partition_lags": lags, "table_lags": lags}))
+        of_partitions, of_tables = (
+            [value for (name, _), value in found.items() if name == f"icecdc_ingest_{which}_records"]
+            for which in ("lag", "table_lag")
+        )
+        assert (of_partitions, of_tables) == ((series[:1], series[1:]) if count > 200 else (series, series))
+        labels = 'partition="1",topic="t"' if count <= 200 else 'partition="all",topic="all"'
+        assert found["icecdc_ingest_lag_seconds", labels] == 5
 
     def it_escapes_labels_and_repeats_the_job_in_one_that_no_scrape_overwrites(self):
         text = text_of(RunMetrics({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0))
@@ -113,7 +106,7 @@ def emitted() -> dict[str, set[str]]:
     """Every metric that reports of all kinds leave, with the names of its labels."""
     run = RunReport("sync", "lake.ns.t", "t", stage_seconds={"write": 1.0}, lag_snapshots=1, lag_seconds=2.0)
     reports = [run, ValidationReport(ok=True, source_rows=1, index_documents=1), IngestReport("t")]
-    unread = {"topic": "t", "partition": 0, "table": "t", "lag_records": 1, "lag_seconds": 1.0}
+    unread = {"topic": "t", "partition": 0, "destination": "t", "lag_records": 1, "lag_seconds": 1.0}
     others = {**LAG, "complete_through": 1.0, "partition_lags": [unread], "table_lags": [unread]}
     facts = [*({**each.to_dict(), **LABELS} for each in reports), {**LABELS, **others}]
     families = [family for each in facts for family in RunMetrics(each, 100.0).collect()]
