@@ -265,6 +265,10 @@ class TableResetError(IcecdcError, state="lost"):
     """A table lost what an ingest wrote: it was dropped, created again or rolled back."""
 
 
+class SourceTruncatedError(IcecdcError, state="data"):
+    """A source table was truncated, and `on_truncate` does not say what that means for its table."""
+
+
 class ConcurrentIngestError(IcecdcError, state="locked"):
     """Another run of the same ingest, or another writer, won every attempt to commit."""
 

@@ -125,7 +125,7 @@ OF_A_TABLE = (
     *("column_case", "unknown_fields", "evolve_schema", "auto_create", "partition_by", "table_properties"),
     *("sort_columns", "distribution", "target_file_bytes", "compact_min_files", "on_table_reset"),
     *("checks", "on_failed_check"),
-    "delete_retention_seconds",
+    *("delete_retention_seconds", "on_truncate"),
 )
 """The parameters that an entry of `tables` may set."""
 
@@ -229,6 +229,9 @@ class IngestConfig(ParameterModel):
     delete_retention_seconds: Seconds = 7 * 86_400.0
     """upsert with ordering_column: how long at least a deleted key stays deleted for older upserts that come later; 0:
     not at all."""
+    on_truncate: Annotated[Literal["fail", "apply", "reject"], LowerCase] = "fail"
+    """When Debezium says that a source table was truncated: fail, the table is behind; apply, empty the table, too; or
+    reject the record as a dead letter."""
     metadata_columns: MetadataColumns = Field(default_factory=list)
     """Kafka metadata to store: topic, partition, offset, timestamp, key, headers, as _kafka_topic and so on."""
 

@@ -14,7 +14,9 @@ from icecdc_core.ingest.formats import change_events
 from icecdc_core.ingest.formats.decode_results import (
     IGNORED,
     LONE_SURROGATE,
+    PARTIAL,
     SECRET,
+    TRUNCATE,
     decode_by_schema,
     decode_result,
     evaluate_once,
@@ -74,8 +76,9 @@ def decode_records(
     # A tombstone has its operation, others have it in a field.
     code = json_field(F.col("payload"), settings.op_field.split("."))
     op, unknown = parse_operation(code, f"the operation (field {settings.op_field})")
-    lost = F.when(op == "upsert", change_events.unavailable_problem(F.col("payload")))  # may be Debezium's
-    problem = F.coalesce("problem", F.when(F.col("op").isNull(), F.coalesce(unknown, lost)))
+    is_partial = (op == "upsert") & change_events.is_unavailable(F.col("payload"))  # may be Debezium's
+    op = F.when(is_partial, F.lit(PARTIAL)).otherwise(op)
+    problem = F.coalesce("problem", F.when(F.col("op").isNull(), unknown))
     return decoded.withColumns({"op": F.coalesce("op", op), "problem": problem})
 
 
@@ -235,6 +238,7 @@ def route_records(
     if config.route_field:
         # Spark repeats a deterministic expression wherever its column is used, and would parse the record each time.
         named = json_field(F.col("payload"), config.route_field.split(".")) if named_by is None else named_by
+        named = F.nullif(named, F.lit(change_events.UNAVAILABLE))
         once = F.when(F.monotonically_increasing_id() >= 0, named)
         decoded, value, what = decoded.withColumn(_VALUE, once), F.col(_VALUE), f"the field {config.route_field}"
     # A record that could not be decoded has no table, so it is one dead letter, however many expressions match.
@@ -254,7 +258,10 @@ def route_records(
         table = F.when(is_decoded & is_free, table)
         has = F.concat(F.lit(f"no table: {what} has "), shown)
         problem = F.coalesce(has, F.lit(f"no table: {what} is missing"))
-    problem = F.coalesce("problem", F.when(F.col(TABLE).isNull(), problem))
+    without = F.when(
+        F.col("op") == TRUNCATE, F.lit(f"no table: a truncation has no row with {what}; route it otherwise")
+    )
+    problem = F.coalesce("problem", F.when(F.col(TABLE).isNull(), F.coalesce(without, problem)))
     return decoded.withColumn(TABLE, table).withColumn("problem", problem).drop(_VALUE)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from icecdc_core.errors import IcecdcError
@@ -37,6 +37,7 @@ class StagedSnapshot:
     table: Any
     written: DataFrame | None = None  # the records that it has, for checks
     deleted: DataFrame | None = None  # keys that stay deleted, to be written before it is published
+    empties: bool = False  # it removes the rows of its parent, so that its files alone are not all of it
 
 
 def stage(
@@ -100,10 +101,13 @@ def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
     raise MovedError(f"The metadata could not be committed in {_ATTEMPTS} attempts", subject="table", value=name)
 
 
-def append(frame: DataFrame, name: str, options: dict[str, str], properties: dict[str, str]) -> None:
-    """Append a frame to a table; the append is staged if `stage` calls it."""
+def append(
+    frame: DataFrame, name: str, options: dict[str, str], properties: dict[str, str], empties: bool = False
+) -> None:
+    """Append a frame to a table, or replace all rows by it; the write is staged if `stage` calls it."""
     named = {f"snapshot-property.{key}": value for key, value in properties.items()}
-    frame.writeTo(name).options(**options, **named).append()
+    writer = frame.writeTo(name).options(**options, **named)
+    writer.overwrite(F.lit(True)) if empties else writer.append()
 
 
 def table_version(table: Any) -> tuple[str, int | None]:

@@ -7,7 +7,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from icecdc_core.columns import quoted
@@ -26,11 +26,15 @@ from icecdc_core.ingest.destinations import (
     payload_schema,
     reject_unwritable_rows,
 )
+from icecdc_core.ingest.formats.change_events import UNAVAILABLE_PROBLEM, unavailable_fields
+from icecdc_core.ingest.formats.decode_results import PARTIAL, TRUNCATE
 from icecdc_core.ingest.offsets import Offsets, Routed, of_all_topics
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, publish, restage, stage
 from icecdc_core.ingest.readers import StructReader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import RefillError
+from icecdc_core.ingest.truncates import reject_truncates, rows_after, source_truncated
+from icecdc_core.ingest.unavailable import LOST, NOT_FILLED, fill_unavailable, stored_rows
 from icecdc_core.ingest.upserts import (
     IDENTIFIER,
     IS_DELETE_OP,
@@ -38,6 +42,7 @@ from icecdc_core.ingest.upserts import (
     delete_old_identifiers,
     last_row_of_each,
     merge_rows,
+    old_identifiers,
 )
 from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
@@ -57,7 +62,14 @@ class TableRecords:
 
 
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
-APPENDED = f"({IS_VALID} AND NOT {IS_DELETE_OP})"
+APPENDED = f"({IS_VALID} AND NOT coalesce(op IN ('delete', '{PARTIAL}'), false))"
+
+
+def _no_row(of_delete: str | None) -> Column:
+    """Why a record with its operation is no row."""
+    reason = F.when(F.expr(IS_DELETE_OP), F.lit(of_delete))
+    return reason.when(F.col("op") == PARTIAL, F.lit(UNAVAILABLE_PROBLEM))
+
 
 StageWrite = Callable[[Callable[[dict[str, str]], None]], StagedSnapshot]
 """Stages what a function writes; the function gets the properties that its snapshot must have."""
@@ -84,6 +96,8 @@ class Writer:
         dead_letters, known, is_new = 0, None, False
         start, end = self.routed(name, batch.started_at), self.routed(name, batch.offsets)
         batch = replace(batch, started_at=start, offsets=end)
+        if self.config.on_truncate == "reject":
+            records = replace(records, decoded=reject_truncates(records.decoded))
         staged: StagedSnapshot | None = None
         rejected: DataFrame | None = None
         excluded: DataFrame | None = None  # the records that fail checks
@@ -104,7 +118,11 @@ class Writer:
             head = commit_log.current_snapshot_id(table)
             has_moved = staged is not None and head != staged.parent_id
             try:
-                if staged is None or recorded.offsets != known or (has_moved and self.config.mode == "upsert"):
+                if (
+                    staged is None
+                    or recorded.offsets != known
+                    or (has_moved and (self.config.mode == "upsert" or staged.empties))
+                ):
                     staged, rejected = self._stage(spark, name, table, recorded, records, batch, is_new)
                     known, is_judged = recorded.offsets, False
                 elif has_moved:
@@ -173,10 +191,11 @@ class Writer:
 
     def _write_without_table(self, name: str, decoded: DataFrame, batch: LogEntry) -> tuple[TableEntry, int]:
         columns = StructType([StructField(name, StringType()) for name in self.config.identifier_columns])
+        decoded = decoded.where(f"problem IS NOT NULL OR NOT op <=> '{TRUNCATE}'")  # no rows to remove
         rows = explain_rows(*parse_rows(decoded, columns, self.config, report_unknown=False))
-        of_delete = F.lit(DELETE_IN_APPEND if self.config.mode == "append" else None)
         of_others = F.lit("the table does not exist, and the record has no value from which it could get a column")
-        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE_OP), of_delete).otherwise(of_others))
+        reason = _no_row(DELETE_IN_APPEND if self.config.mode == "append" else None).otherwise(of_others)
+        reason = F.coalesce("problem", reason)
         dead_letters = self.dead_letters.write(rows.withColumn("problem", reason).where("problem IS NOT NULL"), name)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
         last = self.last_entries.get(name) or TableEntry(name)
@@ -212,16 +231,33 @@ class Writer:
         if records.rows is not None and unread is None and records.schema == schema:
             rows = reject_unwritable_rows(records.rows, table, self.config)
             if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
-                return self._append(rows, None, name, stage_write)
+                return self._append(rows, None, name, False, stage_write)
         # A field for which a new table has no column has a name that none can have.
         rows, reader = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
         rows = reject_unwritable_rows(rows, table, self.config)
-        if is_upsert:
-            return self._upsert(rows, reader, records.in_one_task, name, keys, stage_write)
-        return self._append(rows, reader, name, stage_write)
+
+        def write(rows: DataFrame, empties: bool = False) -> tuple[StagedSnapshot, DataFrame | None]:
+            if is_upsert:
+                return self._upsert(rows, reader, records.in_one_task, name, keys, empties, stage_write)
+            return self._append(rows, reader, name, empties, stage_write)
+
+        if self.config.on_truncate == "reject" or not self.config.format.startswith("debezium"):
+            return write(rows)
+        truncates = RowCount(rows, F.col("op").eqNullSafe(TRUNCATE))
+        staged = write(truncates.rows)
+        if not truncates.value():
+            return staged
+        if self.config.on_truncate == "fail":
+            raise source_truncated(name)
+        return write(rows_after(rows), empties=True)
 
     def _append(
-        self, rows: DataFrame, reader: StructReader | None, name: str, stage_write: StageWrite
+        self,
+        rows: DataFrame,
+        reader: StructReader | None,
+        name: str,
+        empties: bool,
+        stage_write: StageWrite,
     ) -> tuple[StagedSnapshot, DataFrame | None]:
         """Append the rows that fit, all if there is no reader; the other records and deletes are dead letters."""
         unfit = None if reader is None else RowCount(rows, F.expr(f"NOT {APPENDED}"))
@@ -235,11 +271,11 @@ class Writer:
         size, distribution = self.config.target_file_bytes, self.config.distribution
         options |= {"target-file-size-bytes": str(size)} if size else {}
         options |= {"distribution-mode": distribution} if distribution != "table" else {}
-        staged = stage_write(lambda properties: append(ready, name, options, properties))
-        staged = replace(staged, written=rows.where(APPENDED))
+        staged = stage_write(lambda properties: append(ready, name, options, properties, empties))
+        staged = replace(staged, written=rows.where(APPENDED), empties=empties)
         if unfit is None or reader is None or not unfit.value():
             return staged, None
-        reason = F.coalesce("problem", F.when(F.expr(IS_DELETE_OP), F.lit(DELETE_IN_APPEND)))
+        reason = F.coalesce("problem", _no_row(DELETE_IN_APPEND))
         return staged, explain_rows(rows.where(f"NOT {APPENDED}"), reader).withColumn("problem", reason)
 
     def _upsert(
@@ -249,6 +285,7 @@ class Writer:
         in_one_task: bool,
         name: str,
         identifier_columns: list[str],
+        empties: bool,
         stage_write: StageWrite,
     ) -> tuple[StagedSnapshot, DataFrame | None]:
         columns = {column: F.col(ROW)[column] for column in reader.kind.names}
@@ -267,32 +304,68 @@ class Writer:
         incomplete = reduce(or_, (F.col(name).isNull() for name in own))
         # A delete without an ordering value is the newest record.
         unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE_OP)
-        fit = F.col(IS_VALID) & ~incomplete & ~unordered
-        rejected = RowCount(rows, ~fit)
         before = ["before"] if self.config.format in ("debezium_json", "debezium_avro", "dms") else []
-        others = ["topic", "partition", "offset", "timestamp", *self.config.metadata_columns, *before]
-        fitting = rejected.rows.where(fit).select(*own, ORDER, "op", ROW, *dict.fromkeys(others))
+        old: dict[str, Column] = {}
+        is_renamed, is_partial = F.lit(False), F.col("op").eqNullSafe(PARTIAL)
         if before:
             any_case = self.config.column_case != "sensitive"
-            fitting = delete_old_identifiers(fitting, identifier_columns, reader.kind, any_case)
+            old, is_renamed = old_identifiers(rows, identifier_columns, reader.kind, any_case)
+        rows = rows.withColumn(LOST, F.when(is_partial, unavailable_fields(F.col("payload"))))
+        # Such a value cannot be filled in: it is within another one, says which row it is, or is in another row.
+        needed = [
+            name
+            for each in reader.fields
+            if each.column.name in (*identifier_columns, ordering)
+            for name in each.spellings
+        ]
+        unfillable = F.col(LOST).isNull() | F.arrays_overlap(LOST, F.lit(needed)) | is_renamed
+        unfillable = is_partial & unfillable
+        fit = F.col(IS_VALID) & ~incomplete & ~unordered & ~unfillable
+        rejected = RowCount(rows, ~fit)
+        others = ["topic", "partition", "offset", "timestamp", *self.config.metadata_columns, *before]
+        fitting = rejected.rows.where(fit).select(*own, ORDER, "op", LOST, ROW, *dict.fromkeys(others))
+        if before:
+            fitting = delete_old_identifiers(fitting, old, is_renamed)
         fitting = fitting if in_one_task else fitting.repartition(*own)  # for all windows at once
         # A merge reads its source more than once, and refuses one that may differ the second time.
         last = last_row_of_each(fitting, bool(ordering)).localCheckpoint()
-        [[upserts, deletes]] = last.selectExpr(f"count_if(NOT {IS_DELETE_OP})", f"count_if({IS_DELETE_OP})").collect()
+        counts = f"count_if(NOT {IS_DELETE_OP})", f"count_if({IS_DELETE_OP})", f"count_if(op = '{PARTIAL}')"
+        [[upserts, deletes, partials]] = last.selectExpr(*counts).collect()
+        unfilled, filled_from = None, None
+        if partials:
+            spark = rows.sparkSession
+            filled_from = commit_log.current_snapshot_id(load_table(spark, name))
+            table = spark.table(name).where(F.lit(not empties))
+            stored = stored_rows(table, reader, identifier_columns, ordering)
+            last, unfilled = fill_unavailable(last, fitting, stored, reader, bool(ordering))
+            [[upserts, deletes, _]] = last.selectExpr(*counts).collect()
         deleted: DataFrame | None = None
         if ordering and self.config.delete_retention_seconds:
             last, deleted = apply_deleted_keys(last, name, identifier_columns, self.config)
-        staged = stage_write(
-            lambda properties: merge_rows(last, name, columns, identifier_columns, ordering, properties)
-        )
+
+        def write(properties: dict[str, str]) -> None:
+            if empties:
+                ready = last.where(f"NOT {IS_DELETE_OP}").select(*(of.alias(to) for to, of in columns.items()))
+                append(ready, name, {"check-nullability": "false"}, properties, empties)
+            else:
+                merge_rows(last, name, columns, identifier_columns, ordering, properties)
+
+        staged = stage_write(write)
+        if partials and staged.parent_id != filled_from:
+            raise MovedError(
+                "Another writer changed the rows that updates were filled in from", subject="table", value=name
+            )
         entry = replace(staged.entry, rows=upserts, deletes=deletes)
-        staged = replace(staged, entry=entry, written=rows.where(fit), deleted=deleted)
+        staged = replace(staged, entry=entry, written=rows.where(fit), deleted=deleted, empties=empties)
+        found = [] if unfilled is None else [rows.join(unfilled, list(POSITION), "left_semi")]
+        found = [each.withColumn("problem", F.lit(NOT_FILLED)) for each in found]
         if not rejected.value():
-            return staged, None
+            return staged, found[0] if found else None
         problem = F.when(incomplete, F.lit("a column that identifies the row is missing or null"))
         problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
-        rows = explain_rows(rows.where(~fit), reader)
-        return staged, rows.withColumn("problem", F.coalesce("problem", problem))
+        problem = problem.when(unfillable, F.lit(UNAVAILABLE_PROBLEM))
+        unfit = explain_rows(rows.where(~fit), reader).withColumn("problem", F.coalesce("problem", problem))
+        return staged, reduce(DataFrame.unionByName, [unfit, *found])
 
 
 def compact(spark: SparkSession, min_files: dict[str, int]) -> list[str]:

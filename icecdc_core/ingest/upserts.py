@@ -5,7 +5,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.columns import quoted
@@ -22,10 +22,10 @@ IDENTIFIER, ORDER, CLEARED = "_icecdc_id_", "_icecdc_order", "_icecdc_cleared"
 _SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
 
 
-def delete_old_identifiers(
+def old_identifiers(
     rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
-) -> DataFrame:
-    """Add a delete of the old row, with the same offset, to each update that gave its row another identifier."""
+) -> tuple[dict[str, Column], Column]:
+    """Return the identifier of the row before an update, and whether it is known and another one."""
     kinds = StructType([column for column in schema if column.name in identifiers])
     spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
     reader = struct_reader(kinds, F.col("before"), spellings)
@@ -35,16 +35,25 @@ def delete_old_identifiers(
     then = {name: old.getField(column) if column in kinds.names else F.col(name) for name, column in own.items()}
     is_known = reduce(and_, (value.isNotNull() for value in then.values()))
     is_other = reduce(or_, (~F.col(name).eqNullSafe(value) for name, value in then.items()))
+    return then, F.coalesce(is_known & is_other, F.lit(False))
+
+
+def delete_old_identifiers(rows: DataFrame, then: dict[str, Column], is_other: Column) -> DataFrame:
+    """Add a delete of the old row, with the same offset, to each update that gave its row another identifier."""
     delete = F.struct(*(value.alias(name) for name, value in then.items()), F.lit("delete").alias("op"))
-    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(is_known & is_other, delete)))
-    replaced = {name: F.col(_CHANGE).getField(name) for name in (*own, "op")}
+    changes = F.array_compact(F.array(F.struct(*then, "op"), F.when(is_other, delete)))
+    replaced = {name: F.col(_CHANGE).getField(name) for name in (*then, "op")}
     return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
 
 
-def last_row_of_each(rows: DataFrame, has_order: bool = True) -> DataFrame:
-    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
+def _windows(rows: DataFrame) -> tuple[WindowSpec, WindowSpec]:
     own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
-    of_identifier, of_partition = Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
+    return Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
+
+
+def in_order(rows: DataFrame, has_order: bool) -> DataFrame:
+    """Give each row its place in the order of its identifier: a delete without ordering value gets one."""
+    of_identifier, of_partition = _windows(rows)
     ordered = rows.withColumn(CLEARED, F.lit(False))
     if has_order:
         unordered = F.expr(IS_DELETE_OP) & F.col(ORDER).isNull()
@@ -55,10 +64,16 @@ def last_row_of_each(rows: DataFrame, has_order: bool = True) -> DataFrame:
         )
         filled = F.when(unordered, highest).otherwise(F.col(ORDER))
         ordered = ordered.withColumns({CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: filled})
+    return ordered
+
+
+def last_row_of_each(rows: DataFrame, has_order: bool = True) -> DataFrame:
+    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
+    of_identifier, of_partition = _windows(rows)
     newest = F.desc_nulls_last(ORDER)
     in_partition = of_partition.orderBy(newest, F.desc("offset"))
     over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
-    first = ordered.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
+    first = in_order(rows, has_order).withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
     last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1)
     return last.drop(_RANK)
 

@@ -20,6 +20,8 @@ from icecdc_core.ingest.formats.decode_results import (
     DELETES,
     IGNORED,
     JSON_READ_OPTIONS,
+    PARTIAL,
+    TRUNCATE,
     decode_by_schema,
     decode_result,
     evaluate_once,
@@ -34,15 +36,15 @@ from icecdc_core.ingest.formats.decode_results import (
 )
 from icecdc_core.ingest.formats.logical_types import DECIMAL, RETYPED, LogicalType, column_type, payload_json
 
-_UNAVAILABLE = "__debezium_unavailable_value"
+UNAVAILABLE = "__debezium_unavailable_value"
 # What Debezium writes for a large PostgreSQL value that did not change: the text, an object (hstore), its Base64
 # for bytes, the bytes as numbers or as days, and its UUID. Searching first for what is rarer than a quote is faster.
 _PLACEHOLDERS = {
-    _UNAVAILABLE: (f'"{_UNAVAILABLE}"', rf'"{{\"{_UNAVAILABLE}\":\"{_UNAVAILABLE}\"}}"'),
+    UNAVAILABLE: (f'"{UNAVAILABLE}"', rf'"{{\"{UNAVAILABLE}\":\"{UNAVAILABLE}\"}}"'),
     "X19k": ('"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',),
     "[": (
-        json.dumps([*_UNAVAILABLE.encode()], separators=(",", ":")),
-        json.dumps([str(date.fromordinal(719_163 + each)) for each in _UNAVAILABLE.encode()], separators=(",", ":")),
+        json.dumps([*UNAVAILABLE.encode()], separators=(",", ":")),
+        json.dumps([str(date.fromordinal(719_163 + each)) for each in UNAVAILABLE.encode()], separators=(",", ":")),
         '["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]',
     ),
 }
@@ -64,6 +66,13 @@ _NO_BEFORE = "the change event deletes a row, but has no before to name the row"
 _BARE_STARTS = (b'{"before":null,"after":null', b'{"after":null')
 
 _PAYLOAD, _SCHEMA_FIRST = ',"payload":', '{"schema":'
+# The same as texts of fields.
+_WHOLE_VALUES = [
+    *(json.loads(text) if text.startswith('"') else text for texts in _PLACEHOLDERS.values() for text in texts),
+    json.dumps([UNAVAILABLE]),
+]
+UNAVAILABLE_PROBLEM = f"a value is {UNAVAILABLE}: unchanged, and not in the source's log"
+
 _VARIANT = T.VariantType()  # it keeps numbers exact; `from_json` rounds a number in a text to a double
 _EVENT = T.StructType().add("op", "string").add("before", _VARIANT).add("after", _VARIANT)
 _DMS_RECORD = T.StructType([T.StructField(name, _VARIANT) for name in ("data", "before-image", "metadata")])
@@ -96,10 +105,21 @@ def decode_debezium_envelope(
     return _decode_change(event["op"], before, after, settings, column_type(row).json())
 
 
-def unavailable_problem(row: Column) -> Column:
-    """Why a row must not overwrite the one in the table; null if it may."""
+def is_unavailable(row: Column) -> Column:
+    """Whether a JSON text has an unavailable value, which must not overwrite the one in the table."""
     found = (row.contains(part) & reduce(or_, map(row.contains, texts)) for part, texts in _PLACEHOLDERS.items())
-    return F.when(reduce(or_, found), F.lit(f"a value is {_UNAVAILABLE}: unchanged, and not in the source's log"))
+    return F.coalesce(reduce(or_, found), F.lit(False))
+
+
+def unavailable_fields(payload: Column) -> Column:
+    """The names of the fields that are unavailable; null if one is so within another field."""
+
+    def names(fields: Column) -> Column:
+        lost = F.map_filter(fields, lambda _, text: text.isin(*_WHOLE_VALUES))
+        is_within = F.exists(F.map_values(fields), lambda text: ~text.isin(*_WHOLE_VALUES) & is_unavailable(text))
+        return F.when(~is_within, F.map_keys(lost))
+
+    return evaluate_once(F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS), names)
 
 
 def _decode_change(
@@ -110,21 +130,23 @@ def _decode_change(
         before = F.when(F.lower(op).isin(*DELETES), before)
 
     def decode(rows: Column) -> Column:
-        op, before, after = rows["op"], rows["before"], rows["after"]
-        row_op, unknown = parse_operation(op, "the operation of the change event (op)")
+        op, before, after, row_op = (rows[name] for name in ("op", "before", "after", "row_op"))
         deletes = row_op == "delete"
         problem = (
-            F.when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
-            .when(unknown.isNotNull(), unknown)
+            F.when(row_op.isNull(), parse_operation(op, named)[1])
             .when(deletes & before.isNull(), F.lit(_NO_BEFORE))
             .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
-            .when(~deletes, unavailable_problem(after))
         )
-        row, replaced = F.when(deletes, before).otherwise(after), F.when(row_op == "upsert", before)
+        row, replaced = F.when(deletes, before).otherwise(after), F.when(~deletes, before)
+        row_op = F.when(~deletes & is_unavailable(after), F.lit(PARTIAL)).otherwise(row_op)
         change = decode_result(row, payload_type, row_op, problem, replaced)
-        return F.when((op == "m") | _is_signal(row), decode_result(op=IGNORED)).otherwise(change)
+        change = F.when((op == "m") | _is_signal(row), decode_result(op=IGNORED)).otherwise(change)
+        return F.when(op == "t", decode_result(op=TRUNCATE)).otherwise(change)
 
-    return evaluate_once(F.struct(op.alias("op"), before.alias("before"), after.alias("after")), decode)
+    named = "the operation of the change event (op)"
+    row_op, _ = parse_operation(op, named)
+    given = {"op": op, "before": before, "after": after, "row_op": row_op}
+    return evaluate_once(F.struct(*(value.alias(name) for name, value in given.items())), decode)
 
 
 def _is_signal(row: Column) -> Column:

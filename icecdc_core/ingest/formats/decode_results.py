@@ -105,6 +105,8 @@ def json_field(payload: Column, path: list[str]) -> Column:
 
 
 IGNORED = "ignore"  # the operation of a record that is dropped because it does not describe a row
+PARTIAL = "partial"  # that of an upsert with unavailable values
+TRUNCATE = "truncate"  # that of a record which empties the table
 _UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", "load")
 DELETES = ("d", "delete")
 

@@ -583,22 +583,18 @@ class DescribeDebeziumJson:
 
         day = {"field": "day", "type": "int32", "name": "io.debezium.time.Date"}
         value = connect(connect_envelope(CONNECT_ID, day), {"before": None, "after": None, "op": "d"})
+        unnamed = None, "delete", f"{NO_BEFORE}, and its key does not name the identifier columns"
         keys = {
             connect(connect_struct(CONNECT_ID, day), {"id": 5, "day": 19000}):
                 (compact({"id": 5, "day": "2022-01-08" if has_schema else 19000}), "delete", None),
-            '{"id":"\\ud83d","day":1}': (None, "delete", f"{NO_BEFORE}, and its key does not name the identifier columns"),
-            None: (None, "delete", f"{NO_BEFORE}, and its key does not name the identifier columns"),
+            '{"id":"\\ud83d","day":1}': unnamed,
+            None: unnamed,
         }  # fmt: skip
         source = [(key, value) for key in keys]
         assert decode("debezium_json", source, identifier_columns=["id", "day"]) == [*keys.values()]
 
     def it_explains_records_that_describe_no_row(self, decode):
-        toast = "__debezium_unavailable_value"
-        array, hash_ = [*toast.encode()], ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]
-        unavailable = [toast, base64.b64encode(toast.encode()).decode(), compact({toast: toast}), array, hash_]
-        lost = "a value is __debezium_unavailable_value: unchanged, and not in the source's log"
         cases = [
-            (envelope("t"), "the source table was truncated; delete its rows here by hand if they should go"),
             (envelope("d"), f"{NO_BEFORE}, and identifier_columns does not say which column its key is"),
             (envelope("c"), "the change event has no after, so there is no row"),
             (envelope("z", None, {"id": 1}),
@@ -606,16 +602,24 @@ class DescribeDebeziumJson:
             *((each, "the operation of the change event (op) is missing") for each in (
                 {"ts_ms": 1, "x": 1}, {"id": "1", "status": "NEW"}, {"source": {}, "databaseName": "a"})),
             ("[1]", "not one JSON object: '[1]'"),
-            *((envelope("u", None, {"id": 1, "body": value}), lost) for value in unavailable),
-            (with_schema(envelope("u", None, {"id": 1, "list": array})), lost),
-            (envelope("u", {"body": toast}, {"body": f"x {toast}"}), None),
         ]  # fmt: skip
         unfit = with_schema(envelope("c", None, {"id": "x"}))
         *actual, last = (row[2] for row in decode("debezium_json", [(None, each) for each, _ in [*cases, (unfit, "")]]))
         assert actual == [problem for _, problem in cases]
         assert last.startswith("the record does not fit its own schema part: '{")
+
+    def it_marks_updates_with_unavailable_values_and_truncations(self, decode):
+        toast = "__debezium_unavailable_value"
+        array, hash_ = [*toast.encode()], ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]
+        unavailable = [toast, base64.b64encode(toast.encode()).decode(), compact({toast: toast}), array, hash_]
+        events = [envelope("u", None, {"id": 1, "body": value}) for value in unavailable]
+        events += [with_schema(envelope("u", None, {"id": 1, "list": array})), envelope("t")]
+        events.append(envelope("u", {"body": toast}, {"body": f"x {toast}"}))
+        found = decode("debezium_json", [(None, each) for each in events])
+        assert [row[1:] for row in found] == [(op, None) for op in ["partial"] * 6 + ["truncate", "upsert"]]
         unwrapped = [(None, compact({"op": op, "x": value})) for value in unavailable for op in "ud"]
-        assert [row[2] for row in decode("json", unwrapped, op_field="op")] == [lost, None] * 5
+        ops = [row[1:] for row in decode("json", unwrapped, op_field="op")]
+        assert ops == [("partial", None), ("delete", None)] * 5
 
 
 NOT_UNDERSTOOD_CONNECT = {
@@ -728,7 +732,7 @@ class DescribeDebeziumAvro:
         assert actual == [
             ("upsert", (7, "2023-11-14T22:13:20.000001"), None),
             ("delete", (7, None), None),
-            (None, None, "the source table was truncated; delete its rows here by hand if they should go"),
+            ("truncate", None, "not one JSON object: 'null'"),
             (None, None, "schema 3 does not describe a change event"),
             ("upsert", (1, None), None),
             ("delete", (8, None), None),
