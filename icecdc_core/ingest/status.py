@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from icecdc_core.errors import LostOffsetsError, TableNotFoundError, TopicReplacedError
+from icecdc_core.errors import IcecdcError, LostOffsetsError, TableNotFoundError, TopicReplacedError
 from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
 from icecdc_core.ingest.config import IngestConfig
@@ -50,7 +50,8 @@ class IngestStatus(Report):
 
     @property
     def state(self) -> str:
-        lacks = any(each["lag_records"] for each in [*self.partitions, *self.tables])
+        # A table may lack records of a topic that is no longer read.
+        lacks = any(each["lag_records"] or each.get("state") == BEHIND for each in [*self.partitions, *self.tables])
         return min(self.problem_state, "behind" if lacks else "ok", key=WORST_FIRST.index)
 
     @property
@@ -110,18 +111,23 @@ def ingest_status(spark: SparkSession, config: IngestConfig) -> IngestStatus:
         name, entry = lag["destination"], logged.tables[lag["destination"]]
         lag |= {"error": entry.error, "rows": entry.rows, "offsets": entry.offsets}
         lag["valid_through"] = times[name].isoformat() if name in times else ""
-        if entry.uuid and (state := _state(spark, entry, config.job)) not in ("current", "log is ahead"):
-            problems[f"{name} was {state} since the ingest last wrote into it"] = "lost"
+        if entry.uuid and (problem := _problem(spark, entry, config.job)):
+            problems |= problem
             lag["valid_through"] = ""
     worst = min(problems.values(), key=WORST_FIRST.index, default="ok")
     return IngestStatus(config.job, partitions, tables, count_by_reason(spark, config), [*problems], worst)
 
 
-def _state(spark: SparkSession, entry: TableEntry, job: str) -> str:
-    with suppress(TableNotFoundError):
+def _problem(spark: SparkSession, entry: TableEntry, job: str) -> dict[str, str]:
+    try:
         table = load_table(spark, entry.name)
-        return commit_log.table_state(table, commit_log.find_recorded(entry.name, table, job), entry)
-    return "dropped"
+        state = commit_log.table_state(table, commit_log.find_recorded(entry.name, table, job), entry)
+    except TableNotFoundError:
+        state = "dropped"
+    except IcecdcError as error:
+        return {str(error): error.state}
+    is_as_written = state in ("current", "log is ahead")
+    return {} if is_as_written else {f"{entry.name} was {state} since the ingest last wrote into it": "lost"}
 
 
 def measure(topics: Topics, logged: LoggedJob, routed: Routed, seconds: float) -> tuple[Lags, Lags]:

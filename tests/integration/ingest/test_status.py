@@ -11,7 +11,7 @@ from icecdc_core.ingest.batch import Batches
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN
 from icecdc_core.ingest.dead_letters import count_by_reason
 from icecdc_core.ingest.kafka import Topics
-from icecdc_core.ingest.status import ingest_status
+from icecdc_core.ingest.status import IngestStatus, ingest_status
 from tests.checks.doc_blocks import all_blocks
 from tests.checks.metric_samples import samples
 
@@ -116,6 +116,12 @@ def it_says_what_each_partition_and_table_lacks_and_writes_nothing(spark, config
     assert (lost.state, lost.partitions[1]["lag_records"], "removed 1 records" in lost.problems[0]) == ("lost", 1, True)
     has_time = [bool(each["valid_through"]) for each in lost.tables]
     assert ("`a` was dropped" in lost.problems[1], has_time) == (True, [False, True])
+
+
+def it_is_behind_if_a_table_lacks_records_of_a_topic_that_is_no_longer_read():
+    lacks = {"destination": "t", "lag_records": 0, "lag_seconds": 0.0}
+    states = [IngestStatus("j", tables=[{**lacks, "state": state}]).state for state in (WRITTEN, BEHIND)]
+    assert states == ["ok", "behind"]
 
 
 def it_claims_no_time_while_a_partition_or_a_topic_that_was_just_added_has_unread_records(
