@@ -113,7 +113,7 @@ def bars_html(title: str, bars: Sequence[tuple[str, float, str]]) -> str:
             '<div style="display: flex; flex-wrap: wrap; gap: 0 .8em; align-items: center; margin: .15em 0">'
             f'<span style="flex: 0 0 15em; overflow-wrap: anywhere">{escape(name)}</span> <span style="flex: 1 1 8em">'
             f'<span style="display: block; height: .9em; border-radius: 3px; background: {colour}; width: {width}">'
-            f'</span></span> <span style="flex: 0 0 27em">{value:,}; {escape(remark)}</span></div>'
+            f'</span></span> <span style="flex: 0 0 29.5em">{value:,}; {escape(remark)}</span></div>'
         )
     return f'<div style="max-width: 60em; margin: .8em 0; line-height: 1.5">{lines}</div>' if bars else ""
 

@@ -1,4 +1,4 @@
-"""Ingests killed or asked to stop at random moments, and brokers that restart: afterwards every table equals what was produced.
+"""Ingests killed or stopped at random moments, and brokers that restart: afterwards tables equal what was produced.
 
 One kill in SUITE=long; `make test SUITE=faults` sets more with ICECDC_FAULTS. ICECDC_SEED chooses other moments.
 """
