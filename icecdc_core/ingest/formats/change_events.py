@@ -62,8 +62,9 @@ _CONNECTOR_FIELDS = (
 _SIGNAL = r"^(snapshot-window-(open|close)|(execute|stop|pause|resume)-snapshot)\z"
 
 _NO_BEFORE = "the change event deletes a row, but has no before to name the row"
-# How Connect begins a deletion without `before`. Only its key is looked at before the batch is decoded.
-_BARE_STARTS = (b'{"before":null,"after":null', b'{"after":null')
+# How a deletion without `before` begins. Nothing else is known of it before the batch is decoded.
+_BARE_START = r'^\s*\{\s*("before"\s*:\s*null\s*,\s*)?"after"\s*:\s*null'
+_LONGEST_START = 100
 
 _PAYLOAD, _SCHEMA_FIRST = ',"payload":', '{"schema":'
 # The same as texts of fields.
@@ -186,11 +187,6 @@ def or_by_key(decoded: Column, by_key: Column) -> Column:
     return evaluate_once(decoded, lambda result: F.when(result["problem"] == _NO_BEFORE, by_key).otherwise(result))
 
 
-def is_bare_deletion(start: Column) -> Column:
-    """Whether the bytes with which a change event begins are those of a deletion without `before`."""
-    return reduce(or_, (F.startswith(start, F.lit(each)) for each in _BARE_STARTS))
-
-
 def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: IngestConfig) -> Column:
     """Return the decode result of events in JSON, with or without their `schema` part."""
     key = F.col("key").cast("string")
@@ -201,7 +197,8 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
     is_first = text.startswith(_SCHEMA_FIRST) & text.contains(_PAYLOAD)
     head = F.when(is_first, F.substring_index(text, _PAYLOAD, 1))
     ahead = F.coalesce(F.octet_length(head) + F.lit(len(_PAYLOAD)), F.lit(0))
-    key_part = F.when(is_bare_deletion(F.substr("value", ahead + 1, F.lit(len(_BARE_STARTS[0])))), of_key)
+    start = F.substr("value", ahead + 1, F.lit(_LONGEST_START)).cast("string")
+    key_part = F.when(start.rlike(_BARE_START), F.coalesce(of_key, F.lit("null")))
     for part in (F.coalesce(F.substr(head, F.lit(len(_SCHEMA_FIRST) + 1)), schema_part), schema_part):
         found = records.select(part, key_part).distinct().collect()
         parts, key_parts = (sorted({row[place] for row in found} - {None}) for place in (0, 1))
@@ -234,8 +231,10 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
 
         return evaluate_once(part, choose)
 
-    by_key = decode(key, of_key, key_parts, F.lit(True))
-    return or_by_key(decode(text, part, parts, tombstone), by_key)
+    decoded = decode(text, part, parts, tombstone)
+    if not key_parts:
+        return decoded
+    return or_by_key(decoded, decode(key, of_key, [each for each in key_parts if each != "null"], F.lit(True)))
 
 
 def _decode_object(text: Column, shape: T.StructType, decode: Callable[[Column], Column], otherwise: str) -> Column:
