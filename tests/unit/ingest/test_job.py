@@ -22,6 +22,12 @@ def config(**given):
     return IngestConfig(**{**standard, **given})
 
 
+@pytest.fixture(autouse=True)
+def without_telemetry(monkeypatch):
+    """Other tests may have loaded it; then a run measures its lag."""
+    monkeypatch.setattr(job.telemetry, "is_loaded", lambda: False)
+
+
 @pytest.mark.parametrize(
     ("batches_before", "expected"),
     [([True] * 20, nullcontext()), ([False] * 6, pytest.raises(LostOffsetsError))],
