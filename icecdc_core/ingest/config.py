@@ -7,7 +7,15 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values
@@ -125,12 +133,13 @@ OF_A_TABLE = (
     *("column_case", "unknown_fields", "evolve_schema", "auto_create", "partition_by", "table_properties"),
     *("sort_columns", "distribution", "target_file_bytes", "compact_min_files", "on_table_reset"),
     *("checks", "on_failed_check"),
-    *("delete_retention_seconds", "on_truncate"),
+    *("delete_retention_seconds", "deletes", "deleted_column", "on_truncate"),
 )
 """The parameters that an entry of `tables` may set."""
 
 Format = Literal["json", "avro", "json_schema", "protobuf", "debezium_json", "debezium_avro", "dms"]
 Metadata = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
+_OF_HISTORY: tuple[Metadata, ...] = ("topic", "partition", "offset", "timestamp")
 MetadataColumns = Annotated[list[Metadata], BeforeValidator(values.parse_column_names)]
 ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
 Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
@@ -220,19 +229,24 @@ class IngestConfig(ParameterModel):
     tables: TableEntries = Field(default_factory=dict)
     """Parameters of single tables, by name or pattern (orders, lake.shop.eu_*), a mapping or JSON object. The first
     entry that matches counts."""
-    mode: Annotated[Literal["append", "upsert"], LowerCase] = "append"
-    """append: every record becomes a row. upsert: the last record of each identifier becomes its row."""
+    mode: Annotated[Literal["append", "upsert", "history"], LowerCase] = "append"
+    """append: every record becomes a row. upsert: the last record of each identifier becomes its row. history: every
+    change becomes a row, deletes too, with _op and where it is in Kafka."""
     identifier_columns: Names = Field(default_factory=list)
     """Columns that identify a row, as a list or "a,b". Default: the table's identifier fields."""
     ordering_column: str = ""
     """upsert: the record with the higher value is newer. Default: by timestamp, partition and offset."""
+    deletes: Annotated[Literal["hard", "soft"], LowerCase] = "hard"
+    """upsert: hard removes a deleted row; soft keeps it, and deleted_column says when it was deleted."""
+    deleted_column: str = ""
+    """deletes=soft: column for the timestamp of the delete; null in other rows."""
     delete_retention_seconds: Seconds = 7 * 86_400.0
     """upsert with ordering_column: how long at least a deleted key stays deleted for older upserts that come later; 0:
     not at all."""
     on_truncate: Annotated[Literal["fail", "apply", "reject"], LowerCase] = "fail"
     """When Debezium says that a source table was truncated: fail, the table is behind; apply, empty the table, too; or
     reject the record as a dead letter."""
-    metadata_columns: MetadataColumns = Field(default_factory=list)
+    metadata_columns: MetadataColumns = Field(default_factory=list, validate_default=True)
     """Kafka metadata to store: topic, partition, offset, timestamp, key, headers, as _kafka_topic and so on."""
 
     auto_create: bool = False
@@ -263,6 +277,11 @@ class IngestConfig(ParameterModel):
     namespace."""
     deletes_table: OptionalTableName = ""
     """Table for the deleted keys. Default: icecdc_ingest_deletes in the namespace."""
+
+    @field_validator("metadata_columns", mode="after")
+    @classmethod
+    def _with_position(cls, value: list[Metadata], info: ValidationInfo) -> list[Metadata]:
+        return list(dict.fromkeys([*_OF_HISTORY, *value])) if info.data.get("mode") == "history" else value
 
     def __init__(self, /, **given: Any) -> None:
         super().__init__(**given)
@@ -310,7 +329,7 @@ class IngestConfig(ParameterModel):
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
         kind, route_by = given.get("format", "json"), given.get("route_by", "table")
         table, routes, namespace = (given.get(name) for name in ("table", "routes", "namespace"))
-        by = f"route_by={route_by!r}"
+        by, is_soft = f"route_by={route_by!r}", given.get("deletes") == "soft"
         needs = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
         tables = [name for name in (table, *(routes or ())) if name]
         ours = {"commit_log_table": LOG_TABLE, "dead_letter_table": DEAD_LETTER_TABLE, "deletes_table": DELETES_TABLE}
@@ -346,6 +365,18 @@ class IngestConfig(ParameterModel):
                 "ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.",
             ),
             (
+                is_soft and given.get("mode", "append") == "append",
+                "deletes: 'soft' given for mode='append'. Remedy: set mode=upsert, or leave it out.",
+            ),
+            (
+                given.get("on_truncate") == "apply" and (is_soft or given.get("mode") == "history"),
+                "on_truncate: 'apply' given for a table that keeps deleted rows. Remedy: set on_truncate=reject.",
+            ),
+            (
+                is_soft != bool(given.get("deleted_column")),
+                "deleted_column: it and deletes=soft are given together. Remedy: set both, or none.",
+            ),
+            (
                 len(destinations) < len({quoted_table(name) for name in tables}),
                 "routes: two tables differ only in case, and many catalogs ignore it. Remedy: rename one, or use one.",
             ),
@@ -359,6 +390,11 @@ class IngestConfig(ParameterModel):
             ),
         ]
         return [problem for is_broken, problem in rules if is_broken]
+
+    @property
+    def keeps_deletes(self) -> bool:
+        """Whether a delete is written as a row, which has only identifiers."""
+        return self.mode == "history" or self.deletes == "soft"
 
     @property
     def subject(self) -> dict[str, str]:

@@ -33,7 +33,7 @@ from icecdc_core.session.jvm import iceberg_class, is_raised_as, java_class
 from icecdc_core.table.catalogs import catalog_error, describe_failure, load_table
 from icecdc_core.table.schema import spark_schema, top_level_names
 
-METADATA_PREFIX = "_kafka_"
+METADATA_PREFIX, OP_COLUMN = "_kafka_", "_op"
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
 _FOLDER_BYTES, _KEY_BYTES, _FILE_NAME_BYTES = 255, 1024, 150
 _METADATA = (
@@ -50,7 +50,46 @@ def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> T.S
 
 
 def metadata_names(config: IngestConfig) -> list[str]:
-    return [f"{METADATA_PREFIX}{column}" for column in config.metadata_columns]
+    return _own_columns(config).names
+
+
+def _own_columns(config: IngestConfig) -> T.StructType:
+    """The columns that do not come from the payload: Kafka's metadata, what a change did, when a row was deleted."""
+    known = cast(T.StructType, T.StructType.fromDDL(_METADATA))
+    own = [T.StructField(f"{METADATA_PREFIX}{name}", known[name].dataType) for name in config.metadata_columns]
+    if config.mode == "history":
+        own.append(T.StructField(OP_COLUMN, T.StringType()))
+    elif config.deletes == "soft":
+        own.append(T.StructField(config.deleted_column, T.TimestampType()))
+    return T.StructType(own)
+
+
+def require_place_for_deletes(
+    spark: SparkSession, name: str, table: Any, config: IngestConfig, identifiers: Sequence[str]
+) -> None:
+    """Refuse a table in which a delete cannot be a row; `evolve_schema` adds the columns that it lacks."""
+    own, columns = _own_columns(config), {column.name: column for column in spark_schema(spark, table)}
+    lacking = [each for each in own if each.name not in columns]
+    wrong = [each for each in own if each.name in columns and columns[each.name].dataType != each.dataType]
+    subject = "mode" if config.mode == "history" else "deleted_column"
+    if lacking and config.evolve_schema:
+        evolve(spark, name, table, [ColumnChange("add", (each.name,), each.dataType) for each in lacking])
+    elif lacking or wrong:
+        needed = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in (*lacking, *wrong))
+        raise errors.ColumnNotFoundError(
+            "The table lacks columns for deletes, or they have another type",
+            subject=subject,
+            value=[each.name for each in (*lacking, *wrong)],
+            remedy=f"alter the table such that it has {needed}",
+        )
+    known = {*own.names, *identifiers}
+    if required := [each.name for each in columns.values() if not each.nullable and each.name not in known]:
+        raise errors.ConfigError(
+            f"A delete has no value for required columns of {name}",
+            subject=subject,
+            value=required,
+            remedy="make them optional: ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL",
+        )
 
 
 def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[str]:
@@ -77,12 +116,9 @@ def create_table(
     commands = ("merge", "update", "delete") if config.mode == "upsert" else ()
     properties |= {f"write.{command}.mode": "merge-on-read" for command in commands}
     required = set(config.identifier_columns)
-    optional = {field.name.lower() for field in seen if field.nullable}
+    optional = {field.name.lower() for field in seen if field.nullable or config.keeps_deletes}
     fields = [T.StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in columns]
-    for each in cast(T.StructType, T.StructType.fromDDL(_METADATA)):
-        if each.name in config.metadata_columns:
-            column = f"{METADATA_PREFIX}{each.name}"
-            fields.append(T.StructField(column, each.dataType, column not in required))
+    fields += [T.StructField(each.name, each.dataType, each.name not in required) for each in _own_columns(config)]
     try:
         struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(T.StructType(fields).json())
         schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
@@ -95,7 +131,8 @@ def create_table(
                 remedy="name fields that every record has, spelled as the columns, which are "
                 f"{', '.join(columns.names)[:500]}; or create the table by hand",
             )
-        ids = {field.fieldId() for field in found.values()}
+        # In a history they do not identify rows.
+        ids = {field.fieldId() for field in found.values() if config.mode != "history"}
         schema = iceberg_class(spark, "Schema")(schema.columns(), ids)
         partitions = iceberg_class(spark, "PartitionSpec").builderFor(schema)
         for text in config.partition_by:
@@ -238,7 +275,8 @@ def reject_unwritable_rows(rows: DataFrame, table: Any, config: IngestConfig) ->
         transform, _, width = field["transform"].partition("[")
         kind = str(schema.findType(field["source-id"]))
         # The other transforms have short values, and so have the other types.
-        if transform not in ("identity", "truncate") or not re.match("string|binary|fixed", kind):
+        is_short = transform not in ("identity", "truncate") or not re.match("string|binary|fixed", kind)
+        if is_short or schema.findColumnName(field["source-id"]) == OP_COLUMN:
             continue
         path, each = list[str](), field["source-id"]
         while each is not None:
@@ -253,7 +291,8 @@ def reject_unwritable_rows(rows: DataFrame, table: Any, config: IngestConfig) ->
         problems.append(F.when(is_long, F.lit(reason)))
     if not problems:
         return rows
-    found = F.when(F.col(IS_VALID) & ~F.col("op").eqNullSafe("delete"), F.coalesce(*problems))
+    is_row = F.lit(config.keeps_deletes) | ~F.col("op").eqNullSafe("delete")
+    found = F.when(F.col(IS_VALID) & is_row, F.coalesce(*problems))
     rows = rows.withColumn("problem", F.coalesce("problem", found))
     return rows.withColumn(IS_VALID, F.col(IS_VALID) & F.col("problem").isNull())
 

@@ -1,7 +1,7 @@
 """Writes the records of a batch into one table: skip those that it has, stage the others, publish them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
@@ -20,11 +20,13 @@ from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.deleted_keys import apply_deleted_keys, write_deleted_keys
 from icecdc_core.ingest.destinations import (
     METADATA_PREFIX,
+    OP_COLUMN,
     evolve_for_records,
     identifiers,
     open_or_create_table,
     payload_schema,
     reject_unwritable_rows,
+    require_place_for_deletes,
 )
 from icecdc_core.ingest.formats.change_events import UNAVAILABLE_PROBLEM, unavailable_fields
 from icecdc_core.ingest.formats.decode_results import PARTIAL, TRUNCATE
@@ -62,6 +64,9 @@ class TableRecords:
 
 
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
+HAS_BEFORE = ("debezium_json", "debezium_avro", "dms")
+_GIVEN_OP = "_icecdc_given_op"
+IN_HISTORY = f"({IS_VALID} AND NOT coalesce(op = '{PARTIAL}', false))"
 APPENDED = f"({IS_VALID} AND NOT coalesce(op IN ('delete', '{PARTIAL}'), false))"
 
 
@@ -193,9 +198,9 @@ class Writer:
         columns = StructType([StructField(name, StringType()) for name in self.config.identifier_columns])
         decoded = decoded.where(f"problem IS NOT NULL OR NOT op <=> '{TRUNCATE}'")  # no rows to remove
         rows = explain_rows(*parse_rows(decoded, columns, self.config, report_unknown=False))
-        of_others = F.lit("the table does not exist, and the record has no value from which it could get a column")
-        reason = _no_row(DELETE_IN_APPEND if self.config.mode == "append" else None).otherwise(of_others)
-        reason = F.coalesce("problem", reason)
+        of_others = "the table does not exist, and the record has no value from which it could get a column"
+        of_delete = {"append": DELETE_IN_APPEND, "history": of_others}.get(self.config.mode)
+        reason = F.coalesce("problem", _no_row(of_delete).otherwise(F.lit(of_others)))
         dead_letters = self.dead_letters.write(rows.withColumn("problem", reason).where("problem IS NOT NULL"), name)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
         last = self.last_entries.get(name) or TableEntry(name)
@@ -219,6 +224,8 @@ class Writer:
         seen = evolve_for_records(spark, name, table, decoded, self.config) if self.config.evolve_schema else None
         is_upsert = self.config.mode == "upsert"
         keys = identifiers(spark, table, self.config) if is_upsert or self.config.identifier_columns else []
+        if self.config.keeps_deletes:
+            require_place_for_deletes(spark, name, table, self.config, keys)
         schema = payload_schema(spark, table, self.config)
         properties = {
             commit_log.JOB: self.config.job,
@@ -231,7 +238,7 @@ class Writer:
         if records.rows is not None and unread is None and records.schema == schema:
             rows = reject_unwritable_rows(records.rows, table, self.config)
             if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
-                return self._append(rows, None, name, False, stage_write)
+                return self._append(rows, None, name, (), False, stage_write)
         # A field for which a new table has no column has a name that none can have.
         rows, reader = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
         rows = reject_unwritable_rows(rows, table, self.config)
@@ -239,7 +246,7 @@ class Writer:
         def write(rows: DataFrame, empties: bool = False) -> tuple[StagedSnapshot, DataFrame | None]:
             if is_upsert:
                 return self._upsert(rows, reader, records.in_one_task, name, keys, empties, stage_write)
-            return self._append(rows, reader, name, empties, stage_write)
+            return self._append(rows, reader, name, keys, empties, stage_write)
 
         if self.config.on_truncate == "reject" or not self.config.format.startswith("debezium"):
             return write(rows)
@@ -256,13 +263,19 @@ class Writer:
         rows: DataFrame,
         reader: StructReader | None,
         name: str,
+        identifier_columns: Sequence[str],
         empties: bool,
         stage_write: StageWrite,
     ) -> tuple[StagedSnapshot, DataFrame | None]:
         """Append the rows that fit, all if there is no reader; the other records and deletes are dead letters."""
-        unfit = None if reader is None else RowCount(rows, F.expr(f"NOT {APPENDED}"))
-        metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
-        fit = rows if unfit is None else unfit.rows.where(APPENDED)
+        is_history = self.config.mode == "history"
+        wanted = IN_HISTORY if is_history else APPENDED
+        unfit = None if reader is None else RowCount(rows, F.expr(f"NOT {wanted}"))
+        metadata = [f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns]
+        fit = rows if unfit is None else unfit.rows.where(wanted)
+        if is_history and reader is not None:
+            fit = self._with_old_identifiers(fit, reader.kind, identifier_columns)
+            metadata.append(f"coalesce(op, 'upsert') AS {OP_COLUMN}")
         ready = fit.selectExpr(f"{quoted(ROW)}.*", *metadata)
         if self.config.sort_columns:
             ready = ready.sortWithinPartitions(*map(quoted, self.config.sort_columns))
@@ -272,11 +285,24 @@ class Writer:
         options |= {"target-file-size-bytes": str(size)} if size else {}
         options |= {"distribution-mode": distribution} if distribution != "table" else {}
         staged = stage_write(lambda properties: append(ready, name, options, properties, empties))
-        staged = replace(staged, written=rows.where(APPENDED), empties=empties)
+        staged = replace(staged, written=rows.where(wanted), empties=empties)
         if unfit is None or reader is None or not unfit.value():
             return staged, None
         reason = F.coalesce("problem", _no_row(DELETE_IN_APPEND))
-        return staged, explain_rows(rows.where(f"NOT {APPENDED}"), reader).withColumn("problem", reason)
+        return staged, explain_rows(rows.where(f"NOT {wanted}"), reader).withColumn("problem", reason)
+
+    def _with_old_identifiers(self, rows: DataFrame, kind: StructType, identifier_columns: Sequence[str]) -> DataFrame:
+        """Add a delete, which has only identifiers, to each update that gave its row another identifier."""
+        if not identifier_columns or self.config.format not in HAS_BEFORE:
+            return rows
+        own = {f"{IDENTIFIER}{number}": F.col(ROW)[column] for number, column in enumerate(identifier_columns)}
+        rows = rows.withColumns({**own, _GIVEN_OP: F.col("op")})
+        before = old_identifiers(rows, identifier_columns, kind, self.config.column_case != "sensitive")
+        rows = delete_old_identifiers(rows, *before)
+        old = dict(zip(identifier_columns, map(F.col, own), strict=True))
+        values = (old.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in kind)
+        is_added = F.expr(IS_DELETE_OP) & ~F.col(_GIVEN_OP).eqNullSafe("delete")
+        return rows.withColumn(ROW, F.when(is_added, F.struct(*values)).otherwise(F.col(ROW)))
 
     def _upsert(
         self,
@@ -298,13 +324,14 @@ class Writer:
                 value=ordering,
                 remedy=f"name one of {', '.join(columns)}",
             )
+        is_soft = self.config.deletes == "soft"
         own = {f"{IDENTIFIER}{number}": columns[column] for number, column in enumerate(identifier_columns)}
         rows = rows.withColumns({**own, ORDER: columns[ordering] if ordering else F.lit(0)})
         columns |= {column: F.col(name) for column, name in zip(identifier_columns, own, strict=True)}
         incomplete = reduce(or_, (F.col(name).isNull() for name in own))
         # A delete without an ordering value is the newest record.
         unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE_OP)
-        before = ["before"] if self.config.format in ("debezium_json", "debezium_avro", "dms") else []
+        before = ["before"] if self.config.format in HAS_BEFORE else []
         old: dict[str, Column] = {}
         is_renamed, is_partial = F.lit(False), F.col("op").eqNullSafe(PARTIAL)
         if before:
@@ -319,16 +346,19 @@ class Writer:
             for name in each.spellings
         ]
         unfillable = F.col(LOST).isNull() | F.arrays_overlap(LOST, F.lit(needed)) | is_renamed
-        unfillable = is_partial & unfillable
+        unfillable = is_partial & (unfillable | F.lit(is_soft))
         fit = F.col(IS_VALID) & ~incomplete & ~unordered & ~unfillable
         rejected = RowCount(rows, ~fit)
         others = ["topic", "partition", "offset", "timestamp", *self.config.metadata_columns, *before]
         fitting = rejected.rows.where(fit).select(*own, ORDER, "op", LOST, ROW, *dict.fromkeys(others))
         if before:
             fitting = delete_old_identifiers(fitting, old, is_renamed)
+        kept = [ROW, *self.config.metadata_columns] if is_soft else []
+        if is_soft:  # what a delete says of other columns is often no value of the row
+            fitting = fitting.withColumn(ROW, F.when(~F.expr(IS_DELETE_OP), F.col(ROW)))
         fitting = fitting if in_one_task else fitting.repartition(*own)  # for all windows at once
         # A merge reads its source more than once, and refuses one that may differ the second time.
-        last = last_row_of_each(fitting, bool(ordering)).localCheckpoint()
+        last = last_row_of_each(fitting, bool(ordering), kept).localCheckpoint()
         counts = f"count_if(NOT {IS_DELETE_OP})", f"count_if({IS_DELETE_OP})", f"count_if(op = '{PARTIAL}')"
         [[upserts, deletes, partials]] = last.selectExpr(*counts).collect()
         unfilled, filled_from = None, None
@@ -340,15 +370,16 @@ class Writer:
             last, unfilled = fill_unavailable(last, fitting, stored, reader, bool(ordering))
             [[upserts, deletes, _]] = last.selectExpr(*counts).collect()
         deleted: DataFrame | None = None
-        if ordering and self.config.delete_retention_seconds:
+        if ordering and self.config.delete_retention_seconds and not is_soft:
             last, deleted = apply_deleted_keys(last, name, identifier_columns, self.config)
+        given = last, name, columns, identifier_columns, ordering
 
         def write(properties: dict[str, str]) -> None:
             if empties:
                 ready = last.where(f"NOT {IS_DELETE_OP}").select(*(of.alias(to) for to, of in columns.items()))
                 append(ready, name, {"check-nullability": "false"}, properties, empties)
             else:
-                merge_rows(last, name, columns, identifier_columns, ordering, properties)
+                merge_rows(*given, properties, self.config.deleted_column)
 
         staged = stage_write(write)
         if partials and staged.parent_id != filled_from:

@@ -19,7 +19,11 @@ IS_DELETE_OP = "coalesce(op = 'delete', false)"
 IDENTIFIER, ORDER, CLEARED = "_icecdc_id_", "_icecdc_order", "_icecdc_cleared"
 """Columns of `last_row_of_each`: each identifier column, numbered; the ordering value; whether a delete has none."""
 
-_SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
+DELETED_AT, CLEARED_AT, KEPT_ORDER = "_icecdc_deleted_at", "_icecdc_cleared_at", "_icecdc_kept_order"
+"""The time of a delete, that of the last one without ordering value, and the ordering value of the upsert before it."""
+
+_SOURCE, _RANK, _CHANGE, _KEPT = "_icecdc_source_", "_icecdc_rank", "_icecdc_change", "_icecdc_kept"
+_UNTIL = Window.unboundedPreceding, Window.currentRow
 
 
 def old_identifiers(
@@ -57,25 +61,46 @@ def in_order(rows: DataFrame, has_order: bool) -> DataFrame:
     ordered = rows.withColumn(CLEARED, F.lit(False))
     if has_order:
         unordered = F.expr(IS_DELETE_OP) & F.col(ORDER).isNull()
-        before = Window.unboundedPreceding, Window.currentRow
         highest = F.greatest(
-            F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
-            F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
+            F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*_UNTIL)),
+            F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*_UNTIL)),
         )
         filled = F.when(unordered, highest).otherwise(F.col(ORDER))
-        ordered = ordered.withColumns({CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: filled})
+        cleared_at = F.max(F.when(unordered, F.col("timestamp"))).over(of_identifier)
+        cleared = {CLEARED: F.bool_or(unordered).over(of_identifier), CLEARED_AT: cleared_at}
+        ordered = ordered.withColumns({**cleared, ORDER: filled})
     return ordered
 
 
-def last_row_of_each(rows: DataFrame, has_order: bool = True) -> DataFrame:
-    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it."""
+def last_row_of_each(rows: DataFrame, has_order: bool = True, kept: Sequence[str] = ()) -> DataFrame:
+    """Keep the last row of each identifier, as docs/kafka.md ("Upserts and deletes") defines it.
+
+    A delete gets the `kept` columns of the upsert before it.
+    """
     of_identifier, of_partition = _windows(rows)
     newest = F.desc_nulls_last(ORDER)
     in_partition = of_partition.orderBy(newest, F.desc("offset"))
     over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
-    first = in_order(rows, has_order).withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
-    last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1)
-    return last.drop(_RANK)
+    ordered, place, is_delete = (
+        in_order(rows, has_order),
+        (ORDER, "timestamp", "partition", "offset"),
+        F.expr(IS_DELETE_OP),
+    )
+    if kept:
+        is_newest = F.col(ORDER) == F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*_UNTIL))
+        order = F.when(~is_delete & is_newest, F.struct(ORDER, "offset"))
+        upsert = F.struct(*dict.fromkeys((*place, *kept)))
+        ordered = ordered.withColumn(_RANK, order).withColumn(_KEPT, F.max_by(upsert, _RANK).over(of_partition))
+    first = ordered.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
+    if kept:
+        order = F.struct(*(F.col(_KEPT)[name] for name in place))
+        first = first.withColumn(_KEPT, F.max_by(_KEPT, order).over(of_identifier))
+    last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1).drop(_RANK)
+    if not kept:
+        return last
+    values = {name: F.when(F.col(_KEPT).isNull(), F.col(name)).otherwise(F.col(_KEPT)[name]) for name in kept}
+    times = {DELETED_AT: F.when(is_delete, F.col("timestamp"))}
+    return last.withColumns({**values, **times, KEPT_ORDER: F.col(_KEPT)[ORDER]}).drop(_KEPT)
 
 
 def merge_rows(
@@ -85,26 +110,40 @@ def merge_rows(
     identifiers: Sequence[str],
     ordering: str,
     properties: dict[str, str],
+    deleted_column: str = "",
 ) -> None:
     alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
     deleted = F.expr(IS_DELETE_OP)
     values = [value.alias(alias[column]) for column, value in columns.items()]
     flags = {"deleted": deleted, "order": F.col(ORDER), "cleared": F.col(CLEARED)}
+    if deleted_column:
+        flags |= {"at": F.col(DELETED_AT), "kept": F.col(KEPT_ORDER)}
+        flags |= {"cleared_at": F.col(CLEARED_AT)} if ordering else {}
     source = last.select(*values, *(value.alias(f"{_SOURCE}{key}") for key, value in flags.items()))
     same = reduce(and_, (F.col(quoted(column)) == F.col(alias[column]) for column in identifiers))
-    deleted, cleared, newer = F.col(f"{_SOURCE}deleted"), F.col(f"{_SOURCE}cleared"), F.lit(True)
-    if ordering:
-        theirs, ours = F.col(quoted(ordering)), F.col(f"{_SOURCE}order")
-        newer = theirs.isNull() | F.coalesce(ours >= theirs, F.lit(False))
+    deleted, cleared = F.col(f"{_SOURCE}deleted"), F.col(f"{_SOURCE}cleared")
+
+    def is_newer(order: Column) -> Column:
+        theirs = F.col(quoted(ordering)) if ordering else None
+        return F.lit(True) if theirs is None else theirs.isNull() | F.coalesce(order >= theirs, F.lit(False))
+
+    newer = is_newer(F.col(f"{_SOURCE}order"))
     assignments = {quoted(column): F.col(name) for column, name in alias.items()}
-    merge: Any = (
-        source.mergeInto(name, same)
+    merge: Any = source.mergeInto(name, same)
+    if deleted_column:
+        # An older upsert before the delete leaves the other values of the row as they are.
+        kept = F.col(f"{_SOURCE}kept")
+        brings = kept.isNotNull() & is_newer(kept)
+        updates = {column: F.when(brings, value).otherwise(F.col(column)) for column, value in assignments.items()}
+        own = {quoted(deleted_column): F.col(f"{_SOURCE}at")}
+        own |= {quoted(ordering): F.col(f"{_SOURCE}order")} if ordering else {}
+        merge = merge.whenMatched(newer).update({**updates, **own})
+        if ordering:
+            merge = merge.whenMatched(cleared).update({quoted(deleted_column): F.col(f"{_SOURCE}cleared_at")})
+        merge = merge.whenNotMatched().insert({**assignments, **own})
+    else:
         # A delete without ordering value removes the row, also if an older record follows the delete.
-        .whenMatched(F.when(newer, deleted).otherwise(cleared))
-        .delete()
-        .whenMatched(newer & ~deleted)
-        .update(assignments)
-        .whenNotMatched(~deleted)
-        .insert(assignments)
-    )
+        merge = merge.whenMatched(F.when(newer, deleted).otherwise(cleared)).delete()
+        merge = merge.whenMatched(newer & ~deleted).update(assignments)
+        merge = merge.whenNotMatched(~deleted).insert(assignments)
     java_helper(last.sparkSession).merge(merge._jwriter, properties)

@@ -32,7 +32,9 @@ def records(spark: SparkSession, pairs: Iterable[tuple[Any, Any]]) -> DataFrame:
 
 def settings(**given: Any) -> SimpleNamespace:
     defaults = {name: field.get_default(call_default_factory=True) for name, field in IngestConfig.model_fields.items()}
-    return SimpleNamespace(**{**defaults, "schema_registry_auth": "", "mode": "upsert", **given})
+    return SimpleNamespace(
+        **{**defaults, "schema_registry_auth": "", "mode": "upsert", "keeps_deletes": False, **given}
+    )
 
 
 def parsed(*given: Any) -> DataFrame:

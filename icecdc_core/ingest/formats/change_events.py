@@ -127,7 +127,8 @@ def _decode_change(
     op: Column, before: Column, after: Column, settings: IngestConfig, payload_type: str | None = None
 ) -> Column:
     """The decode result of a Debezium event; docs/kafka-formats.md ("Operations") says which operation does what."""
-    if settings.mode == "append":  # only a merge needs the row before an update
+    modes = (settings.mode, *(entry.get("mode") for entry in settings.tables.values()))
+    if all(mode in ("append", None) for mode in modes):  # only a merge or a history needs the row before an update
         before = F.when(F.lower(op).isin(*DELETES), before)
 
     def decode(rows: Column) -> Column:

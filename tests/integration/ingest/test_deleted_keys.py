@@ -37,15 +37,14 @@ IN_ONE = st.lists(
 IN_ANY = st.lists(st.tuples(st.sampled_from("uud"), st.integers(0, 9)), max_size=7, unique_by=lambda event: event[1])
 
 
-def row_after(events):
-    """The ordering value of the row in the end, and which of its records it is."""
-    row, highest = None, -1
-    for number, (op, order) in enumerate(events):
-        if order is None:
-            row = None
-        elif order >= highest:
-            row, highest = (order, number) if op == "u" else None, order
-    return row
+def row_after(events, is_soft):
+    """The row in the end: its ordering value, the record with its other values, and when it was deleted."""
+    highest, values, gone, is_row = None, None, None, False
+    for number, (op, order, at) in enumerate(events):
+        if order is None or highest is None or order >= highest:
+            highest, gone = highest if order is None else order, at if op == "d" else None
+            values, is_row = number if op == "u" else values, op == "u" or is_soft
+    return (highest, values, gone) if is_row else None
 
 
 def written(key, number, op, order):
@@ -59,22 +58,24 @@ def it_makes_the_same_table_whatever_batches_crashes_and_copies_there_are(
 ):
     numbers, publish = itertools.count(), table.publish
 
-    def check(in_one, in_any, seed):
+    def check(in_one, in_any, seed, is_soft):
         rng, number = random.Random(seed), next(numbers)
         config = make_ingest(
             job=f"{name}_{number}", table=f"lake.ns.{name}_{number}", mode="upsert", identifier_columns="id",
-            ordering_column="ts", op_field="op",
+            ordering_column="ts", op_field="op", **({"deletes": "soft", "deleted_column": "gone"} if is_soft else {}),
         )  # fmt: skip
-        spark.sql(f"CREATE TABLE {config.table} (id BIGINT, ts BIGINT, n INT) USING iceberg")
+        spark.sql(f"CREATE TABLE {config.table} (id BIGINT, ts BIGINT, n INT, gone TIMESTAMP) USING iceberg")
         places = [key % 3 for key in range(len(in_one))]
         left = {key: list(enumerate(events)) for key, events in enumerate([*in_one, *in_any])}
-        parts = [[], [], []]
+        parts, clock, produced = [[], [], []], itertools.count(), {key: [] for key in left}
         while left := {key: events for key, events in left.items() if events}:
             key = rng.choice([*left])
             place = places[key] if key < len(places) else rng.randrange(3)
-            record = written(key, *[each for pair in [left[key].pop(0)] for each in (pair[0], *pair[1])])
-            at = datetime.fromtimestamp(1_000_000 + rng.randrange(100), UTC)
-            parts[place].append({**record, "partition": place, "offset": len(parts[place]), "timestamp": at})
+            number, (op, order) = left[key].pop(0)
+            at = datetime.fromtimestamp(next(clock) if is_soft else rng.randrange(100), UTC)
+            produced[key].append((op, order, at))
+            where = {"partition": place, "offset": len(parts[place]), "timestamp": at}
+            parts[place].append({**written(key, number, op, order), **where})
         ends = [len(part) for part in parts]
 
         def killed(*given):
@@ -97,12 +98,18 @@ def it_makes_the_same_table_whatever_batches_crashes_and_copies_there_are(
                 run = static(config)
             else:
                 start = end
-        found = {row.id: (row.ts, row.n) for row in spark.table(config.table).collect()}
-        expected = {key: row_after(events) for key, events in enumerate([*in_one, *in_any])}
+        found = {
+            row.id: (row.ts, row.n, row.gone and row.gone.astimezone(UTC))
+            for row in spark.table(config.table).collect()
+        }
+        expected = {key: row_after(events, is_soft) for key, events in produced.items()}
+        for key in [key for key in found if key >= len(in_one) and found[key][2]]:
+            # The other values of a deleted row are those that it had when the delete came.
+            found[key], expected[key] = ((row[0], row[2]) for row in (found[key], expected[key]))
         assert found == {key: row for key, row in expected.items() if row is not None}
 
     lists = st.lists(IN_ONE, min_size=20, max_size=40), st.lists(IN_ANY, min_size=20, max_size=40)
-    for_examples(check, MANY, in_one=lists[0], in_any=lists[1], seed=st.integers(0, 2**32))
+    for_examples(check, MANY, in_one=lists[0], in_any=lists[1], seed=st.integers(0, 2**32), is_soft=st.booleans())
 
 
 @pytest.fixture
