@@ -44,7 +44,7 @@ class SharedParse:
             and needs_no_inference(own[0])
             and (own[0].mode == "append" and not own[0].metadata_columns)
         )
-        self._config, self._tables, self.any_case = config, tables if is_possible else [], any_case
+        self._config, self._tables, self.any_case = own[0], tables if is_possible else [], any_case
         self.schema: StructType | None = None
 
     def cache_rows(self, decoded: DataFrame) -> tuple[DataFrame, dict[Any, int]] | None:

@@ -39,6 +39,8 @@ from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
 _SERVER = r"[^\s/@,]+:\d+"
+EPOCH_UNITS = {"days": 1, "seconds": 86_400, "millis": 86_400_000, "micros": 86_400 * 10**6, "nanos": 86_400 * 10**9}
+"""How many of each unit a day has."""
 _TRANSFORM = (
     r"^((?P<time>year|month|day|hour)s?\((?P<of>[^(),]+)\)"
     r"|(?P<sized>bucket|truncate)\((?P<width>[1-9]\d{0,8}), *(?P<by>[^(),]+)\)|(?P<plain>[^(),]+))$"
@@ -92,6 +94,15 @@ def parse_routes(value: object) -> Properties:
     return given
 
 
+def parse_epoch_units(value: object) -> Properties:
+    """Return the unit of each column's numbers; `*` stands for all columns."""
+    given = values.parse_properties(value)
+    for column, unit in given.items():
+        if unit not in EPOCH_UNITS:
+            raise values.parameter_problem(f"has another unit for {column}", f"use {', '.join(EPOCH_UNITS)}")
+    return given
+
+
 def parse_tables(value: object) -> object:
     entries = values.parse_json_object(value)
     remedy = 'give each table its parameters, such as {"lake.shop.orders":{"mode":"upsert"}}'
@@ -134,6 +145,7 @@ OF_A_TABLE = (
     *("sort_columns", "distribution", "target_file_bytes", "compact_min_files", "on_table_reset"),
     *("checks", "on_failed_check"),
     *("delete_retention_seconds", "deletes", "deleted_column", "on_truncate"),
+    *("coercion", "epoch_units"),
 )
 """The parameters that an entry of `tables` may set."""
 
@@ -209,6 +221,12 @@ class IngestConfig(ParameterModel):
     columns are lower-case."""
     unknown_fields: Annotated[Literal["ignore", "reject"], LowerCase] = "ignore"
     """Fields without a column: ignore the field, or reject the record as a dead letter."""
+    coercion: Annotated[Literal["strict", "lenient"], LowerCase] = "strict"
+    """strict: values fit columns of their own type. lenient: also numbers and booleans as text, and 1.0 in columns of
+    whole numbers."""
+    epoch_units: Annotated[TextMapping, BeforeValidator(parse_epoch_units)] = Field(default_factory=Properties)
+    """Unit of whole numbers since 1970 in date and timestamp columns: days, seconds, millis, micros or nanos. Mapping
+    or JSON object, column (nested with dots, * for all) to unit."""
     evolve_schema: bool = False
     """Let records add columns, widen types and make columns optional. Otherwise they are dead letters."""
 

@@ -55,7 +55,7 @@ def look_at(
 ) -> Seen:
     """Return what the records bring that could be stored; others must not hide what these need."""
     plain, written = _plain_and_written(decoded, settings)
-    reader = struct_reader(cast(T.StructType, _lenient(current)), F.col("payload"), spellings)
+    reader = struct_reader(cast(T.StructType, _lenient(current)), F.col("payload"), spellings, settings=settings)
     parsed = parse_object(F.col("payload"), reader.json_type)
     plain = plain.where(is_whole_object(parsed))
     tests = list(_widening_tests(reader, wrapped_record(parsed))) if widen else []
@@ -147,7 +147,9 @@ def _widening_tests(
         path, value, kind = (*parent, each.column.name), each.parsed(parsed), each.column.dataType
         if isinstance(each.reader, StructReader):
             yield from _widening_tests(each.reader, value, path)
-        elif isinstance(kind, T.LongType):
+            continue
+        value = value if each.reader is None else each.reader.value(value)
+        if isinstance(kind, T.LongType):
             yield path, kind, ~value.between(-(2**31), 2**31 - 1)
         elif isinstance(kind, T.DoubleType):
             yield path, kind, (F.abs(value) > _MAX_FLOAT) & (F.abs(value) < float("inf"))

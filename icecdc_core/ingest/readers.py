@@ -9,7 +9,9 @@ from typing import Any
 from pyspark.sql import Column, functions as F, types as T
 
 from icecdc_core.columns import TIMES
+from icecdc_core.ingest.config import EPOCH_UNITS, IngestConfig
 from icecdc_core.ingest.formats.decode_results import has_too_big_number
+from icecdc_core.ingest.formats.logical_types import FIRST_MICROS, LAST_MICROS
 
 Path = tuple[str, ...]
 """The names from a top-level field down to a nested one."""
@@ -22,6 +24,7 @@ FLOATS = (T.FloatType, T.DoubleType)
 _INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Infinity", "INF"))
 # In Java, "$" also matches before a final line break.
 _NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
+_NUMBER = r"^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?\z"
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
 # The conditions under which what was parsed does not fit, given it, and its converted value if known.
@@ -35,6 +38,7 @@ class Reader:
     json_type: T.DataType
     convert: Callable[[Column], Column] | None = None
     violations: Violations = lambda *_: []
+    option: str = ""  # the parameter by which it accepts more
 
     def value(self, parsed: Column) -> Column:
         return parsed if self.convert is None else self.convert(parsed)
@@ -62,7 +66,8 @@ class FieldReader:
         if len(self.spellings) == 1:
             return parent.getField(self.spellings[0])
         # Which of several spellings is missing says nothing, so that here a null gets the default, too.
-        default = [F.expr(self.column.metadata[DEFAULT])] if DEFAULT in self.column.metadata else []
+        kind = T.StringType() if self.reader is None else self.reader.json_type
+        default = [F.expr(self.column.metadata[DEFAULT]).cast(kind)] if DEFAULT in self.column.metadata else []
         return F.coalesce(*map(parent.getField, self.spellings), *default)
 
     def is_twice(self, parent: Column) -> Column:
@@ -107,18 +112,25 @@ def any_of(conditions: Iterable[Column]) -> Column:
     return F.coalesce(found[0], F.lit(False))
 
 
-def _text_reader(convert: Callable[[Column], Column]) -> Reader:
+def _text_reader(convert: Callable[[Column], Column], json_type: T.DataType | None = None, option: str = "") -> Reader:
     return Reader(
-        T.StringType(),
+        json_type or T.StringType(),
         convert,
         lambda parsed, value: [parsed.isNotNull() & (convert(parsed) if value is None else value).isNull()],
+        option,
     )
 
 
-def _time_reader(kind: T.DataType) -> Reader:
+def _time_reader(kind: T.DataType, unit: str = "") -> Reader:
     """Reads a date or time as ISO 8601 text, because `from_json` reads any number as seconds, and digits as days."""
 
     def convert(parsed: Column) -> Column:
+        if not unit:
+            return from_text(parsed)
+        number = F.when(parsed.rlike(r"^-?[0-9]+\z"), parsed.try_cast("bigint"))
+        return F.coalesce(_time_since_epoch(number, unit, kind), from_text(parsed))
+
+    def from_text(parsed: Column) -> Column:
         is_iso = F.substr(parsed, F.lit(5), F.lit(1)) == "-"
         if isinstance(kind, T.DateType):
             return F.when(is_iso & (F.length(parsed) == len("2026-01-31")), parsed.try_cast(kind))
@@ -129,7 +141,49 @@ def _time_reader(kind: T.DataType) -> Reader:
         in_utc = F.timestamp_micros(F.timestamp_diff("MICROSECOND", epoch, local))
         return F.when(is_iso, F.when(no_zone, in_utc).otherwise(parsed.try_cast(kind)))
 
-    return _text_reader(convert)
+    return _text_reader(convert, option=unit and f"epoch_units={unit}")
+
+
+def _time_since_epoch(number: Column, unit: str, kind: T.DataType) -> Column:
+    """The time of a number; null outside the years 1 to 9999, and for a date if it is not midnight."""
+    per_day, micros_per_day = EPOCH_UNITS[unit], EPOCH_UNITS["micros"]
+    if isinstance(kind, T.DateType):
+        days = F.when(number % per_day == 0, F.call_function("div", number, F.lit(per_day)))
+        is_day = days.between(FIRST_MICROS // micros_per_day, LAST_MICROS // micros_per_day)
+        return F.when(is_day, F.date_from_unix_date(days.cast("int")))
+    if unit == "nanos":  # rounded down, without a subtraction that overflows
+        below = F.when(number % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
+        micros = F.call_function("div", number, F.lit(1000)) - below
+    else:
+        micros = F.try_multiply(number, F.lit(micros_per_day // per_day))
+    time = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))
+    time = time if isinstance(kind, T.TimestampNTZType) else F.timestamp_micros(micros)
+    return F.when(micros.between(FIRST_MICROS, LAST_MICROS), time)
+
+
+def _lenient_reader(kind: T.DataType, payload: Column) -> Reader:
+    """Reads numbers and booleans also as text."""
+    option = "coercion=lenient"
+    if isinstance(kind, T.IntegralType):
+        whole = T.DecimalType(38, 19)  # as text, a number with a fraction has the digits of a double
+        return _text_reader(lambda parsed: F.when(parsed % 1 == 0, parsed.try_cast(kind)), whole, option)
+    if isinstance(kind, T.BooleanType):
+        words = {"true": True, "false": False}
+        return _text_reader(
+            lambda parsed: F.when(F.lower(parsed).isin(*words), F.lower(parsed) == "true"), None, option
+        )
+
+    def convert(parsed: Column) -> Column:
+        number = parsed.try_cast(kind)
+        is_number = parsed.rlike(_NUMBER) & (F.abs(number) != F.lit(float("inf")))
+        return F.when(is_number | parsed.isin("NaN", *_INFINITIES), number)
+
+    def violations(parsed: Column, value: Column | None) -> list[Column]:
+        number = convert(parsed) if value is None else value
+        return [*of_text.violations(parsed, value), *_finite_violations(number, kind, payload)]
+
+    of_text = _text_reader(convert)
+    return Reader(T.StringType(), convert, violations, option)
 
 
 def _key_reader(kind: T.DataType) -> Reader:
@@ -172,19 +226,24 @@ def _item_violations(items: Column, reader: Reader, nulls: bool) -> list[Column]
     return found
 
 
-def _scalar_reader(kind: T.DataType, written_as: str, payload: Column) -> Reader:
+def _scalar_reader(kind: T.DataType, written_as: str, payload: Column, lenient: bool = False, unit: str = "") -> Reader:
     if isinstance(kind, TIMES):
-        return _time_reader(kind)
+        return _time_reader(kind, unit)
     if written_as == "uuid":  # in its usual form: Java accepts shorter ones, and writes another UUID
         return _text_reader(lambda parsed: F.when(parsed.rlike(_UUID), F.lower(parsed)))
     if written_as:
         length = int(written_as.removeprefix("fixed[").removesuffix("]"))
         return Reader(kind, None, lambda parsed, _: [F.octet_length(parsed) != length])
+    if lenient and isinstance(kind, (T.IntegralType, T.BooleanType, *FLOATS)):
+        return _lenient_reader(kind, payload)
     if not isinstance(kind, FLOATS):
         return Reader(kind)
+    return Reader(kind, None, lambda parsed, _: _finite_violations(parsed, kind, payload))
+
+
+def _finite_violations(number: Column, kind: T.DataType, payload: Column) -> list[Column]:
     # `from_json` reads some texts as infinity, which are allowed, and a number that is too big.
-    infinite = F.lit(float("inf"))
-    return Reader(kind, None, lambda parsed, _: [(F.abs(parsed) == infinite) & has_too_big_number(payload, kind)])
+    return [(F.abs(number) == F.lit(float("inf"))) & has_too_big_number(payload, kind)]
 
 
 def struct_reader(
@@ -194,8 +253,11 @@ def struct_reader(
     unknown: Collection[Path] = (),
     identifiers: Collection[str] = (),
     is_delete: Column | None = None,
+    settings: IngestConfig | None = None,
 ) -> StructReader:
     """Return how columns are read, by the `spellings` of their lower-case names; `unknown` fields spoil a record."""
+    units = {} if settings is None else settings.epoch_units
+    lenient = settings is not None and settings.coercion == "lenient"
     identify, deletes = {name.lower() for name in identifiers}, F.lit(False) if is_delete is None else is_delete
 
     def struct(kind: T.StructType, path: Path) -> StructReader:
@@ -221,7 +283,7 @@ def struct_reader(
             convert = None if item.convert is None else partial(F.transform, f=item.value)
             return Reader(T.ArrayType(item.json_type), convert, lambda it, _: _item_violations(it, item, nulls))
         if not isinstance(kind, T.MapType):
-            return _scalar_reader(kind, written_as, payload)
+            return _scalar_reader(kind, written_as, payload, lenient, units.get(".".join(path), units.get("*", "")))
         hidden, of_text = written_as or {"key": "", "value": ""}, isinstance(kind.keyType, T.StringType)
         # JSON has keys as text, as Spark shows a UUID.
         key = _scalar_reader(kind.keyType, hidden["key"], payload) if of_text else _key_reader(kind.keyType)

@@ -49,7 +49,7 @@ def parse_rows(
         reason = F.when(~is_delete, _without_column(payload, names))
         rows = rows.withColumn("problem", F.coalesce("problem", reason))
     nested = [path for path in unknown if len(path) > 1]
-    reader = struct_reader(schema, payload, spellings, nested, settings.identifier_columns, is_delete)
+    reader = struct_reader(schema, payload, spellings, nested, settings.identifier_columns, is_delete, settings)
     for field in reader.fields:
         if [field.column.name] == settings.identifier_columns:
             given = (field.column.name, field.spellings[0], field.column.dataType)
@@ -112,7 +112,8 @@ def _field_reason(field: FieldReader, values: Column, text: Column) -> Column:
     # Nobody sent the infinity as which a number that is too big was read.
     is_too_big = text.isin('"Infinity"', '"-Infinity"') & F.lit(kind in ("float", "double"))
     twice = F.lit(f"is there twice, as {' and '.join(field.spellings)}")
-    wrong = F.when(field.is_twice(values), twice).otherwise(F.lit(f"is not of type {kind}"))
+    wanted = f"is not of type {kind}{f' ({option})' if (option := field.reader and field.reader.option) else ''}"
+    wrong = F.when(field.is_twice(values), twice).otherwise(F.lit(wanted))
     other = F.concat(F.lit(f"field {name}: '"), F.left(text, F.lit(SHOWN)), F.lit("' "), wrong)
     too_big = F.lit(f"field {name} is too big for {kind}")
     return F.when(text.isNull(), missing).when(is_too_big, too_big).otherwise(other)

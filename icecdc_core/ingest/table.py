@@ -297,7 +297,7 @@ class Writer:
             return rows
         own = {f"{IDENTIFIER}{number}": F.col(ROW)[column] for number, column in enumerate(identifier_columns)}
         rows = rows.withColumns({**own, _GIVEN_OP: F.col("op")})
-        before = old_identifiers(rows, identifier_columns, kind, self.config.column_case != "sensitive")
+        before = old_identifiers(rows, identifier_columns, kind, self.config)
         rows = delete_old_identifiers(rows, *before)
         old = dict(zip(identifier_columns, map(F.col, own), strict=True))
         values = (old.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in kind)
@@ -335,8 +335,7 @@ class Writer:
         old: dict[str, Column] = {}
         is_renamed, is_partial = F.lit(False), F.col("op").eqNullSafe(PARTIAL)
         if before:
-            any_case = self.config.column_case != "sensitive"
-            old, is_renamed = old_identifiers(rows, identifier_columns, reader.kind, any_case)
+            old, is_renamed = old_identifiers(rows, identifier_columns, reader.kind, self.config)
         rows = rows.withColumn(LOST, F.when(is_partial, unavailable_fields(F.col("payload"))))
         # Such a value cannot be filled in: it is within another one, says which row it is, or is in another row.
         needed = [

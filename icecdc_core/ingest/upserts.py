@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.columns import quoted
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import parse_object, wrapped_record
 from icecdc_core.ingest.inference import find_spellings
 from icecdc_core.ingest.readers import struct_reader
@@ -27,12 +28,13 @@ _UNTIL = Window.unboundedPreceding, Window.currentRow
 
 
 def old_identifiers(
-    rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
+    rows: DataFrame, identifiers: Sequence[str], schema: StructType, settings: IngestConfig
 ) -> tuple[dict[str, Column], Column]:
     """Return the identifier of the row before an update, and whether it is known and another one."""
     kinds = StructType([column for column in schema if column.name in identifiers])
+    any_case = settings.column_case != "sensitive"
     spellings = find_spellings(rows.select(F.col("before").alias("payload")), kinds) if any_case else None
-    reader = struct_reader(kinds, F.col("before"), spellings)
+    reader = struct_reader(kinds, F.col("before"), spellings, settings=settings)
     parsed = parse_object(F.col("before"), reader.json_type)
     old = reader.row(wrapped_record(parsed))  # null for a value that is missing or does not fit
     own = {f"{IDENTIFIER}{number}": column for number, column in enumerate(identifiers)}

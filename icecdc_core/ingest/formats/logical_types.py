@@ -18,7 +18,7 @@ PRECISION = f"{OWN_PREFIX}precision"
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL_BYTES = 16
 # The years 1 to 9999. Debezium sends a database's "infinity" as a number far outside.
-_FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 # Values that are in the payload as they are, but not of the type of their column.
 RETYPED: dict[str, T.DataType] = {
@@ -112,7 +112,7 @@ def _time_text(number: Column, thousands: int, zone: str = "") -> Column:
     # Nanoseconds are rounded down, without a subtraction that overflows.
     nanos = F.call_function("div", number, F.lit(1000)) - F.when(number % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
     micros = {1: number * 1000, 0: number, -1: nanos}[thousands]
-    limits = [limit // 1000 if thousands == 1 else limit for limit in (_FIRST_MICROS, _LAST_MICROS)]
+    limits = [limit // 1000 if thousands == 1 else limit for limit in (FIRST_MICROS, LAST_MICROS)]
     inside = number.between(*limits) if thousands >= 0 else F.lit(True)
     time = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))
     text = F.concat(F.replace(time.cast("string"), F.lit(" "), F.lit("T")), F.lit(zone))

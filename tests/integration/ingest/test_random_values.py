@@ -184,11 +184,31 @@ def from_json(kind, value):
     raise UnfitError
 
 
+def coerced(kind, value):
+    """What a column with coercion=lenient, in which numbers are milliseconds since 1970, makes of any JSON."""
+    is_text, is_time = isinstance(value, str), kind in ("date", "timestamp", "timestamp_ntz")
+    if kind in ("int", "bigint", "float", "double"):
+        exponent = "E" if kind in ("int", "bigint") else "[eE]"
+        if is_text and re.fullmatch(rf"-?\d+(\.\d+)?({exponent}[+-]?\d{{1,3}})?", value, re.ASCII):
+            value = Decimal(value)
+        if exponent == "E" and type(value) is Decimal and value == value.to_integral_value():
+            value = int(value)
+    elif kind == "boolean" and is_text and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    elif is_time and (type(value) is int or (is_text and re.fullmatch(r"-?\d{1,19}", value, re.ASCII))):
+        time = from_millis(int(value))
+        if kind == "date" and time.time() == datetime.min.time():
+            return time.date()
+        value = time.replace(tzinfo=UTC) if kind == "timestamp" else time
+        return required(datetime if kind != "date" else str, value)
+    return from_json(kind, value)
+
+
 def as_float(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
-def record_of_json(kind, text):
+def record_of_json(kind, text, from_json=from_json):
     """What a record in JSON becomes; of a float, no infinity is accepted beside a number that is too big."""
     numbers = []
     collect = lambda kind: lambda digits: numbers.append(kind(digits)) or numbers[-1]  # noqa: E731
@@ -217,6 +237,19 @@ def any_json(kind):
         others, numbers = st.booleans() | whole(64) | TEXTS, whole(200)
     own = SCALARS[kind].map(lambda value: to_json(kind, value))
     return mostly(own, others, numbers, odd)
+
+
+def loose_json(kind):
+    """Any JSON, the text of what the column holds, or a number of milliseconds, some of which are no times."""
+    midnights = st.dates().map(lambda day: (day - EPOCH.date()).days * 86_400_000)
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        numbers = MILLIS | midnights
+        return any_json(kind) | numbers | numbers.map(str)
+    if kind not in ("boolean", "int", "bigint", "float", "double"):
+        return any_json(kind)
+    texts = SCALARS[kind].map(lambda value: str(value).replace("inf", "Infinity").replace("nan", "NaN"))
+    odd = st.sampled_from(["1.0", "-2.50", "1E2", "1E400", " 1", "1f", "yes", "TRUE", Decimal("1.0"), Decimal("-7.00")])
+    return any_json(kind) | texts | odd
 
 
 JSON_SCHEMA = {
@@ -383,9 +416,9 @@ def in_zone(spark, zone, driver):
         time.tzset()
 
 
-def wrong_rows(spark, format_, columns, sent, schemas, written=None):
+def wrong_rows(spark, format_, columns, sent, schemas, written=None, **given):
     """The records that became something else than expected, as bytes, what was found, and what was expected."""
-    chosen = settings(format=format_, schema_registry_url="http://127.0.0.1:9")
+    chosen = settings(format=format_, schema_registry_url="http://127.0.0.1:9", **given)
     decoded = decode_records(records(spark, [(None, data) for data, _ in sent]), chosen, schemas)
     rows, _ = parse_rows(decoded, columns, chosen)
     found = rows.orderBy("offset").select("is_valid", "row", "payload_type").toArrow().to_pylist()
@@ -464,6 +497,15 @@ class DescribeValues:
                 assert wrong_rows(spark, format_, columns_of(kind), data, schemas) == []
 
         for_examples(check, MANY, given=struct_and_rows(SCALARS, any_json))
+
+    def it_coerces_what_lenient_columns_and_named_units_allow(self, spark):
+        def check(given):
+            kind, rows = given
+            sent = [(text, meaning_of(record_of_json, kind, text, coerced)) for text in map(json_text, rows)]
+            options = {"coercion": "lenient", "epoch_units": {"*": "millis"}}
+            assert wrong_rows(spark, "json", columns_of(kind), sent, {}, **options) == []
+
+        for_examples(check, MANY, given=struct_and_rows(SCALARS, loose_json))
 
     def it_stores_avro_as_fastavro_reads_it(self, spark):
         def check(given):

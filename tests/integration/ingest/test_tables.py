@@ -123,13 +123,13 @@ class DescribeRouting:
     def it_parses_tables_of_one_schema_together_until_a_record_is_no_row_of_them(
         self, spark, make_ingest, static, tables
     ):
-        config = make_ingest(route_by="field", route_field="kind")
+        config = make_ingest(route_by="field", route_field="kind", tables={"*": {"coercion": "lenient"}})
         a, b = tables("ab", "id BIGINT, kind STRING")
         load_table(spark, a).updateSpec().addField("kind").commit()
         spark.catalog.refreshTable(a)
         topic, together = static(config, [a, b]), []
         for start, wrong in ((0, []), (10, [{"id": "x", "kind": "a"}, {"id": 99}]), (20, [])):
-            rows = [{"id": number, "kind": "ab"[number % 2]} for number in range(start, start + 10 - len(wrong))]
+            rows = [{"id": str(number), "kind": "ab"[number % 2]} for number in range(start, start + 10 - len(wrong))]
             topic.send(*rows, *wrong)
             together.append(bool(topic.batches.shared._tables))
         assert sorted(ids(spark, a) + ids(spark, b)) == [*range(18), *range(20, 30)]

@@ -73,6 +73,8 @@ def it_shows_no_secret(monkeypatch):
         ({"format": "AVRO"}, "schema_registry_url: missing for format='avro'"),
         ({"job": "a'b"}, "job: string should match pattern"),
         ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: is not JSON of offsets"),
+        ({"epoch_units": {"at": "hours"}}, "epoch_units: has another unit for at"),
+        ({"coercion": "loose"}, "coercion: "),
         ({"tables": {"orders": "upsert"}}, "tables: has an entry that is no object of parameters"),
         ({"tables": {"orders": {"topics": "a"}}}, "tables.orders.topics: is of no single table"),
         ({"tables": {"orders": {"ordering_column": "ts"}}}, "tables.orders.ordering_column: given for mode='append'"),
