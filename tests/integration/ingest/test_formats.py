@@ -438,6 +438,38 @@ class DescribeProtobuf:
             decode("protobuf", [(None, "x")])
 
 
+class DescribeReferences:
+    """References of references, and one that two schemas have; those of Protobuf are in `DescribeProtobuf`."""
+
+    def it_follows_them_in_avro(self, registry, rows):
+        city, address = ({"name": f"shop.{name}", "subject": name, "version": 1} for name in ("City", "Address"))
+        registry.register(avro_record("shop.City", zip="string"), "City")
+        registry.register(avro_record("shop.Address", city="shop.City"), "Address", references=[city])
+        order = avro_record("shop.Order", to="shop.Address", city="shop.City")
+        order = registry.register(order, "order", references=[address, city])
+        shop = registry.register(avro_record("shop.Shop", to="shop.Address"), "shop", references=[address])
+        source = [(None, framed(order, text("Ulm") + text("Bonn"))), (None, framed(shop, text("Kiel")))]
+        ddl = "to struct<city:struct<zip:string>>, city struct<zip:string>"
+        found = rows("avro", source, ddl, schema_registry_url=registry.url)
+        assert found == [(None, ((("Ulm",),), ("Bonn",)), None), (None, ((("Kiel",),), None), None)]
+
+    def it_follows_them_in_json_schema(self, registry, rows):
+        city, address = ({"name": f"{name}.json", "subject": name, "version": 1} for name in ("city", "address"))
+        registry.register({"type": "object", "properties": {"n": {"type": "integer"}}}, "city", "JSON")
+        of_city = {"type": "object", "properties": {"city": {"$ref": "city.json"}}}
+        registry.register(of_city, "address", "JSON", [city])
+        properties = {"to": {"$ref": "address.json"}, "c": {"$ref": "city.json#/properties/n"}}
+        order = registry.register({"type": "object", "properties": properties}, "order", "JSON", [address, city])
+        source = [
+            (None, framed(order, each)) for each in (b'{"to":{"city":{"n":1}},"c":2}', b'{"to":{"city":{"n":"x"}}}')
+        ]
+        found = rows(
+            "json_schema", source, "to struct<city:struct<n:bigint>>, c bigint", schema_registry_url=registry.url
+        )
+        assert found[0] == (None, (((1,),), 2), None)
+        assert "is not of type struct<city:struct<n:bigint>>" in found[1][2]
+
+
 JSON_ORDER = {
     "type": "object",
     "required": ["id"],
