@@ -2,8 +2,9 @@
 
 import logging
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -128,15 +129,8 @@ class Batches:
             records=offsets.count(start, end),
             valid_through=self._valid_through(end),
         )
-        spark.conf.unset("spark.sql.caseSensitive")
-        settings = {
-            WAP_ID: f"icecdc-{self.run_id}",  # every Iceberg write is staged
-            "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compressing takes longer than it saves
-            "spark.sql.caseSensitive": "true",  # records may have fields whose names differ only in case
-            "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # the default ends the batch
-        }
-        settings |= _INTERPRETED if batch.records < _FEW_RECORDS else {}
-        with settings_unless_set(spark, settings):
+        self.writer.dead_letters.end = end
+        with self.settings(spark, batch.records < _FEW_RECORDS):
             tables, dead_letters = self._write_tables(records, batch)
         if self.is_cut_off:
             # It is not logged: the next run reads it again, as after a crash, and each table skips what it has.
@@ -171,6 +165,18 @@ class Batches:
         )
         return entry
 
+    @contextmanager
+    def settings(self, spark: SparkSession, few: bool = True) -> Iterator[None]:
+        spark.conf.unset("spark.sql.caseSensitive")
+        settings = {
+            WAP_ID: f"icecdc-{self.run_id}",  # every Iceberg write is staged
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compressing takes longer than it saves
+            "spark.sql.caseSensitive": "true",  # records may have fields whose names differ only in case
+            "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # the default ends the batch
+        }
+        with settings_unless_set(spark, {**settings, **(_INTERPRETED if few else {})}):
+            yield
+
     def _write_tables(self, records: DataFrame, batch: LogEntry) -> tuple[list[TableEntry], int]:
         decoded = decode_records(records, self.config, self.known_schemas)
         if self.config.route_by == "table":
@@ -178,12 +184,15 @@ class Batches:
             # Without inference they are read and written in one pass.
             is_one_pass = needs_no_inference(self.config.for_table(table))
             with nullcontext(decoded) if is_one_pass else persisted(decoded) as cached:
-                return self._write_each({table: TableRecords(cached)}, batch)
+                return self.write_each({table: TableRecords(cached)}, batch)
         routed = route_records(decoded, self.config, self.shared.any_case)
         shared = self.shared.cache_rows(decoded)
         cached, counts = shared or cache_and_count(routed)
         dead_letters = 0
         try:
+            if not self.writer.is_first(batch):
+                nowhere = cached.where(F.col(TABLE).isNull())
+                self.writer.dead_letters.judge_again(cached.sparkSession, None, self.complete, nowhere)
             if counts.pop(None, 0):
                 dead_letters = self.writer.dead_letters.write(cached.where(F.col(TABLE).isNull()))
             parts = {}
@@ -194,12 +203,12 @@ class Batches:
                 if shared:  # they are rows already; the records are parsed again for a table with other columns
                     records = routed.where(own).drop(TABLE).coalesce(writers)
                     parts[name] = TableRecords(records, writers == 1, found, self.shared.schema)
-            tables, others = self._write_each(parts, batch)
+            tables, others = self.write_each(parts, batch)
             return tables, dead_letters + others
         finally:
             unpersist(cached)
 
-    def _write_each(self, parts: dict[str, TableRecords], batch: LogEntry) -> tuple[list[TableEntry], int]:
+    def write_each(self, parts: dict[str, TableRecords], batch: LogEntry) -> tuple[list[TableEntry], int]:
         """Write several tables at a time; one that fails does not stop the others, a request to stop does."""
 
         def write(name: str) -> tuple[TableEntry, int] | None:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ConfigError, FailedCheckError
 from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.dead_letters import POSITION
 from icecdc_core.ingest.destinations import METADATA_PREFIX
 from icecdc_core.ingest.publish import StagedSnapshot
 from icecdc_core.ingest.rows import ROW
@@ -21,7 +22,6 @@ from icecdc_core.session.jvm import active_session, persisted
 from icecdc_core.table.catalogs import describe_failure, load_table
 
 VIEWS = {"batch", "staged"}
-POSITION = ("topic", "partition", "offset")
 _REMEDY = (
     "write one query that returns what is wrong, such as SELECT * FROM batch WHERE amount < 0; it reads batch (the "
     "batch's rows) and staged (the table with them)"

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.errors import IcecdcError, IngestWriteError
 from icecdc_core.ingest import offsets
+from icecdc_core.ingest.branches import MAIN, branch_of
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.logs import event
 from icecdc_core.secrets import mask_secrets
@@ -26,8 +27,9 @@ from icecdc_core.table.catalogs import create_table_once, load_table, usable_tab
 JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
     f"icecdc.ingest.{name}" for name in ("job", "batch", "offsets", "valid-through", "attempt", "run")
 )
+REPLAYED = "icecdc.ingest.replayed"
 LAST = "icecdc.ingest.last."
-"""A table's property, with the job's name: what its last snapshot recorded, also after that has expired."""
+"""A table's property, with `owner`: what its last snapshot recorded, also after that has expired."""
 WRITTEN, BEHIND = "written", "behind"
 
 
@@ -80,11 +82,19 @@ def find_recorded(name: str, table: Any, job: str) -> TableEntry:
         if summary.get(JOB) == job:
             return snapshot_entry(name, table, snapshot, offsets=offsets.from_json(summary.get(OFFSETS)))
     recorded = TableEntry(name, str(table.uuid()))
-    if (kept := table.properties().get(LAST + job)) is not None:
-        last = TableEntry.of(json.loads(kept))
-        if table_state(table, recorded, last) == "log is ahead":
-            return replace(recorded, offsets=last.offsets)
+    if (last := last_entry(table, job)) is not None and table_state(table, recorded, last) == "log is ahead":
+        return replace(recorded, offsets=last.offsets)
     return recorded
+
+
+def owner(table: Any, job: str) -> str:
+    """Return the job's name for a property of a table: what it wrote into two branches must not mix."""
+    return job if branch_of(table) == MAIN else f"{job}/{branch_of(table)}"
+
+
+def last_entry(table: Any, job: str) -> TableEntry | None:
+    kept = table.properties().get(LAST + owner(table, job))
+    return None if kept is None else TableEntry.of(json.loads(kept))
 
 
 def table_state(table: Any, recorded: TableEntry, logged: TableEntry) -> str:

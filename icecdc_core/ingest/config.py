@@ -143,7 +143,7 @@ OF_A_TABLE = (
     *("mode", "identifier_columns", "ordering_column", "metadata_columns"),
     *("column_case", "unknown_fields", "evolve_schema", "auto_create", "partition_by", "table_properties"),
     *("sort_columns", "distribution", "target_file_bytes", "compact_min_files", "on_table_reset"),
-    *("checks", "on_failed_check"),
+    *("branch", "checks", "on_failed_check"),
     *("delete_retention_seconds", "deletes", "deleted_column", "on_truncate"),
     *("coercion", "epoch_units"),
 )
@@ -195,6 +195,8 @@ class IngestConfig(ParameterModel):
     """continuous: seconds after which no new batch begins; 0: no limit."""
     max_records_per_batch: Count = 1_000_000
     """Approximate number of records in a batch; 0: no limit."""
+    replay_dead_letters: bool = False
+    """Put the job's dead letters through the ingest again instead of reading topics, after their cause was removed."""
     on_lost_offsets: Annotated[Literal["fail", "continue"], LowerCase] = "fail"
     """When records were removed from the topic before they were read: fail, or continue without them."""
     on_table_reset: Annotated[Literal["fail", "refill", "continue"], LowerCase] = "fail"
@@ -279,6 +281,8 @@ class IngestConfig(ParameterModel):
     """How Spark distributes rows to writers: none, hash or range; table: as the table's properties say."""
     target_file_bytes: Bytes = 0
     """Target size of data files; 0: as the table's properties say."""
+    branch: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$")] = "main"
+    """Branch of the table to write, made from its main branch if it is missing: for an audit before readers see it."""
     checks: TextMapping = Field(default_factory=Properties)
     """Queries that must return no row, mapping or JSON object, name to SQL over batch and staged:
     {"positive":"SELECT * FROM batch WHERE amount < 0"}."""

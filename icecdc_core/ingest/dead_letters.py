@@ -6,9 +6,10 @@ They are written before the offsets of the table or the commit log move past the
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
+from icecdc_core.columns import quoted
 from icecdc_core.errors import LONGEST, ConcurrentIngestError, IngestWriteError, TableNotFoundError
-from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
+from icecdc_core.ingest import offsets
+from icecdc_core.ingest.commit_log import JOB, OFFSETS, RUN, TableEntry, current_snapshot_id, last_entry
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.kafka import known_cause
+from icecdc_core.ingest.offsets import Offsets, is_below
 from icecdc_core.ingest.publish import MovedError, append, publish, stage
-from icecdc_core.session.jvm import persisted
+from icecdc_core.session.jvm import java_helper, persisted
 from icecdc_core.table.catalogs import create_table_once, load_table, usable_table
 
 if TYPE_CHECKING:
@@ -31,7 +35,11 @@ SCHEMA = (
     "job string, topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key:string, value:binary>>, table string, reason string, run_id string, kept_at timestamp"
 )
-_KEY = ("topic", "partition", "offset", "table")
+POSITION, GONE = ("topic", "partition", "offset"), "_icecdc_gone"
+DOUBTFUL = "doubtful"
+"""The run_id of dead letters whose record a run may have written after another one, which died, rejected it."""
+_KEY = (*POSITION, "table")
+_COLUMNS = ("job", *_KEY, "timestamp", "key", "value", "headers", "reason", "run_id", "kept_at")
 _ATTEMPTS = 20
 _REMEDY = "check that this user may create, read and write it, or name another; the next run reads the records again"
 
@@ -42,6 +50,8 @@ class DeadLetters:
 
     config: IngestConfig
     run_id: str
+    judged: Offsets = field(default_factory=dict)  # up to which records may be dead letters that are judged again
+    end: Offsets = field(default_factory=dict)  # of the batch
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, rejected: DataFrame, table: str | None = None) -> int:
@@ -54,19 +64,67 @@ class DeadLetters:
             F.lit(self.run_id).alias("run_id"),
             F.current_timestamp().alias("kept_at"),
         )
+        with persisted(rows) as rows:
+            return self._retry(spark, lambda: self._write_new(spark, name, rows))
+
+    def rewrite(self, spark: SparkSession, change: Callable[[DataFrame], DataFrame]) -> int:
+        """Change the job's dead letters in one commit to rows that a function makes of them; those that are gone go."""
+
+        def merge() -> int:
+            table = load_table(spark, name)
+            head = current_snapshot_id(table)
+            rows = change(spark.table(name).where(F.col("job") == self.config.job))
+            new = {column: F.col(f"_new_{column}") for column in _COLUMNS}
+            columns = (F.col(column).alias(f"_new_{column}") for column in (*_COLUMNS, GONE))
+            source, is_gone = rows.select(*columns).localCheckpoint(), F.col(f"_new_{GONE}")
+            if source.isEmpty():
+                return 0
+            same = [F.col(column).eqNullSafe(new[column]) for column in ("job", *_KEY)]
+            merged: Any = (
+                source.mergeInto(name, reduce(and_, same))
+                .whenMatched(is_gone)
+                .delete()
+                .whenMatched()
+                .update({column: new[column] for column in ("reason", "run_id")})
+                .whenNotMatched(~is_gone)
+                .insert({quoted(column): value for column, value in new.items()})
+            )
+            properties = {JOB: self.config.job, RUN: self.run_id}
+            self._publish(spark, name, table, head, properties, partial(java_helper(spark).merge, merged._jwriter))
+            return source.count()
+
+        name = self.config.quoted_dead_letters
+        return self._retry(spark, merge)
+
+    def judge_again(self, spark: SparkSession, table: str | None, done: Offsets, *rejected: DataFrame | None) -> None:
+        """Mark the dead letters of a table, or of none, that fit now: another copy may publish without them."""
+        # To remove one would lose it if a copy that rejected it publishes its batch.
+        waiting = F.col("table").eqNullSafe(F.lit(table)) & ~is_below(done)
+        again = [each.select(*POSITION) for each in rejected if each is not None]
+        mark = {"run_id": F.lit(DOUBTFUL), GONE: F.lit(False)}
+
+        def change(stored: DataFrame) -> DataFrame:
+            fitting = reduce(
+                lambda left, each: left.join(each, list(POSITION), "left_anti"), again, stored.where(waiting)
+            )
+            return fitting.withColumns(mark)
+
+        self.rewrite(spark, change)
+
+    def _retry(self, spark: SparkSession, change: Callable[[], int]) -> int:
+        name = self.config.quoted_dead_letters
         with self.lock, usable_table("The dead letter table", "dead_letter_table", name, IngestWriteError, _REMEDY):
             create_table_once(spark, name, SCHEMA, {"write.metadata.delete-after-commit.enabled": "true"})
-            with persisted(rows) as rows:
-                for _ in range(_ATTEMPTS):
-                    try:
-                        return self._write_new(spark, name, rows)
-                    except MovedError:
-                        continue
-                    except (PySparkException, Py4JError) as error:
-                        # The rejected records are read while they are written, so not every failure is the table's.
-                        if (known := known_cause(error)) is None:
-                            raise
-                        raise known from error
+            for _ in range(_ATTEMPTS):
+                try:
+                    return change()
+                except MovedError:
+                    continue
+                except (PySparkException, Py4JError) as error:
+                    # The rejected records are read while they are written, so not every failure is the table's.
+                    if (known := known_cause(error)) is None:
+                        raise
+                    raise known from error
         raise ConcurrentIngestError(
             f"Other writers committed dead letters first, {_ATTEMPTS} times",
             subject="dead_letter_table",
@@ -88,8 +146,23 @@ class DeadLetters:
         # Each retry of a table left behind brings its dead letters again; nothing of them is staged.
         if new.isEmpty():
             return 0
-        properties = {JOB: self.config.job, RUN: self.run_id}
-        staged = stage(spark, name, table, properties, lambda all_of_them: append(new, name, {}, all_of_them))
+        last = last_entry(table, self.config.job) or TableEntry(name)
+        reached = offsets.to_json(offsets.furthest(last.offsets, self.end))
+        properties = {JOB: self.config.job, RUN: self.run_id, OFFSETS: reached}
+        return self._publish(
+            spark, name, table, head, properties, lambda all_of_them: append(new, name, {}, all_of_them)
+        )
+
+    def _publish(
+        self,
+        spark: SparkSession,
+        name: str,
+        table: Any,
+        head: int | None,
+        properties: dict[str, str],
+        write: Callable[[dict[str, str]], None],
+    ) -> int:
+        staged = stage(spark, name, table, properties, write)
         if staged.parent_id != head:
             raise MovedError("Another writer committed in between", subject="table", value=name)
         publish(spark, name, staged)
@@ -112,6 +185,14 @@ def count_by_reason(spark: SparkSession, config: IngestConfig, most: int = 100) 
         counts = letters.groupBy(F.coalesce("table", F.lit("")).alias("table"), reason).count()
         return [row.asDict() for row in counts.orderBy(F.desc("count"), "table", "reason").limit(most).collect()]
     return []
+
+
+def judged_before(spark: SparkSession, config: IngestConfig) -> Offsets:
+    """Return the end of the last batch that had dead letters: after a crash, the log may not have reached it."""
+    with suppress(TableNotFoundError):
+        last = last_entry(load_table(spark, config.quoted_dead_letters), config.job)
+        return last.offsets if last else {}
+    return {}
 
 
 def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:

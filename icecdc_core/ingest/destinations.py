@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from icecdc_core import errors
 from icecdc_core.columns import TIMES, quoted
 from icecdc_core.config.values import split_table_name
+from icecdc_core.ingest.branches import open_branch
 from icecdc_core.ingest.config import IngestConfig, parse_transform
 from icecdc_core.ingest.inference import (
     ColumnNames,
@@ -181,7 +182,7 @@ def _creation_error(
 def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> tuple[Any, bool]:
     """Return a table and whether it is new; no table if it does not exist and none of the records can be a row."""
     try:
-        return load_table(spark, name), False
+        return open_branch(load_table(spark, name), name, config.branch), False
     except errors.TableNotFoundError as error:
         if not config.auto_create:
             raise errors.TableNotFoundError(
@@ -202,7 +203,7 @@ def open_or_create_table(spark: SparkSession, name: str, records: DataFrame, con
     if not columns.names or not all(known & names for names in identifiers):
         return None, False
     create_table(spark, name, seen, columns, config)
-    return load_table(spark, name), True
+    return open_branch(load_table(spark, name), name, config.branch), True
 
 
 def evolve_for_records(spark: SparkSession, name: str, table: Any, records: DataFrame, config: IngestConfig) -> Seen:

@@ -19,12 +19,13 @@ from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.checks import check_queries
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.config import IngestConfig, quoted_table
-from icecdc_core.ingest.dead_letters import DeadLetters
+from icecdc_core.ingest.dead_letters import DeadLetters, judged_before
 from icecdc_core.ingest.decoding import check_expressions, routed_topics
 from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.replay import replay_dead_letters
 from icecdc_core.ingest.report import COUNTS, IngestReport, add_entry
 from icecdc_core.ingest.status import measure
 from icecdc_core.ingest.table import Writer, compact
@@ -64,13 +65,24 @@ class IngestRun(JobRun[IngestConfig]):
                     with self.stage("check"):
                         create_namespace(self.spark, self.config.quoted_namespace)
                         commit_log.create(self.spark, self.config.quoted_commit_log)
-                    stream_start, batches = self._run_streams(topics)
+                    run = self._replay if self.config.replay_dead_letters else self._run_streams
+                    stream_start, batches = run(topics)
                 return self._report(stream_start, batches)
         except Exception as error:
             # Whatever was raised: without Java every error is one of its ends, and most do not say so.
             if not has_ended(self.spark):
                 raise
             raise java_ended(SparkJobError, error) from error
+
+    def _replay(self, topics: Topics) -> tuple[start_offsets.StreamStart, Batches]:
+        """Replay dead letters; they are read from their table, and no offset moves."""
+        nothing = start_offsets.StreamStart(self.config.topics, {})
+        logged = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
+        batches = self._new_batches(topics, replace(nothing, topics=[]), logged)
+        with self.stage("batches"):
+            entry, self.counts["failed_again"] = replay_dead_letters(self.spark, batches)
+        add_entry(self.counts, entry)
+        return nothing, replace(batches, recovering={})
 
     def _run_streams(self, topics: Topics) -> tuple[start_offsets.StreamStart, Batches]:
         """Run stream after stream: a new one to refill tables, after lost records, and to retry tables behind."""
@@ -196,11 +208,12 @@ class IngestRun(JobRun[IngestConfig]):
                 config = config.replace(identifier_columns=sorted(map(str, names)))
         any_case = config.route_by in ("field", "topic") and start_offsets.ignores_case(self.spark, config)
         earliest = topics.earliest(stream_start.topics)
+        judged = offsets.furthest(logged.offsets, judged_before(self.spark, config))
         return Batches(
             config,
             self.run_id,
             topics,
-            Writer(config, DeadLetters(config, self.run_id), logged.tables, earliest, routed=self._routed),
+            Writer(config, DeadLetters(config, self.run_id, judged), logged.tables, earliest, routed=self._routed),
             SharedParse(config, start_offsets.known_tables(self.spark, config, logged), any_case),
             number=logged.batch + 1,
             complete=logged.offsets,
@@ -218,7 +231,8 @@ class IngestRun(JobRun[IngestConfig]):
         min_files = {name: self.config.for_table(name).compact_min_files for name in sorted(written)}
         if any(min_files.values()) and not self.stop.requested:
             with self.stage("compact"):
-                compacted = compact(self.spark, {name: least for name, least in min_files.items() if least})
+                least = {name: count for name, count in min_files.items() if count}
+                compacted = compact(self.spark, self.config, least)
         # A table that was behind before the first batch has no entry.
         lacking = {name: batches.writer.last_entries[name].error for name in batches.recovering}
         for name, error in {**lacking, **batches.behind}.items():

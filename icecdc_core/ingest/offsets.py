@@ -74,11 +74,17 @@ def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
     done = from_entries((t, p, at) for t, p, at in each(recorded) if get(start, t, p) < min(at, get(end, t, p)))
     if not done:
         return None
+    return ~is_below(done)
+
+
+def is_below(reached: Offsets) -> Column:
+    """Return a condition for the records below these offsets."""
     # Looked up in a constant: a condition for each partition would be deeper than Java's stack.
-    by_number = {topic: [parts.get(number, 0) for number in range(max(parts) + 1)] for topic, parts in done.items()}
+    numbers = {topic: range(max(parts, default=-1) + 1) for topic, parts in reached.items()}
+    by_number = {topic: [reached[topic].get(number, 0) for number in each] for topic, each in numbers.items()}
     constant = F.from_json(F.lit(json.dumps(by_number)), "map<string,array<bigint>>")
-    reached = F.get(F.try_element_at(constant, F.col("topic")), F.col("partition"))
-    return F.col("offset") >= F.coalesce(reached, F.lit(0))
+    offset = F.get(F.try_element_at(constant, F.col("topic")), F.col("partition"))
+    return F.col("offset") < F.coalesce(offset, F.lit(0))
 
 
 def removed(recorded: Offsets, earliest: Offsets) -> list[tuple[str, int, int, int]]:

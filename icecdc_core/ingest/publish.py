@@ -11,9 +11,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from icecdc_core.errors import IcecdcError
+from icecdc_core.errors import ConcurrentIngestError, IcecdcError
 from icecdc_core.ingest import commit_log, offsets
-from icecdc_core.ingest.commit_log import ATTEMPT, TableEntry, current_snapshot_id, is_ancestor, snapshot_entry
+from icecdc_core.ingest.branches import branch_of, on_branch
+from icecdc_core.ingest.commit_log import (
+    ATTEMPT,
+    JOB,
+    REPLAYED,
+    TableEntry,
+    current_snapshot_id,
+    is_ancestor,
+    owner,
+    snapshot_entry,
+)
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, iceberg_class, is_raised_as
 from icecdc_core.table.catalogs import load_table
@@ -22,6 +32,7 @@ WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
 # Iceberg's name for the snapshot from which a snapshot has its files.
 _SOURCE = "source-snapshot-id"
+_REPLAYING = "icecdc.ingest.replaying"
 _ATTEMPTS = 20
 
 
@@ -57,7 +68,7 @@ def stage(
 
 def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSnapshot | None:
     """Stage the data files of a staged append again, on the table's current snapshot; None if it has expired."""
-    table = load_table(spark, name)
+    table = on_branch(load_table(spark, name), branch_of(staged.table))
     snapshot = table.snapshot(staged.entry.snapshot_id)
     if snapshot is None:
         return None
@@ -65,7 +76,7 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     # Without the source, engines with an older Iceberg delete the files when they expire the first staged snapshot.
     # All snapshots that share the files name the first of them, so that its expiry and theirs keep the files.
     properties = {_SOURCE: str(staged.entry.snapshot_id), **staged.properties, ATTEMPT: uuid.uuid4().hex}
-    append = table.newAppend()
+    append = table.newAppend().toBranch(branch_of(table))
     while files.hasNext():
         append.appendFile(files.next())
     for key, value in properties.items():
@@ -75,7 +86,7 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
 
 
 def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
-    table, staged_id = staged.table, staged.entry.snapshot_id
+    table, staged_id, branch = staged.table, staged.entry.snapshot_id, branch_of(staged.table)
     retrying = Retrying(
         retry=retry_if_exception(lambda error: is_raised_as(error, RETRIED_COMMITS)),
         wait=wait_exponential(multiplier=0.05, max=2.0),
@@ -85,20 +96,40 @@ def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:
     for attempt in retrying:
         with attempt:
             if attempt.retry_state.attempt_number > 1:
-                table = load_table(spark, name)
+                table = on_branch(load_table(spark, name), branch)
                 if is_ancestor(table, staged_id, back_to=staged.parent_id):
                     return  # an earlier attempt succeeded, though its answer was lost
             if current_snapshot_id(table) != staged.parent_id:
                 raise MovedError("Another writer committed in between", subject="table", value=name)
             operations = table.operations()
-            base = operations.current()
-            changed = iceberg_class(spark, "TableMetadata").buildFrom(base).setBranchSnapshot(staged_id, "main")
+            base, job = operations.current(), owner(table, staged.properties.get(JOB, ""))
+            claim = staged.properties.get(REPLAYED)
+            if claim and base.properties().get(f"{_REPLAYING}.{job}") != claim:
+                raise ConcurrentIngestError(
+                    "Another replay of the job's dead letters began",
+                    subject="replay_dead_letters",
+                    value=name,
+                    remedy="run one at a time; the next one goes on where this one stopped",
+                )
+            changed = iceberg_class(spark, "TableMetadata").buildFrom(base).setBranchSnapshot(staged_id, branch)
             if staged.entry.offsets:
                 last = json.dumps(staged.entry.values())
-                changed.setProperties({commit_log.LAST + staged.properties[commit_log.JOB]: last})
+                changed.setProperties({commit_log.LAST + job: last})
+            if claim:
+                changed.setProperties({f"{REPLAYED}.{job}": claim})
             operations.commit(base, changed.build())
             return
     raise MovedError(f"The metadata could not be committed in {_ATTEMPTS} attempts", subject="table", value=name)
+
+
+def begin_replay(table: Any, job: str, claim: str) -> str:
+    """Let a table take only this claim from now on; returns the last claim that it took."""
+    job = owner(table, job)
+    table.updateProperties().set(f"{_REPLAYING}.{job}", claim).commit()
+    # An empty snapshot, as a REST catalog compares no properties: what other replays have staged has another parent.
+    table.newAppend().toBranch(branch_of(table)).set(REPLAYED, "").commit()
+    table.refresh()
+    return table.properties().get(f"{REPLAYED}.{job}") or ""
 
 
 def append(
@@ -112,7 +143,8 @@ def append(
 
 def table_version(table: Any) -> tuple[str, int | None]:
     """Return what changes with every commit: the metadata file and the current snapshot."""
-    return str(table.operations().current().metadataFileLocation()), current_snapshot_id(table)
+    metadata = table.operations().current()
+    return str(metadata.metadataFileLocation()), current_snapshot_id(metadata)
 
 
 def raise_if_moved(

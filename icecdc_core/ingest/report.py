@@ -28,7 +28,8 @@ class IngestReport(Report):
         rows_written: Rows that were written, in all tables. An upsert counts although the table's row has a higher
             ordering value and stays.
         deletes: Rows to delete, in all tables.
-        dead_letters: Records that this run wrote to the dead letter table.
+        dead_letters: Records that this run wrote to the dead letter table; of a replay those that failed again.
+        failed_again: Of a replay of dead letters, how many failed again for each reason.
         files: Data files that were written.
         tables: By table: `state`, `rows`, `deletes`, `files`, `snapshot_id`, `error`, and `valid_through`: the ISO time
             up to which it has every record, if a batch of this run proved one.
@@ -52,6 +53,7 @@ class IngestReport(Report):
     deletes: int = 0
     dead_letters: int = 0
     files: int = 0
+    failed_again: dict[str, int] = field(default_factory=dict)
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
     lost: list[dict[str, Any]] = field(default_factory=list)

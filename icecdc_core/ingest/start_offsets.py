@@ -14,6 +14,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.config.values import parse_start_point, split_table_name
 from icecdc_core.errors import ConfigError, IcecdcError, LostOffsetsError, TableNotFoundError, TopicReplacedError
 from icecdc_core.ingest import offsets
+from icecdc_core.ingest.branches import on_branch
 from icecdc_core.ingest.commit_log import WRITTEN, LoggedJob, TableEntry, find_recorded
 from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, parse_offsets, quoted_table
 from icecdc_core.ingest.kafka import Topics
@@ -174,7 +175,8 @@ def recorded_offsets(spark: SparkSession, config: IngestConfig) -> dict[str, Off
     recorded, broken = dict[str, Offsets](), None
     for name in known_tables(spark, config, LoggedJob()):
         try:
-            recorded[name] = find_recorded(name, load_table(spark, name), config.job).offsets
+            table = on_branch(load_table(spark, name), config.for_table(name).branch)
+            recorded[name] = find_recorded(name, table, config.job).offsets
         except IcecdcError as error:
             recorded[name] = {}
             broken = broken if isinstance(error, TableNotFoundError) else error

@@ -13,10 +13,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, TableResetError
 from icecdc_core.ingest import commit_log, offsets
-from icecdc_core.ingest.checks import POSITION, find_failed_records
+from icecdc_core.ingest.branches import on_branch, written_name
+from icecdc_core.ingest.checks import find_failed_records
 from icecdc_core.ingest.commit_log import LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.dead_letters import DeadLetters
+from icecdc_core.ingest.dead_letters import POSITION, DeadLetters
 from icecdc_core.ingest.deleted_keys import apply_deleted_keys, write_deleted_keys
 from icecdc_core.ingest.destinations import (
     METADATA_PREFIX,
@@ -90,6 +91,12 @@ class Writer:
     earliest: Offsets
     attempts: int = 10  # before the table is left behind
     routed: Routed = of_all_topics
+    replay: str = ""  # the claim of a replay of dead letters, whose batch has no offsets
+
+    def is_first(self, batch: LogEntry) -> bool:
+        """Whether no run has judged records of this batch before, as one that died may have."""
+        judged = {topic: parts for topic, parts in self.dead_letters.judged.items() if topic in batch.started_at}
+        return offsets.covers(batch.started_at, judged)
 
     def write(self, spark: SparkSession, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks; returns its entry and the number of dead letters."""
@@ -101,12 +108,12 @@ class Writer:
         dead_letters, known, is_new = 0, None, False
         start, end = self.routed(name, batch.started_at), self.routed(name, batch.offsets)
         batch = replace(batch, started_at=start, offsets=end)
-        if self.config.on_truncate == "reject":
+        if self.config.on_truncate == "reject" or self.replay:  # it would also remove what came since
             records = replace(records, decoded=reject_truncates(records.decoded))
         staged: StagedSnapshot | None = None
         rejected: DataFrame | None = None
         excluded: DataFrame | None = None  # the records that fail checks
-        rounds, is_judged = 0, False
+        rounds, is_judged, is_first = 0, False, self.is_first(batch)
         conflict: MovedError | None = None
         for _ in range(self.attempts):
             table, created = open_or_create_table(spark, name, records.decoded, self.config)
@@ -114,7 +121,7 @@ class Writer:
             if table is None:
                 return self._write_without_table(name, records.decoded, batch)
             recorded = self.read_or_reset(name, table, batch.started_at)
-            if offsets.covers(recorded.offsets, batch.offsets):
+            if not self.replay and offsets.covers(recorded.offsets, batch.offsets):
                 last = self.last_entries.get(name)
                 if recorded.snapshot_id is None and last is not None:
                     # The snapshot has expired. The entry still names it, so that a rollback is recognized later.
@@ -146,10 +153,12 @@ class Writer:
                     records, staged = TableRecords(rest, records.in_one_task), None
                     continue
                 if not is_judged:
+                    if not is_first:
+                        self.dead_letters.judge_again(spark, name, recorded.offsets, rejected, excluded)
                     dead_letters += self._keep_dead_letters(name, rejected, excluded)
                     if staged.deleted is not None:
                         write_deleted_keys(staged.deleted, self.config)
-                    is_judged = True
+                    is_judged, is_first = True, False
                 publish(spark, name, staged)
             except MovedError as moved:
                 conflict = moved
@@ -234,7 +243,9 @@ class Writer:
             commit_log.RUN: batch.run_id,
         }
         properties |= {commit_log.VALID_THROUGH: batch.valid_through.isoformat()} if batch.valid_through else {}
+        properties |= {commit_log.REPLAYED: self.replay} if self.replay else {}
         stage_write = partial(stage, spark, name, table, properties)
+        name = written_name(name, self.config.branch)
         if records.rows is not None and unread is None and records.schema == schema:
             rows = reject_unwritable_rows(records.rows, table, self.config)
             if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
@@ -248,7 +259,7 @@ class Writer:
                 return self._upsert(rows, reader, records.in_one_task, name, keys, empties, stage_write)
             return self._append(rows, reader, name, keys, empties, stage_write)
 
-        if self.config.on_truncate == "reject" or not self.config.format.startswith("debezium"):
+        if self.config.on_truncate == "reject" or self.replay or not self.config.format.startswith("debezium"):
             return write(rows)
         truncates = RowCount(rows, F.col("op").eqNullSafe(TRUNCATE))
         staged = write(truncates.rows)
@@ -330,7 +341,7 @@ class Writer:
         columns |= {column: F.col(name) for column, name in zip(identifier_columns, own, strict=True)}
         incomplete = reduce(or_, (F.col(name).isNull() for name in own))
         # A delete without an ordering value is the newest record.
-        unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE_OP)
+        unordered = F.col(ORDER).isNull() & (F.lit(bool(self.replay)) | ~F.expr(IS_DELETE_OP))
         before = ["before"] if self.config.format in HAS_BEFORE else []
         old: dict[str, Column] = {}
         is_renamed, is_partial = F.lit(False), F.col("op").eqNullSafe(PARTIAL)
@@ -363,7 +374,8 @@ class Writer:
         unfilled, filled_from = None, None
         if partials:
             spark = rows.sparkSession
-            filled_from = commit_log.current_snapshot_id(load_table(spark, name))
+            whole, branch = name.removesuffix(written_name("", self.config.branch)), self.config.branch
+            filled_from = commit_log.current_snapshot_id(on_branch(load_table(spark, whole), branch))
             table = spark.table(name).where(F.lit(not empties))
             stored = stored_rows(table, reader, identifier_columns, ordering)
             last, unfilled = fill_unavailable(last, fitting, stored, reader, bool(ordering))
@@ -398,13 +410,14 @@ class Writer:
         return staged, reduce(DataFrame.unionByName, [unfit, *found])
 
 
-def compact(spark: SparkSession, min_files: dict[str, int]) -> list[str]:
+def compact(spark: SparkSession, config: IngestConfig, min_files: dict[str, int]) -> list[str]:
     """Rewrite the small data files of tables that have at least so many; a failure is only logged."""
     actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
     compacted: list[str] = []
     for name, least in min_files.items():
         try:
             action = actions.get(spark._jsparkSession).rewriteDataFiles(load_table(spark, name))
+            action = action.toBranch(config.for_table(name).branch)
             result = action.option("min-input-files", str(least)).execute()
             if int(result.rewrittenDataFilesCount()):
                 compacted.append(name)

@@ -11,7 +11,7 @@ import json
 from pyspark.sql import Column, DataFrame, Window, functions as F, types as T
 
 from icecdc_core.columns import OWN_PREFIX, quoted
-from icecdc_core.ingest.checks import POSITION
+from icecdc_core.ingest.dead_letters import POSITION
 from icecdc_core.ingest.formats.decode_results import PARTIAL
 from icecdc_core.ingest.readers import StructReader, any_of
 from icecdc_core.ingest.rows import ROW

@@ -83,7 +83,7 @@ def it_goes_on_with_other_tables_whatever_one_raises():
         return TableEntry(name, rows=1), 0
 
     made.writer.write = write
-    entries, _ = made._write_each(dict.fromkeys("tu", TableRecords(SimpleNamespace(sparkSession=None))), BATCH)
+    entries, _ = made.write_each(dict.fromkeys("tu", TableRecords(SimpleNamespace(sparkSession=None))), BATCH)
     assert [(entry.name, entry.state, entry.rows, entry.offsets) for entry in entries] == [
         ("t", BEHIND, 0, {"a": {0: 4}}),
         ("u", WRITTEN, 1, {}),
@@ -101,7 +101,7 @@ def it_begins_no_table_after_a_request_to_stop_and_says_so():
 
     made.writer.write = write
     parts = dict.fromkeys("tuv", TableRecords(SimpleNamespace(sparkSession=None)))
-    assert made._write_each(parts, BATCH) == ([TableEntry("t"), TableEntry("u")], 2)
+    assert made.write_each(parts, BATCH) == ([TableEntry("t"), TableEntry("u")], 2)
     assert made.is_cut_off
 
 

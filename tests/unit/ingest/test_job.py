@@ -17,6 +17,11 @@ from icecdc_core.ingest.offsets import to_json
 from icecdc_core.ingest.start_offsets import StreamStart
 
 
+@pytest.fixture(autouse=True)
+def _no_dead_letters(monkeypatch):
+    monkeypatch.setattr(job, "judged_before", lambda *given: {})
+
+
 def config(**given):
     standard = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
     return IngestConfig(**{**standard, **given})

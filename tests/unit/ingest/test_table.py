@@ -7,6 +7,7 @@ import pytest
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest import IngestConfig, table as writer
 from icecdc_core.ingest.commit_log import OFFSETS, LogEntry, TableEntry
+from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.offsets import from_json
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot
 from icecdc_core.ingest.table import TableRecords, Writer
@@ -82,8 +83,10 @@ def write(monkeypatch):
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)
         monkeypatch.setattr(Writer, "_keep_dead_letters", lambda *given: 1)
+        monkeypatch.setattr(DeadLetters, "judge_again", lambda *given: None)
         config = IngestConfig(job="j", bootstrap_servers="b:1", topics="t", table="lake.a.t", mode=mode)
-        entry, dead_letters = Writer(config, None, {}, at(0), ATTEMPTS).write(None, "t", TableRecords(None), BATCH)
+        made = Writer(config, DeadLetters(config, "run"), {}, at(0), ATTEMPTS)
+        entry, dead_letters = made.write(None, "t", TableRecords(None), BATCH)
         return entry, dead_letters, lake.steps
 
     return run
