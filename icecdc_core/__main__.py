@@ -16,6 +16,7 @@ from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError, IcecdcError
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, state_of
 from icecdc_core.reporting.progress import activity, hidden, print_line
 from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_page, write_report
@@ -107,7 +108,9 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
 
 def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     begin = time.monotonic()
-    configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
+    command = COMMANDS[request.command]
+    load: Any = command.kind.load_all if issubclass(command.kind, IngestConfig) else SyncConfig.load_all
+    configs: Mapping[str, Any] = load(request.file, request.only, **request.parameters)
     facts["report_paths"] = [*dict.fromkeys(config.report_path for config in configs.values() if config.report_path)]
     for path in facts["report_paths"]:
         check_report_path(path)
@@ -150,7 +153,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
         own = {name: config.replace(report_path="") for name, config in configs.items()}
         report = run_many(
             spark,
-            COMMANDS[request.command].job(),
+            command.job(),
             own,
             command=request.command,
             parallel=request.parallel,

@@ -16,6 +16,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, problems_error
 from icecdc_core.config.sync import InitConfig, StatusConfig
 from icecdc_core.ingest import IngestConfig
+from icecdc_core.ingest.config import InitIngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES
 from icecdc_core.reporting.reports import Report
 
@@ -50,6 +51,13 @@ COMMANDS: dict[str, Command] = {
         "--table lake.shop --output indexes.yml",
         ("table", "output", "opensearch_url", "catalog_properties", "warehouse"),
         InitConfig,
+    ),
+    "init-ingest": Command(
+        "jobs.init_ingest:write_ingest_file",
+        "look at Kafka topics and write an ingest file for them",
+        "--bootstrap-servers kafka:9092 --topics orders --namespace lake.shop",
+        ("bootstrap_servers", "topics", "namespace", "output", "schema_registry_url", "catalog_properties"),
+        InitIngestConfig,
     ),
     "setup": Command(
         "jobs.setup:check_setup",
@@ -149,12 +157,12 @@ def parse(arguments: Sequence[str]) -> Request:
     names = Counter(text.partition("=")[0] for text in options if text.startswith("--"))
     problems = [f"{name}: given twice. Remedy: give it once." for name, times in names.items() if times > 1]
     if not request.file and {"file", "only", "parallel"} & own.keys():  # the run would work on something else
-        problems.append("--file: missing or empty. Remedy: name the file with the indexes, or leave --only out.")
+        problems.append("--file: missing or empty. Remedy: name the file with the entries, or leave --only out.")
     if not all(request.only) or not 1 <= request.parallel <= 64:
         problems.append("--only: needs names without blanks, and --parallel 1 to 64. Remedy: write --only a,b.")
-    for name in ("table", "index"):
+    for name in ("table", "index", "job"):
         if request.file and len(request.only) != 1 and given.get(name):
-            problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
+            problems.append(f"--{name}: given for all entries of a file. Remedy: name one with --only.")
     if problems:
         raise problems_error(problems)
     return request
@@ -172,9 +180,10 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
     """The options of a command, whose help shows everything or what fits on a page; what matters comes last."""
     command = COMMANDS[job]
     example = f"example: icecdc {job} {command.example}"
-    takes_file = issubclass(command.kind, SyncConfig)
+    takes_file = issubclass(command.kind, SyncConfig) or command.kind is IngestConfig
+    file = "ingests.yml" if command.kind is IngestConfig else "indexes.yml"
     if takes_file:
-        example += f"\n         icecdc {job} --file indexes.yml --only orders,films"
+        example += f"\n         icecdc {job} --file {file} --only orders,films"
     states = "".join(f"\n  {state.code:>2}  {name}: {state.meaning}" for name, state in EXIT_STATES.items())
     parser = argparse.ArgumentParser(
         usage=f"icecdc {job} [--name value ...]",
@@ -196,14 +205,14 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
         flag: dict[str, Any] = {"nargs": "?", "const": "true"} if described.annotation is bool else {}
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text, **flag)
     if takes_file:
-        parser.add_argument("--file", metavar="FILE", help="Work on all indexes of a file, such as indexes.yml.")
+        parser.add_argument("--file", metavar="FILE", help=f"Work on all entries of a file, such as {file}.")
         parser.add_argument(
             "--only",
             metavar="NAMES",
             type=lambda text: [*map(str.strip, text.split(","))],
-            help="Work on these of its indexes, such as orders,films.",
+            help="Work on these of its entries, such as orders,films.",
         )
-        parser.add_argument("--parallel", type=int, metavar="N", help="Indexes at a time (1 to 64). Default: 2.")
+        parser.add_argument("--parallel", type=int, metavar="N", help="Entries at a time (1 to 64). Default: 2.")
     if command.kind is StatusConfig:
         parser.add_argument(
             "--tables",

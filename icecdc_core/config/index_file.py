@@ -1,10 +1,11 @@
-"""Index files: YAML, defaults, references to the environment, and entries that cannot be together."""
+"""Files of many entries, indexes or ingests: YAML, defaults, the environment, entries that cannot be together."""
 
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
@@ -17,42 +18,59 @@ from icecdc_core.secrets import REDACTED, Properties, looks_secret, redact
 
 C = TypeVar("C", bound=ParameterModel)
 
-# They describe one table and its documents, so `defaults` must not have them.
-ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", "select", "nest", "embed")
 
-_SECTIONS = ("defaults", "indexes")
+@dataclass(frozen=True)
+class FileKind:
+    """What a file has below `defaults`: the section, the parameter that names an entry, and what is of one alone."""
+
+    section: str
+    entry: str
+    name: str
+    only_in_one: tuple[str, ...]
+
+
+INDEXES = FileKind(
+    "indexes", "index", "index", ("table", "index", "identifier_columns", "columns", "alias", "select", "nest", "embed")
+)
+INGESTS = FileKind(
+    "ingests", "ingest", "job", ("job", "table", "topics", "topic_pattern", "routes", "starting_offsets")
+)
+
 # Positions, errors and reports show these texts, and no reference in them is resolved.
-_EXPRESSIONS = ("select", "row_filter", "nest", "embed")
+_EXPRESSIONS = ("select", "row_filter", "nest", "embed", "where", "route", "operation", "checks")
 _SUBSTITUTION = re.compile(
     r"(?P<literal>\$\$\{)|\$\{env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
 )
 
 
 def load_configurations(
-    path: str | Path, kind: type[C], only: Sequence[str], overrides: Mapping[str, Any]
+    path: str | Path, kind: type[C], of: FileKind, only: Sequence[str], overrides: Mapping[str, Any]
 ) -> dict[str, C]:
-    """Make the configurations of some indexes of a file, in its order; of all if none is named."""
-    content = _content(path)
-    problems = [f"{key}: unknown. Remedy: the file has defaults and indexes." for key in content.keys() - {*_SECTIONS}]
-    indexes = content.get("indexes")
-    if not isinstance(indexes, dict) or not all(map(str.strip, indexes or [""])):
-        problems.append("indexes: missing, or one has no name. Remedy: list the indexes below it, with parameters.")
+    """Make the configurations of some entries of a file, in its order; of all if none is named."""
+    content = _content(path, of)
+    unknown = content.keys() - {"defaults", of.section}
+    problems = [f"{key}: unknown. Remedy: the file has defaults and {of.section}." for key in unknown]
+    listed = content.get(of.section)
+    if not isinstance(listed, dict) or not all(map(str.strip, listed or [""])):
+        remedy = f"list the {of.section} below it, with parameters"
+        problems.append(f"{of.section}: missing, or one has no name. Remedy: {remedy}.")
         raise problems_error(problems, f" in '{path}'")
     for name in only:
-        if name not in indexes and (name or len(indexes) > 1):
+        if name not in listed and (name or len(listed) > 1):
+            several = f"'{path}' has several {of.section}, and none was chosen"
             raise ConfigError(
-                f"'{path}' has no such index" if name else f"'{path}' has several indexes, and none was chosen",
-                subject="index",
+                f"'{path}' has no such {of.entry}" if name else several,
+                subject=of.name,
                 value=name,
-                remedy=f"name one of {', '.join(indexes)}",
+                remedy=f"name one of {', '.join(listed)}",
             )
-    chosen = [name or next(iter(indexes)) for name in only] or list(indexes)
+    chosen = [name or next(iter(listed)) for name in only] or list(listed)
     defaults = _section(content.get("defaults"), "defaults", kind, problems)
-    of_one = [name for name in ONLY_IN_AN_INDEX if defaults.get(name) is not None]
-    problems += [f"defaults.{name}: describes one index. Remedy: move it to the index." for name in of_one]
+    of_one = [name for name in of.only_in_one if defaults.get(name) is not None]
+    problems += [f"defaults.{name}: describes one {of.entry}. Remedy: move it there." for name in of_one]
     entries = {
-        name: _section(entry, f"indexes.{name}", kind, problems if name in chosen else [])
-        for name, entry in indexes.items()
+        name: _section(entry, f"{of.section}.{name}", kind, problems if name in chosen else [])
+        for name, entry in listed.items()
     }
     if problems:
         raise problems_error(problems, f" in '{path}'")
@@ -60,17 +78,17 @@ def load_configurations(
     made: dict[str, C] = {}
     for name, entry in entries.items():
         merged = merge(defaults, entry)
-        merged["index"] = merged.get("index") or name
+        merged[of.name] = merged.get(of.name) or name
         try:
-            # Others are made only to find those that share an index with a chosen one.
+            # Others are made only to find those that share an output with a chosen one.
             made[name] = kind(**{**merged, **(given if name in chosen else {})})
         except ConfigError as error:
             for problem in error.problems if name in chosen else ():
-                parameter = problem.partition(":")[0]
+                parameter = problem.partition(":")[0].partition(".")[0]
                 in_defaults = parameter in defaults and parameter not in entry
-                section = "" if parameter in given else "defaults." if in_defaults else f"indexes.{name}."
+                section = "" if parameter in given else "defaults." if in_defaults else f"{of.section}.{name}."
                 problems.append(section + problem)
-    problems += _shared_outputs(made, chosen)
+    problems += (_shared_outputs if of is INDEXES else _shared_jobs)(made, chosen)
     if problems:
         raise problems_error(problems, f" in '{path}'")
     return {name: config for name, config in made.items() if name in chosen}
@@ -164,6 +182,13 @@ def _shared_outputs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterato
             )
 
 
+def _shared_jobs(made: Mapping[str, Any], chosen: Collection[str]) -> Iterator[str]:
+    """The problems of two entries that would be one job, of which each would skip what the other one read."""
+    for (owner, first), (name, second) in combinations(made.items(), 2):
+        if first.job == second.job and not {owner, name}.isdisjoint(chosen):
+            yield f"ingests.{name}.job: is also the job of ingests.{owner}. Remedy: give one of them another job."
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's, but it refuses a key that occurs twice or is not a string."""
 
@@ -184,13 +209,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _content(path: str | Path) -> dict[str, Any]:
+def _content(path: str | Path, of: FileKind) -> dict[str, Any]:
     try:
         content = yaml.load(Path(path).expanduser().read_text(encoding="utf-8-sig"), _Loader)  # noqa: S506 (safe)
         json.dumps(content, default=str)  # an anchor may not be inside itself
         if isinstance(content, dict):
             return content
-        problem = "has no indexes: at its top"
+        problem = f"has no {of.section}: at its top"
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except (yaml.YAMLError, ValueError, RuntimeError) as error:
@@ -199,8 +224,8 @@ def _content(path: str | Path) -> dict[str, Any]:
         at = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         problem = f"is not YAML: {getattr(error, 'problem', None) or 'a value cannot be read'}{at}"
     raise ConfigError(
-        f"The index file {problem}",
-        subject="index_file",
+        f"The {of.entry} file {problem}",
+        subject=f"{of.entry}_file",
         value=str(path),
-        remedy="name a YAML file that this machine can read, with indexes: at its top and the indexes below it",
+        remedy=f"name a YAML file that this machine can read, with {of.section}: at its top and the {of.section} below",
     )

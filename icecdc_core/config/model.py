@@ -65,7 +65,8 @@ PathText = Annotated[Text, AfterValidator(values.expand_path), _AsText]
 Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 WithoutSecrets = PlainSerializer(lambda section: redact("", section))
-TextMapping = Annotated[Properties, BeforeValidator(values.parse_properties), WithoutSecrets, WithJsonSchema(_TEXTS)]
+AS_TEXTS = WithJsonSchema(_TEXTS)
+TextMapping = Annotated[Properties, BeforeValidator(values.parse_properties), WithoutSecrets, AS_TEXTS]
 LowerCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]

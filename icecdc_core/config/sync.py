@@ -1,6 +1,5 @@
 """`SyncConfig`: the parameters of all jobs that write an index, with their types, defaults and descriptions."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values
 from icecdc_core.config.entries import EMBED, NEST, Embedding, Nested, check_embed, check_nest, with_entries
-from icecdc_core.config.index_file import load_configurations
+from icecdc_core.config.index_file import INDEXES, load_configurations
 from icecdc_core.config.model import (
     Count,
     LowerCase,
@@ -167,13 +166,13 @@ class SyncConfig(ParameterModel):
     @classmethod
     def load(cls, path: str | Path, index: str = "", **overrides: Any) -> Self:
         """Load the parameters of one index from an index file (`indexes.yml`)."""
-        (config,) = load_configurations(path, cls, [index], overrides).values()
+        (config,) = load_configurations(path, cls, INDEXES, [index], overrides).values()
         return config
 
     @classmethod
     def load_all(cls, path: str | Path, only: Sequence[str] = (), **overrides: Any) -> dict[str, Self]:
         """Load the parameters of all or some indexes from an index file (`indexes.yml`)."""
-        return load_configurations(path, cls, [only] if isinstance(only, str) else only, overrides)
+        return load_configurations(path, cls, INDEXES, [only] if isinstance(only, str) else only, overrides)
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,20 +273,12 @@ class StatusConfig(SyncConfig):
         return super().subject if "table" in self.model_fields_set else {"table": "", "index": ""}
 
 
-def _check_new_index_file(path: str) -> str:
-    if os.path.exists(path):  # which refuses nothing, unlike Path
-        raise values.parameter_problem("exists already", "name another file, or remove this one")
-    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise values.parameter_problem("is in a folder that does not exist", "make the folder, or name another file")
-    return path
-
-
 class InitConfig(ParameterModel):
     """The parameters of `icecdc init`; what else is given becomes the `defaults` of the file."""
 
     table: Annotated[str, AfterValidator(values.check_namespace)]
     """Table or namespace: catalog.namespace.table, or catalog.namespace for all its tables."""
-    output: Annotated[PathText, AfterValidator(_check_new_index_file), Field(validate_default=True)] = "indexes.yml"
+    output: Annotated[PathText, AfterValidator(values.check_new_file), Field(validate_default=True)] = "indexes.yml"
     """The index file to write. It must not exist."""
     opensearch_url: OptionalUrl = "http://127.0.0.1:9200"
     """http(s)://host:port of OpenSearch, without credentials."""

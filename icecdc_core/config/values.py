@@ -83,6 +83,14 @@ def expand_path(text: str) -> str:
     return path
 
 
+def check_new_file(path: str) -> str:
+    if os.path.exists(path):  # which refuses nothing, unlike Path
+        raise parameter_problem("exists already", "name another file, or remove this one")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise parameter_problem("is in a folder that does not exist", "make the folder, or name another file")
+    return path
+
+
 def _list_of(kind: str, value: object, remedy: str, split: Callable[[str], list[str]]) -> list[str]:
     if isinstance(value, str):
         value = parse_json(value, "a JSON array", remedy) if value.startswith("[") else split(value)

@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +20,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values
+from icecdc_core.config.index_file import INGESTS, load_configurations
 from icecdc_core.config.model import (
+    AS_TEXTS,
     Bytes,
     Count,
     LowerCase,
@@ -27,6 +30,7 @@ from icecdc_core.config.model import (
     OptionalTableName,
     OptionalUrl,
     ParameterModel,
+    PathText,
     Seconds,
     SecretReference,
     Text,
@@ -153,8 +157,8 @@ Format = Literal["json", "avro", "json_schema", "protobuf", "debezium_json", "de
 Metadata = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
 _OF_HISTORY: tuple[Metadata, ...] = ("topic", "partition", "offset", "timestamp")
 MetadataColumns = Annotated[list[Metadata], BeforeValidator(values.parse_column_names)]
-ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets]
-Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets]
+ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets, AS_TEXTS]
+Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets, AS_TEXTS]
 TableEntries = Annotated[dict[str, dict[str, Any]], BeforeValidator(parse_tables)]
 Transforms = Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)]
 
@@ -304,6 +308,17 @@ class IngestConfig(ParameterModel):
     @classmethod
     def _with_position(cls, value: list[Metadata], info: ValidationInfo) -> list[Metadata]:
         return list(dict.fromkeys([*_OF_HISTORY, *value])) if info.data.get("mode") == "history" else value
+
+    @classmethod
+    def load(cls, path: str | Path, job: str = "", **overrides: Any) -> Self:
+        """Load the parameters of one ingest from a file (`ingests.yml`)."""
+        (config,) = load_configurations(path, cls, INGESTS, [job], overrides).values()
+        return config
+
+    @classmethod
+    def load_all(cls, path: str | Path, only: Sequence[str] = (), **overrides: Any) -> dict[str, Self]:
+        """Load the parameters of all or some ingests from a file (`ingests.yml`)."""
+        return load_configurations(path, cls, INGESTS, [only] if isinstance(only, str) else only, overrides)
 
     def __init__(self, /, **given: Any) -> None:
         super().__init__(**given)
@@ -460,3 +475,18 @@ class IngestConfig(ParameterModel):
             "bootstrap.servers": self.bootstrap_servers,
             "isolation.level": self.isolation_level,
         }
+
+
+class InitIngestConfig(IngestConfig):
+    """The parameters of `icecdc init-ingest`; what else is given becomes the `defaults` of the file."""
+
+    job: str = "init"
+    """Not used: the file names its ingests."""
+    route_by: Annotated[Literal["topic"], LowerCase] = "topic"
+    """Each topic has a table; change it in the file."""
+    output: Annotated[PathText, AfterValidator(values.check_new_file), Field(validate_default=True)] = "ingests.yml"
+    """The ingest file to write. It must not exist."""
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super()._derived(given), "route_by": "topic"}

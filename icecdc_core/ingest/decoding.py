@@ -189,7 +189,7 @@ def _decode_avro(
     def decode(row: Column) -> Column:
         if settings.format == "avro" and logical_type.fields:
             result = decode_result(payload_json(row, logical_type), column_type(logical_type).json())
-            result = F.when(tombstone, change_events.delete_by_typed_key(row, logical_type, settings)).otherwise(result)
+            result = F.when(tombstone, change_events.delete_by_typed_key(row, logical_type)).otherwise(result)
         else:
             problem = f"{name} does not describe a {'record' if settings.format == 'avro' else 'change event'}"
             result = change_events.decode_debezium_envelope(row, logical_type, tombstone, settings, problem)

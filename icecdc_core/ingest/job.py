@@ -18,7 +18,7 @@ from icecdc_core.ingest import commit_log, offsets, start_offsets
 from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.checks import check_queries
 from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
-from icecdc_core.ingest.config import IngestConfig, quoted_table
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters, judged_before
 from icecdc_core.ingest.decoding import check_expressions, routed_topics
 from icecdc_core.ingest.destinations import create_namespace
@@ -35,7 +35,6 @@ from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.session.jvm import has_ended, java_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
-from icecdc_core.table.catalogs import load_table
 
 SECONDS_BETWEEN = 15.0  # a continuous run publishes its metrics so often
 # Seconds until a continuous run retries the tables that are behind; doubled after each failure.
@@ -202,10 +201,6 @@ class IngestRun(JobRun[IngestConfig]):
 
     def _new_batches(self, topics: Topics, stream_start: start_offsets.StreamStart, logged: LoggedJob) -> Batches:
         config = self.config
-        if config.mode == "upsert" and config.route_by == "table" and not config.identifier_columns:
-            with suppress(IcecdcError):  # the writer says what is wrong with the table
-                names = load_table(self.spark, quoted_table(config.table)).schema().identifierFieldNames()
-                config = config.replace(identifier_columns=sorted(map(str, names)))
         any_case = config.route_by in ("field", "topic") and start_offsets.ignores_case(self.spark, config)
         earliest = topics.earliest(stream_start.topics)
         judged = offsets.furthest(logged.offsets, judged_before(self.spark, config))

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, functions as F, types as T
 
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.formats.change_events import convert_text_key
+from icecdc_core.ingest.formats.change_events import name_key
 from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     MALFORMED,
@@ -50,10 +50,9 @@ def parse_rows(
         rows = rows.withColumn("problem", F.coalesce("problem", reason))
     nested = [path for path in unknown if len(path) > 1]
     reader = struct_reader(schema, payload, spellings, nested, settings.identifier_columns, is_delete, settings)
-    for field in reader.fields:
-        if [field.column.name] == settings.identifier_columns:
-            given = (field.column.name, field.spellings[0], field.column.dataType)
-            rows = rows.withColumn("payload", convert_text_key(payload, F.col("payload_type"), *given))
+    identifiers = settings.identifier_columns
+    own = [(each.spellings[0], each.column.dataType) for each in reader.fields if [each.column.name] == identifiers]
+    rows = name_key(rows, identifiers, *(own[0] if own else (None, None)))
     rows = rows.withColumn(PARSED, parse_object(payload, reader.json_type))
     rows = rows.withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
     is_invalid = _is_invalid(reader, F.col(PARSED), F.col(ROW))

@@ -251,7 +251,8 @@ class Writer:
             if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
                 return self._append(rows, None, name, (), False, stage_write)
         # A field for which a new table has no column has a name that none can have.
-        rows, reader = parse_rows(decoded, schema, self.config, seen, True if is_new else None)
+        config = self.config if keys == self.config.identifier_columns else self.config.replace(identifier_columns=keys)
+        rows, reader = parse_rows(decoded, schema, config, seen, True if is_new else None)
         rows = reject_unwritable_rows(rows, table, self.config)
 
         def write(rows: DataFrame, empties: bool = False) -> tuple[StagedSnapshot, DataFrame | None]:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS, SAMPLE_BYTES = 20_000, 64 * 1024 * 1024
 _LONGEST_SAMPLED = 512  # characters of a value; a digest stands for the others
-_SCHEMA = Path(__file__).parents[1] / "config" / "indexes.schema.json"
 _SHARED = (
     *("opensearch_url", "opensearch_username", "opensearch_password"),
     *("catalog_properties", "warehouse", "spark_conf"),
@@ -57,13 +56,13 @@ _LONGEST_KEYWORD, _MOST_CHOICES = 64, 50
 
 @dataclass(frozen=True)
 class InitReport(Report):
-    """What `icecdc init` wrote.
+    """What `icecdc init` or `init-ingest` wrote.
 
     Attributes:
         output: The file.
-        indexes: The names of the indexes in it.
-        kind: ``init``.
-        skipped: Tables that are not in it, each with the reason.
+        indexes: The names of the indexes, or ingests, in it.
+        kind: ``init`` or ``init-ingest``.
+        skipped: Tables or topics that are not in it, each with the reason.
         content: The file's text.
         seconds: Seconds it took.
     """
@@ -77,11 +76,13 @@ class InitReport(Report):
 
     @property
     def line(self) -> str:
-        return f"{len(self.indexes):,} indexes in {self.output}"
+        return f"{len(self.indexes):,} {'indexes' if self.kind == 'init' else 'ingests'} in {self.output}"
 
     def card(self) -> Card:
-        facts = [("Indexes", ", ".join(self.indexes)), ("Skipped", "\n".join(self.skipped)), ("Ended", self.ended)]
-        return Card(self.word, self.output, self.line, facts, f"icecdc setup --file {shlex.quote(self.output)}")
+        names = "Indexes" if self.kind == "init" else "Ingests"
+        facts = [(names, ", ".join(self.indexes)), ("Skipped", "\n".join(self.skipped)), ("Ended", self.ended)]
+        command = "setup" if self.kind == "init" else "ingest"
+        return Card(self.word, self.output, self.line, facts, f"icecdc {command} --file {shlex.quote(self.output)}")
 
 
 @with_job_session
@@ -109,16 +110,29 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
             value=config.table,
             remedy="name an Iceberg table, or a namespace that has some",
         )
-    lines = [*_head(config), *(line for name, entry in entries.items() for line in ["", f"  {_yaml(name)}:", *entry])]
+    lines = [
+        *_head(config),
+        *(line for name, entry in entries.items() for line in ["", f"  {yaml_text(name)}:", *entry]),
+    ]
     content = "\n".join(lines)
+    write_new(config.output, content)
+    seconds = round(time.monotonic() - begin, 3)
+    return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
+
+
+def write_new(path: str, content: str) -> None:
     try:
-        with Path(config.output).open("x", encoding="utf-8") as file:
+        with Path(path).open("x", encoding="utf-8") as file:
             file.write(f"{content}\n")
     except OSError as error:
         remedy = "name a new file in a folder that exists"
-        raise errors.unwritable_error("output", config.output, error, remedy) from error
-    seconds = round(time.monotonic() - begin, 3)
-    return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
+        raise errors.unwritable_error("output", path, error, remedy) from error
+
+
+def schema_line(output: str, section: str) -> str:
+    """The line by which an editor finds the schema of a file."""
+    schema = Path(__file__).parents[1] / "config" / f"{section}.schema.json"
+    return f"# yaml-language-server: $schema={os.path.relpath(schema, Path(output).absolute().parent)}"
 
 
 def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
@@ -139,29 +153,27 @@ def _head(config: InitConfig) -> list[str]:
     given = [name for name in _SHARED if name in config.model_fields_set or name == "opensearch_url"]
     shared = {name: value for name in given if (value := getattr(config, name))}
     return [
-        f"# yaml-language-server: $schema={os.path.relpath(_SCHEMA, Path(config.output).absolute().parent)}",
+        schema_line(config.output, "indexes"),
         f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:",
         f"#   icecdc setup --file {shlex.quote(config.output)}",
         "",
         "defaults:",
-        *(f"  {name}: {_yaml(_without_secrets(value))}" for name, value in shared.items()),
+        *(f"  {name}: {yaml_text(without_secrets(value))}" for name, value in shared.items()),
         "",
         "indexes:",
     ]
 
 
-def _without_secrets(value: Any) -> Any:
+def without_secrets(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("${", "$${")
     return {
-        key: f"env:{re.sub('[^A-Z0-9]+', '_', key.upper())}"
-        if redact(key, text) == REDACTED
-        else _without_secrets(text)
+        key: f"env:{re.sub('[^A-Z0-9]+', '_', key.upper())}" if redact(key, text) == REDACTED else without_secrets(text)
         for key, text in value.items()
     }
 
 
-def _yaml(value: Any) -> str:
+def yaml_text(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
 
 
@@ -183,7 +195,7 @@ def _entry(spark: SparkSession, config: SyncConfig) -> list[str]:
                 identifiers, reason = _first_unique(source, candidates), "unique in all rows"
         finally:
             source.table.release()
-    return [f"    table: {_yaml(config.table)}", *describe(schema, sample, identifiers, reason)]
+    return [f"    table: {yaml_text(config.table)}", *describe(schema, sample, identifiers, reason)]
 
 
 def _for_pandas(field: T.StructField) -> Column:
@@ -231,7 +243,7 @@ def _rank(name: str, table: str) -> int:
 
 
 def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[str], reason: str) -> list[str]:
-    lines = [f"    identifier_columns: {_yaml(list(identifiers))}  # {reason}"]
+    lines = [f"    identifier_columns: {yaml_text(list(identifiers))}  # {reason}"]
     if not identifiers:
         nothing = "    # No columns were found that identify a row: only appended rows can be synced without them."
         lines = [nothing, "    # identifier_columns: []"]
@@ -249,7 +261,7 @@ def describe(schema: T.StructType, sample: pd.DataFrame, identifiers: Sequence[s
         is_word = not values.str.contains(r"\s").any() or different <= min(_MOST_CHOICES, len(values) // 10)
         if is_word and longest <= _LONGEST_KEYWORD:
             why = f"{different:,} different values of up to {longest} characters"
-            mapping.append(f"      {_yaml(name)}: {{type: keyword}}  # {why}")
+            mapping.append(f"      {yaml_text(name)}: {{type: keyword}}  # {why}")
     if mapping:
         lines.append("    mapping:  # all other fields get theirs from the column's type")
     return [*lines, *mapping]

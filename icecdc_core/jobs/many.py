@@ -1,4 +1,4 @@
-"""One job for many indexes in one Spark application, several at a time; one that fails does not stop the others."""
+"""A job for many entries of a file in one Spark application, several at a time; one that fails stops no other."""
 
 import threading
 import time
@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
@@ -25,7 +26,7 @@ from icecdc_core.session.processes import Stopped, StopRequest, stop_on_sigterm
 from icecdc_core.table.failures import spark_errors
 
 
-def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
+def require_one_session(configs: Mapping[str, ParameterModel]) -> None:
     """Check that one Spark application can serve all of these parameters; secrets are neither resolved nor shown."""
     firsts: dict[str, tuple[str, object]] = {}
     for name, config in configs.items():
@@ -38,27 +39,27 @@ def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
                     f"'{first}' and '{name}' share a Spark application, and their {parameters} differ",
                     subject="index_file",
                     value=name,
-                    remedy="give all indexes of the file the same ones, or another catalog another name",
+                    remedy="give all entries of the file the same ones, or another catalog another name",
                 )
 
 
 def run_many(
     spark: SparkSession,
     job: Callable[[SparkSession, Any], Report],
-    configs: Mapping[str, SyncConfig],
+    configs: Mapping[str, Any],
     *,
     command: str,
     parallel: int = 2,
     on_poll: Callable[[ManyReport], object] | None = None,
     on_failure: Callable[[str, dict[str, Any], str], object] = lambda name, failure, trace: None,
 ) -> ManyReport:
-    """Run a job for each index, in threads and sessions; ``on_failure`` is called at once: others may run for days."""
+    """Run a job for each entry, in threads and sessions; ``on_failure`` is called at once: others may run for days."""
     began = time.monotonic()
     polls = job is follow_changes and any(config.polls for config in configs.values())
     for config in {config.catalog: config for config in configs.values()}.values():
         register_catalog(spark, config)
     reports: dict[str, Report | dict[str, Any]] = {
-        name: RunReport(command, config.table, config.index, strategy="none") for name, config in configs.items()
+        name: RunReport(command, **config.subject, strategy="none") for name, config in configs.items()
     }
     one_at_a_time, free = threading.Lock(), threading.Semaphore(parallel)
 
@@ -68,7 +69,7 @@ def run_many(
             if polls and on_poll is not None:
                 on_poll(ManyReport(dict(reports), round(time.monotonic() - began, 3)))
 
-    def run_one(name: str, config: SyncConfig, own: SparkSession, stop: StopRequest) -> None:
+    def run_one(name: str, config: Any, own: SparkSession, stop: StopRequest) -> None:
         started, reported = time.monotonic(), list[BaseException]()
 
         def failed(error: BaseException) -> None:
@@ -101,7 +102,9 @@ def run_many(
         except BaseException as error:
             failed(error)
 
-    with stop_on_sigterm(or_interrupt=polls) if job is follow_changes else nullcontext(StopRequest()) as stop:
+    stops = job is follow_changes or command == "ingest"  # between two polls or batches
+    with stop_on_sigterm(or_interrupt=polls) if stops else nullcontext(StopRequest()) as stop:
         runs = {name: partial(run_one, name, config, new_job_session(spark), stop) for name, config in configs.items()}
         run_in_threads(spark, runs, stop)
-    return ManyReport(reports, round(time.monotonic() - began, 3))
+    section = "ingests" if "ingest" in command else "indexes"
+    return ManyReport(reports, round(time.monotonic() - began, 3), section)

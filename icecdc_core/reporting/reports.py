@@ -330,16 +330,17 @@ WORST_FIRST = (
 
 @dataclass(frozen=True)
 class ManyReport(Report):
-    """How a job ended for each of many indexes.
+    """How a job ended for each of many indexes, or ingests.
 
     Attributes:
-        indexes: The report of each index by its name, in the order of the file; the failure report if
-            its job failed.
+        indexes: The report of each by its name, in the order of the file; the failure report if its job failed.
         seconds: Seconds that all of them took together.
+        section: ``indexes`` or ``ingests``, the key of the reports in JSON.
     """
 
     indexes: dict[str, Report | dict[str, Any]]
     seconds: float = 0.0
+    section: str = "indexes"
 
     @property
     def states(self) -> dict[str, str]:
@@ -351,7 +352,7 @@ class ManyReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         indexes = {name: _values(report) for name, report in self.indexes.items()}
-        return {"state": self.state, "indexes": indexes, "seconds": self.seconds, "ended_at": self.ended_at}
+        return {"state": self.state, self.section: indexes, "seconds": self.seconds, "ended_at": self.ended_at}
 
     @property
     def word(self) -> str:
@@ -360,11 +361,12 @@ class ManyReport(Report):
 
     def card(self) -> cards.Card:
         what = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
-        return super().card()._replace(title=f"{len(self.indexes)} indexes", what=what)
+        return super().card()._replace(title=f"{len(self.indexes)} {self.section}", what=what)
 
     def text(self) -> str:
         """A table, those that took longest first."""
-        rows, problems, states = [("index", "state", "what", "seconds", "error")], [], self.states
+        entry = "index" if self.section == "indexes" else "job"
+        rows, problems, states = [(entry, "state", "what", "seconds", "error")], [], self.states
         seconds = {name: _values(report).get("seconds") for name, report in self.indexes.items()}
         for name, took in sorted(seconds.items(), key=lambda each: -(each[1] or 0.0)):
             report = self.indexes[name]

@@ -1,11 +1,12 @@
-"""The JSON schema of the index file, for editors and checks before a deployment; made from the parameters."""
+"""The JSON schemas of the files of indexes and ingests, for editors and checks; made from the parameters."""
 
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
+from icecdc_core.config.index_file import INDEXES, INGESTS, FileKind
+from icecdc_core.ingest.config import OF_A_TABLE, IngestConfig
 
 _VARIABLE = {"type": "string", "pattern": r"\$\{env:|^$"}  # an empty text means the default, too
 
@@ -16,27 +17,40 @@ class _Generator(GenerateJsonSchema):
 
 def index_file_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of an index file: pydantic's, where every value may be a text, too."""
-    fields = SyncConfig.model_json_schema(schema_generator=_Generator)["properties"]
+    return _schema(SyncConfig, INDEXES, ["table"])
+
+
+def ingest_file_schema() -> dict[str, Any]:
+    schema = _schema(IngestConfig, INGESTS, [])
+    own = {"$ref": "#/$defs/parameters", "propertyNames": {"enum": [*OF_A_TABLE]}}
+    schema["$defs"]["parameters"]["properties"]["tables"]["additionalProperties"] = own
+    return schema
+
+
+def _schema(kind: Any, of: FileKind, required: list[str]) -> dict[str, Any]:
+    fields = kind.model_json_schema(schema_generator=_Generator)["properties"]
     parameters = {name: _parameter(field) for name, field in fields.items()}
     section = {"type": "object", "additionalProperties": False}
     parameters_of = {"$ref": "#/$defs/parameters"}
+    shared = f"Parameters of all {of.section}. An {of.entry} may set them again; mappings are merged."
+    named = f"The {of.section} by name. The name is the default of {of.name}."
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "icecdc index file",
-        "description": "The parameters of one or many indexes, and what they share.",
-        "required": ["indexes"],
+        "title": f"icecdc {of.entry} file",
+        "description": f"The parameters of one or many {of.section}, and what they share.",
+        "required": [of.section],
         **section,
         "properties": {
             "defaults": {
-                "description": "Parameters of all indexes. An index may set them again; mappings are merged.",
+                "description": shared,
                 **parameters_of,
-                "propertyNames": {"not": {"enum": [*ONLY_IN_AN_INDEX]}},
+                "propertyNames": {"not": {"enum": [*of.only_in_one]}},
             },
-            "indexes": {
-                "description": "The indexes by name. The name is the default of index.",
+            of.section: {
+                "description": named,
                 "type": "object",
                 "minProperties": 1,
-                "additionalProperties": {**parameters_of, "required": ["table"]},
+                "additionalProperties": {**parameters_of, **({"required": required} if required else {})},
             },
         },
         "$defs": {"parameters": {**section, "properties": parameters}},

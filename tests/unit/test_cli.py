@@ -56,7 +56,7 @@ class DescribeAWrongCommandLine:
             (["sync", "--only", "a"], "--file: missing or empty"),
             (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: invalid int value: (not shown)"),
             (["sync", "--file", "f.yml", "--only="], "--only: needs names"),
-            (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
+            (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all entries of a file"),
         ],
     )
     def it_ends_with_a_report(self, run, arguments, words):
@@ -77,7 +77,8 @@ class DescribeAWrongCommandLine:
     @pytest.mark.parametrize("job", COMMANDS)
     def it_refuses_a_report_path_that_cannot_be_written_before_any_work(self, run, broken, job):
         broken(AssertionError("a session was started"))
-        given = INGEST if job in ("ingest", "status --ingest") else GIVEN
+        init = [*INGEST[2:-2], "--namespace", "lake.ns"]
+        given = {"ingest": INGEST, "status --ingest": INGEST, "init-ingest": init}.get(job, GIVEN)
         code, report, _ = run(job, *given, "--report-path", "/dev/null/report.json")
         assert (code, report["state"], report["stage"]) == (2, "config", "parameters")
         assert "report_path='/dev/null/report.json'" in report["message"]

@@ -5,7 +5,8 @@ DMS has a nested form with `data` and `metadata` (its Kafka target), and a flat 
 
 import json
 import re
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import partial, reduce
@@ -14,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 
-from icecdc_core.columns import json_string
+from icecdc_core.columns import OWN_PREFIX, json_string
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import (
     DELETES,
@@ -96,7 +97,7 @@ def decode_debezium_envelope(
         is_known = F.lit(_ABOUT_CONNECTOR.fullmatch(envelope.name) is not None)
         is_known = event["op"].cast("string") == "m" if "op" in envelope.fields else is_known
         other = F.when(is_known, decode_result(op=IGNORED)).otherwise(decode_result(problem=problem))
-        return F.when(tombstone, delete_by_typed_key(event, envelope, settings)).otherwise(other)
+        return F.when(tombstone, delete_by_typed_key(event, envelope)).otherwise(other)
     row = envelope.fields["after"]
     if row.name == "io.debezium.data.Json":  # a document of MongoDB
         return _decode_change(event["op"], event["before"], event["after"], settings)
@@ -308,8 +309,10 @@ def decode_dms(text: Column, tombstone: Column, settings: IngestConfig) -> Colum
     return F.when(tombstone, delete_by_key(text, settings)).otherwise(change)
 
 
-# The `payload_type` of a key that is a single value as plain text: the type of the identifier column decides.
-TEXT_KEY = "key text"
+# The field of a key that is a single value: its table says which column that is, see `name_key`.
+_KEY = f"{OWN_PREFIX}key.{secrets.token_hex(8)}"
+# The `payload_type` of such a key as plain text: the type of the column decides.
+_TEXT_KEY = "key text"
 
 _NO_VALUE = "the record has no value"
 _UNNAMED = f"{_NO_VALUE}, and its key does not name the identifier columns"
@@ -320,53 +323,59 @@ _KEY_NOT_JSON = f"{_NO_VALUE}, and its key is neither a JSON object nor a single
 def delete_by_key(key: Column, settings: IngestConfig, is_json: bool = False) -> Column:
     """Return the decode result of a tombstone without a schema (docs/kafka-formats.md, "Keys of tombstones")."""
     trimmed, is_valid = F.trim(key), F.try_parse_json(key).isNotNull()
-    result = F.when(trimmed.startswith("{") & is_valid, decode_result(_document_key(key, settings), op="delete"))
-    if len(settings.identifier_columns) != 1:
-        unnamed = decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
-        return result.otherwise(unnamed)
-    [name] = settings.identifier_columns
+    result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, op="delete"))
     if is_json or settings.key_format == "json":
-        result = result.when(is_valid & ~trimmed.startswith("["), decode_result(_object(name, key), op="delete"))
+        result = result.when(is_valid & ~trimmed.startswith("["), decode_result(_object(_KEY, key), op="delete"))
         return result.otherwise(decode_result(op="delete", problem=_KEY_NOT_JSON))
-    result = result.when(key.isNotNull(), decode_result(_object(name, json_string(key)), TEXT_KEY, "delete"))
+    result = result.when(key.isNotNull(), decode_result(_object(_KEY, json_string(key)), _TEXT_KEY, "delete"))
     return result.otherwise(decode_result(op="delete", problem=_UNNAMED))
 
 
-def delete_by_typed_key(key: Column, logical_type: LogicalType, settings: IngestConfig) -> Column:
+def delete_by_typed_key(key: Column, logical_type: LogicalType) -> Column:
     """Return the decode result of a tombstone whose key has a schema: of an object, or of a single value."""
     if not logical_type.fields:
-        if len(settings.identifier_columns) != 1:
-            return decode_result(op="delete", problem=_UNNAMED if settings.identifier_columns else _UNSET)
-        [name] = settings.identifier_columns
-        key, logical_type = F.struct(key.alias(name)), LogicalType(T.StructType(), fields={name: logical_type})
-    payload = _document_key(payload_json(key, logical_type), settings)
+        key, logical_type = F.struct(key.alias(_KEY)), LogicalType(T.StructType(), fields={_KEY: logical_type})
+    payload = payload_json(key, logical_type)
     problem = F.when(payload.isNull(), F.lit(_UNNAMED))
     return decode_result(payload, column_type(logical_type).json(), "delete", problem)
 
 
-def _document_key(key: Column, settings: IngestConfig) -> Column:
-    """The key; that of a MongoDB document, a field `id` with the JSON of `_id` as a text, names `_id`."""
-    if settings.identifier_columns != ["_id"]:
-        return key
-    document = json_field(key, ["id"])
-    return F.when(F.try_parse_json(document).isNotNull(), _object("_id", document)).otherwise(key)
+def name_key(rows: DataFrame, identifiers: Sequence[str], name: str | None, kind: T.DataType | None) -> DataFrame:
+    """Give keys that are single values the name, and as plain texts the type, of the only identifier column."""
+    is_single = F.col("op").eqNullSafe("delete") & F.col("payload").startswith(_key_start(_KEY))
+    if len(identifiers) != 1:
+        unnamed = F.when(is_single, F.lit(_UNNAMED if identifiers else _UNSET))
+        return rows.withColumn("problem", F.coalesce("problem", unnamed))
+    name = name or identifiers[0]
+    if name == "_id":
+        rows = rows.withColumn("payload", _document_key(F.col("payload")))
+    named = F.concat(F.lit(_key_start(name)), F.substr("payload", F.lit(len(_key_start(_KEY)) + 1)))
+    if kind is not None and not isinstance(kind, T.StringType):
+        named = F.when(F.col("payload_type") == _TEXT_KEY, _object(name, _typed_key(kind))).otherwise(named)
+    return rows.withColumn("payload", F.when(is_single, named).otherwise(F.col("payload")))
 
 
-def convert_text_key(
-    payload: Column, payload_type: Column, identifier: str, field_name: str, kind: T.DataType
-) -> Column:
-    """Return the payload; a plain text key in it becomes a JSON value of the identifier column's type."""
-    text = json_field(payload, [identifier])
-    value = json_string(text)
-    if not isinstance(kind, T.StringType):
-        trimmed = F.trim(text)
-        is_json = F.try_parse_json(text).isNotNull() & ~trimmed.startswith("[") & ~trimmed.startswith("{")
-        if isinstance(kind, T.BinaryType):
-            # Digits alone may be Base64, so only a text in quotes is read as JSON.
-            is_json = is_json & trimmed.startswith('"')
-        value = F.when(is_json, text).otherwise(value)
-    return F.when(payload_type == TEXT_KEY, _object(field_name, value)).otherwise(payload)
+def _document_key(payload: Column) -> Column:
+    """The key of a deleted MongoDB document: a field `id` with the JSON of `_id` as a text names `_id`."""
+    document = F.when(json_field(payload, ["_id"]).isNull(), json_field(payload, ["id"]))
+    is_key = F.col("op").eqNullSafe("delete") & F.try_parse_json(document).isNotNull()
+    return F.when(is_key, _object("_id", document)).otherwise(payload)
+
+
+def _typed_key(kind: T.DataType) -> Column:
+    """A plain text key as a JSON value of a type other than string."""
+    text = json_field(F.col("payload"), [_KEY])
+    trimmed = F.trim(text)
+    is_json = F.try_parse_json(text).isNotNull() & ~trimmed.startswith("[") & ~trimmed.startswith("{")
+    if isinstance(kind, T.BinaryType):
+        # Digits alone may be Base64, so only a text in quotes is read as JSON.
+        is_json = is_json & trimmed.startswith('"')
+    return F.when(is_json, text).otherwise(json_string(text))
+
+
+def _key_start(name: str) -> str:
+    return f"{{{json.dumps(name, ensure_ascii=False)}:"
 
 
 def _object(name: str, value: Column) -> Column:
-    return F.concat(F.lit("{"), json_string(F.lit(name)), F.lit(":"), value, F.lit("}"))
+    return F.concat(F.lit(_key_start(name)), value, F.lit("}"))

@@ -14,6 +14,7 @@ from icecdc_core.errors import DependencyError
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records, routed_topics
 from icecdc_core.ingest.destinations import plan_evolution
+from icecdc_core.ingest.formats.change_events import name_key
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.inference import ColumnNames, infer_schema, look_at
 from icecdc_core.session.spark import settings_unless_set
@@ -43,7 +44,7 @@ def decode(spark):
 
     def run(format_, pairs, schemas=None, **given):
         chosen = settings(format=format_, **{"schema_registry_url": NOWHERE, **given})
-        frame = decode_records(records(spark, pairs), chosen, schemas)
+        frame = name_key(decode_records(records(spark, pairs), chosen, schemas), chosen.identifier_columns, None, None)
         return [(row.payload, row.op, row.problem) for row in frame.orderBy("offset").collect()]
 
     return run
@@ -139,7 +140,10 @@ class DescribeJson:
             ({}, {"7": (None, "delete", unset)}),
             ({"tombstones": "reject"}, {'{"id":1}': (None, None, "the record has no value")}),
         ):  # fmt: skip
-            assert decode("json", [(key, None) for key in expected], **given) == list(expected.values())
+            found = decode("json", [(key, None) for key in expected], **given)
+            assert [(None if problem else payload, op, problem) for payload, op, problem in found] == [
+                *expected.values()
+            ]
         assert decode("json", [('{"id":1}', None)], tombstones="ignore") == []
 
     @pytest.mark.parametrize("format_", ["json", "debezium_json"])
@@ -627,7 +631,7 @@ class DescribeDebeziumJson:
 
     def it_explains_records_that_describe_no_row(self, decode):
         cases = [
-            (envelope("d"), f"{NO_BEFORE}, and identifier_columns does not say which column its key is"),
+            (envelope("d"), f"{NO_BEFORE}, and its key does not name the identifier columns"),
             (envelope("c"), "the change event has no after, so there is no row"),
             (envelope("z", None, {"id": 1}),
              "the operation of the change event (op) is 'z', which is not an operation"),

@@ -4,8 +4,10 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import yaml
 from pyspark.sql.types import StructType
 
+from icecdc_core.__main__ import main
 from icecdc_core.errors import (
     CatalogError,
     ColumnNotFoundError,
@@ -375,3 +377,28 @@ class DescribeTablesThatWereReset:
         topic.send(*people(10, 12))
         ingest(spark, config.replace(on_table_reset="refill"))
         assert ids(spark, config.table) == list(range(12))
+
+
+def it_runs_the_ingests_of_a_file_each_table_with_parameters_of_its_own(spark, make_ingest, topic, kafka, tmp_path):
+    other = type(topic)(kafka)
+    topic.send({"t": "people", "id": 1, "n": "Ada"}, {"t": "people", "id": 1, "n": "Eve"}, {"t": "calls", "id": 1})
+    topic.send({"t": "calls", "id": 1})
+    other.send({"id": 7})
+    config = make_ingest(route_by="field", route_field="t")
+    given = {name: getattr(config, name) for name in ("bootstrap_servers", "warehouse", "namespace")}
+    people = {"mode": "upsert", "identifier_columns": "id", "partition_by": "bucket(4, id)"}
+    shop = {"topics": topic.name, "route_by": "field", "route_field": "t", "tables": {"people": people}}
+    shop["tables"]["c*"] = {"metadata_columns": "offset"}
+    single = {"topics": other.name, "table": f"{config.namespace}.single"}
+    defaults = {**given, "catalog_properties": dict(config.catalog_properties), "auto_create": True}
+    content = {"defaults": defaults, "ingests": {f"{config.job}.shop": shop, f"{config.job}.single": single}}
+    (tmp_path / "ingests.yml").write_text(yaml.safe_dump(content))
+    assert main(["ingest", "--file", str(tmp_path / "ingests.yml"), "--report-path", str(tmp_path / "report")]) == 0
+    report = json.loads((tmp_path / "report").read_text())
+    assert [each["rows_written"] for each in report["ingests"].values()] == [3, 1]
+    rows = {each: spark.table(f"{config.namespace}.{each}") for each in ("people", "calls", "single")}
+    assert [row.n for row in rows["people"].collect()] == ["Eve"]
+    assert rows["calls"].columns == ["id", "t", "_kafka_offset"]
+    assert (rows["calls"].count(), rows["single"].count()) == (2, 1)
+    partitions = load_table(spark, f"{config.namespace}.people").spec().fields()
+    assert [str(field.name()) for field in partitions] == ["id_bucket"]

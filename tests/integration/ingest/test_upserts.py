@@ -56,8 +56,10 @@ class DescribeUpserts:
         assert (rows(spark, config), kept, moved, len(merges)) == ({1: 3, 2: 2}, 1, [], 1)
         assert (last.tables[0].rows, last.tables[0].deletes, last.dead_letters) == (2, 1, 1)
 
-    def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, make_upsert, static):
-        config = make_upsert(auto_create=True, op_field="")
+    def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, sql, make_upsert, static):
+        sql("CREATE TABLE {t} (id STRING NOT NULL, v BIGINT) USING iceberg")
+        sql("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
+        config = make_upsert(identifier_columns="", op_field="")
         names = ["1.1", "1.10", "1e3", "1000.0", "-0", "0", '"q"', "q", " 5", "5", "null"]
         topic = static(config)
         topic.send(*({"id": name, "v": 1} for name in names))

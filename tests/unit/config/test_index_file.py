@@ -6,6 +6,7 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
+from icecdc_core.ingest import IngestConfig
 
 ONE = "indexes:\n  films:\n    table: lake.shop.film\n"
 
@@ -266,3 +267,32 @@ class DescribeSubstitution:
             (problem,) = problems(f"{ONE}    {line}\n")
             assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
             assert ("Remedy: leave ICECDC_TEST_" in problem, "hunter2" in problem) == (True, False)
+
+
+class DescribeIngests:
+    def it_loads_ingests_with_their_tables(self, write):
+        path = write("""
+            defaults: {bootstrap_servers: "b:1", table_properties: {x: 1}}
+            ingests:
+              shop: {topics: a, route_by: topic, namespace: lake.shop, tables: {a: {table_properties: {y: 2}}}}
+              log: {topics: b, table: lake.shop.log}
+            """)
+        shop, log = IngestConfig.load_all(path).values()
+        assert (shop.job, log.job, IngestConfig.load(path, "log")) == ("shop", "log", log)
+        assert [config.for_table("lake.shop.a").table_properties for config in (shop, log)] == [{"y": "2"}, {"x": "1"}]
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("indexes: {}", "indexes: unknown. Remedy: the file has defaults and ingests."),
+            ("defaults: {topics: a}\ningests: {a: {}}", "defaults.topics: describes one ingest."),
+            ("ingests: {a: {bootstrap_servers: 'b:1', topics: t, table: l.a.t, tables: {t: {mode: x}}}}",
+             "ingests.a.tables.t.mode: input should be 'append' or 'upsert'"),
+            ("ingests: {a: &a {bootstrap_servers: 'b:1', topics: t, table: l.a.t, job: j}, b: *a}",
+             "ingests.b.job: is also the job of ingests.a."),
+        ],
+    )  # fmt: skip
+    def it_says_where_a_problem_is(self, write, text, problem):
+        with pytest.raises(ConfigError) as caught:
+            IngestConfig.load_all(write(text))
+        assert any(each.startswith(problem) for each in caught.value.problems), caught.value.problems

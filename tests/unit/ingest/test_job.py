@@ -78,17 +78,6 @@ def it_says_that_a_table_is_behind_also_if_nothing_is_new(monkeypatch, policy, b
     assert [entry.tables for entry in written] == ([] if behind else [[TableEntry("t", offsets=reached)]])
 
 
-def it_reads_the_keys_of_tombstones_by_the_identifier_fields_of_the_table(monkeypatch):
-    schema = SimpleNamespace(identifierFieldNames=lambda: {"id"})
-    monkeypatch.setattr(job, "load_table", lambda spark, name: SimpleNamespace(schema=lambda: schema))
-    made = []
-    for mode in ("upsert", "append"):
-        run = IngestRun(None, config(mode=mode))
-        batches = run._new_batches(SimpleNamespace(earliest=lambda names: {}), StreamStart([], {}), LoggedJob())
-        made.append((batches.config.identifier_columns, batches.writer.config.identifier_columns))
-    assert made == [(["id"], ["id"]), ([], [])]
-
-
 THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 
 

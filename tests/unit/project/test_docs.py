@@ -11,16 +11,17 @@ import pytest
 import yaml
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.session.catalog import catalog_settings
 from tests.checks.doc_blocks import all_blocks, commands_of, exists, problems_of
-from tests.checks.index_file_schema import index_file_schema
+from tests.checks.index_file_schema import index_file_schema, ingest_file_schema
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = ROOT / "icecdc_core" / "config" / "indexes.schema.json"
+CONFIG = ROOT / "icecdc_core" / "config"
 BLOCKS = all_blocks()
 CONSOLES = [block for block in BLOCKS if block.language == "console" and not block.mark]
-INDEX_FILES = [block for block in BLOCKS if block.language == "yaml" and not block.mark]
+FILES = [block for block in BLOCKS if block.language == "yaml" and not block.mark]
 CATALOGS = [block.text for block in BLOCKS if block.page == "docs/databricks.md" and block.language == "json"]
 
 
@@ -30,14 +31,16 @@ def it_shows_commands_that_can_be_parsed(block):
     assert (len(commands) > 0, [problem for command, _ in commands for problem in problems_of(command)]) == (True, [])
 
 
-@pytest.mark.parametrize("block", INDEX_FILES, ids=lambda block: block.id)
-def it_shows_index_files_that_can_be_loaded(block, tmp_path):
+@pytest.mark.parametrize("block", FILES, ids=lambda block: block.id)
+def it_shows_files_that_can_be_loaded(block, tmp_path):
     import jsonschema
 
     content = yaml.safe_load(block.text)
-    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(content)
-    (tmp_path / "indexes.yml").write_text(block.text, encoding="utf-8")
-    assert list(SyncConfig.load_all(tmp_path / "indexes.yml")) == list(content["indexes"])
+    section, kind = ("ingests", IngestConfig) if "ingests" in content else ("indexes", SyncConfig)
+    schema = json.loads((CONFIG / f"{section}.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(content)
+    (tmp_path / "file.yml").write_text(block.text, encoding="utf-8")
+    assert list(kind.load_all(tmp_path / "file.yml")) == list(content[section])
 
 
 @pytest.mark.parametrize("example", CATALOGS)
@@ -50,12 +53,15 @@ def it_shows_catalogs_that_become_settings_without_a_reference_and_show_no_secre
     assert "***" not in repr(config.catalog_properties)
 
 
-def it_ships_the_schema_as_the_code_makes_it():
-    text = json.dumps(index_file_schema(), indent=2)
-    expected = re.sub(r"\[\s+([^][{}]+?)\s+]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+@pytest.mark.parametrize(("section", "schema"), [("indexes", index_file_schema), ("ingests", ingest_file_schema)])
+def it_ships_the_schema_as_the_code_makes_it(section, schema):
+    # A parameter is a line.
+    text = re.sub(r'("(?:parameters|properties)":) \{', r"\1 {\n", json.dumps(schema()))
+    made = re.sub(r'}, ("\w+": \{"(?:description|\$ref|type)")', r"},\n\1", text) + "\n"
+    file = CONFIG / f"{section}.schema.json"
     if os.environ.get("ICECDC_UPDATE_DOCS"):
-        SCHEMA.write_text(expected, encoding="utf-8")
-    assert SCHEMA.read_text(encoding="utf-8") == expected
+        file.write_text(made, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == made
 
 
 def it_lists_the_kinds_operations_and_histories_that_tests_go_through():
