@@ -17,6 +17,7 @@ from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
 from icecdc_core.ingest.destinations import payload_schema
+from icecdc_core.ingest.expressions import used_expressions
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, typed_failure
 from icecdc_core.ingest.offsets import Offsets
@@ -27,7 +28,7 @@ from icecdc_core.ingest.table import APPENDED, TableRecords, Writer
 from icecdc_core.logs import event
 from icecdc_core.session.jvm import persisted, unpersist
 from icecdc_core.session.processes import StopRequest
-from icecdc_core.session.spark import settings_unless_set
+from icecdc_core.session.spark import RowCount, settings_unless_set
 from icecdc_core.table.catalogs import load_table
 
 # With more tables, loading their schemas would take longer than the shared parse saves.
@@ -131,7 +132,10 @@ class Batches:
         )
         self.writer.dead_letters.end = end
         with self.settings(spark, batch.records < _FEW_RECORDS):
-            tables, dead_letters = self._write_tables(records, batch)
+            decoded, filtered = self.decode(records)
+            tables, dead_letters = self._write_tables(decoded, batch)
+            if filtered is not None and any(each.state == WRITTEN for each in tables):  # else perhaps none was read
+                batch = replace(batch, filtered=filtered.value())
         if self.is_cut_off:
             # It is not logged: the next run reads it again, as after a crash, and each table skips what it has.
             event("batch cut off", batch=batch.batch, tables=len(tables))
@@ -161,6 +165,7 @@ class Batches:
             records=entry.records,
             tables=len(tables),
             dead_letters=dead_letters,
+            filtered=entry.filtered,
             rows=sum(table.rows for table in tables),
         )
         return entry
@@ -177,8 +182,14 @@ class Batches:
         with settings_unless_set(spark, {**settings, **(_INTERPRETED if few else {})}):
             yield
 
-    def _write_tables(self, records: DataFrame, batch: LogEntry) -> tuple[list[TableEntry], int]:
-        decoded = decode_records(records, self.config, self.known_schemas)
+    def decode(self, records: DataFrame) -> tuple[DataFrame, RowCount | None]:
+        """Decode records, and evaluate the expressions over them; counts those that `where` drops."""
+        expressions = used_expressions(records.sparkSession, self.config)
+        envelope = expressions.envelope_fields if expressions else ()
+        decoded = decode_records(records, self.config, self.known_schemas, envelope)
+        return expressions.evaluate(decoded) if expressions else (decoded, None)
+
+    def _write_tables(self, decoded: DataFrame, batch: LogEntry) -> tuple[list[TableEntry], int]:
         if self.config.route_by == "table":
             table = quoted_table(self.config.table)
             # Without inference they are read and written in one pass.

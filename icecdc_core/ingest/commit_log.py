@@ -166,6 +166,7 @@ class LogEntry:
     topic_ids: dict[str, str] = field(default_factory=dict)
     records: int = 0
     dead_letters: int = 0
+    filtered: int = 0  # is not in the table of the log
     valid_through: datetime | None = None
     lost: str = ""
     tables: list[TableEntry] = field(default_factory=list)

@@ -154,12 +154,15 @@ OF_A_TABLE = (
 """The parameters that an entry of `tables` may set."""
 
 Format = Literal["json", "avro", "json_schema", "protobuf", "debezium_json", "debezium_avro", "dms"]
+CHANGE_EVENTS = ("debezium_json", "debezium_avro", "dms")
+"""The formats whose records say their operation."""
 Metadata = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
 _OF_HISTORY: tuple[Metadata, ...] = ("topic", "partition", "offset", "timestamp")
 MetadataColumns = Annotated[list[Metadata], BeforeValidator(values.parse_column_names)]
 ClientOptions = Annotated[Properties, BeforeValidator(parse_client_options), WithoutSecrets, AS_TEXTS]
 Routes = Annotated[Properties, BeforeValidator(parse_routes), WithoutSecrets, AS_TEXTS]
 TableEntries = Annotated[dict[str, dict[str, Any]], BeforeValidator(parse_tables)]
+Select = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(values.parse_expressions)]
 Transforms = Annotated[list[Annotated[str, Field(pattern=_TRANSFORM)]], BeforeValidator(split_transforms)]
 
 
@@ -222,6 +225,14 @@ class IngestConfig(ParameterModel):
     JSON value such as 5 or "a"."""
     op_field: str = ""
     """Field of plain records that says insert, update or delete. Default: none."""
+    operation: str = ""
+    """SQL over the record that says insert, update or delete, instead of op_field: coalesce(headers['op'],
+    'upsert'). Default: none."""
+    where: str = ""
+    """SQL condition over the record; other records are dropped and counted. Default: none."""
+    select: Select = Field(default_factory=list)
+    """Fields of the row as SQL over the record, a list or JSON array: ["*", "CAST(source.lsn AS BIGINT) AS lsn"].
+    Default: the fields of the record."""
     column_case: Annotated[Literal["insensitive", "sensitive", "lower"], LowerCase] = "sensitive"
     """How field names match column names. sensitive: exactly. insensitive: in any case. lower: in any case, and new
     columns are lower-case."""
@@ -236,13 +247,15 @@ class IngestConfig(ParameterModel):
     evolve_schema: bool = False
     """Let records add columns, widen types and make columns optional. Otherwise they are dead letters."""
 
-    route_by: Annotated[Literal["table", "regex", "field", "topic"], LowerCase] = "table"
+    route_by: Annotated[Literal["table", "regex", "field", "topic", "expression"], LowerCase] = "table"
     """table: all records to one table. regex: to each table of routes whose expression matches. field: to the table
-    that a field names. topic: to the table of the topic."""
+    that a field names. topic: to the table of the topic. expression: to the tables that route names."""
     table: OptionalTableName = ""
     """route_by=table: the table, catalog.namespace.table."""
     namespace: Annotated[str, AfterValidator(values.check_namespace)] = ""
-    """catalog.namespace of the tables that a field or the topic names. Default: that of the table."""
+    """catalog.namespace of the tables that a field, the topic or route names. Default: that of the table."""
+    route: str = ""
+    """route_by=expression: SQL over the record that gives the table's name, or an array of names: source.table."""
     route_field: str = ""
     """Field that decides the table; nested fields with dots. Default for regex: the topic."""
     routes: Routes = Field(default_factory=Properties)
@@ -368,6 +381,7 @@ class IngestConfig(ParameterModel):
         table, routes, namespace = (given.get(name) for name in ("table", "routes", "namespace"))
         by, is_soft = f"route_by={route_by!r}", given.get("deletes") == "soft"
         needs = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
+        needs["expression"] = ["route", "namespace"]
         tables = [name for name in (table, *(routes or ())) if name]
         ours = {"commit_log_table": LOG_TABLE, "dead_letter_table": DEAD_LETTER_TABLE, "deletes_table": DELETES_TABLE}
         own = [given.get(parameter, f"{namespace}.{name}") for parameter, name in ours.items() if namespace]
@@ -394,8 +408,19 @@ class IngestConfig(ParameterModel):
             ),
             (routes and route_by != "regex", f"routes: given together with {by}. Remedy: set route_by=regex."),
             (
-                given.get("op_field") and kind in ("debezium_json", "debezium_avro", "dms"),
-                f"op_field: given for format={kind!r}, whose records say it. Remedy: leave it out.",
+                given.get("route") and route_by != "expression",
+                f"route: given together with {by}. Remedy: set route_by=expression.",
+            ),
+            *(
+                (
+                    given.get(name) and kind in CHANGE_EVENTS,
+                    f"{name}: given for format={kind!r}, whose records say it. Remedy: leave it out.",
+                )
+                for name in ("op_field", "operation")
+            ),
+            (
+                given.get("op_field") and given.get("operation"),
+                "operation: given together with op_field. Remedy: use one.",
             ),
             (
                 given.get("ordering_column") and given.get("mode", "append") == "append",

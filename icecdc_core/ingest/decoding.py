@@ -1,6 +1,7 @@
 """Decodes records of every format into one form: a JSON payload with its operation, or the problem of the record."""
 
 import re
+from collections.abc import Collection
 from functools import cache, partial
 
 from py4j.protocol import Py4JError
@@ -12,8 +13,10 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, quoted_table
 from icecdc_core.ingest.formats import change_events
 from icecdc_core.ingest.formats.decode_results import (
+    ENVELOPE,
     IGNORED,
     LONE_SURROGATE,
+    LONG_NUMBER,
     PARTIAL,
     SECRET,
     TRUNCATE,
@@ -26,7 +29,7 @@ from icecdc_core.ingest.formats.decode_results import (
     json_field,
     parse_operation,
 )
-from icecdc_core.ingest.formats.logical_types import column_type, payload_json
+from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, payload_json
 from icecdc_core.ingest.formats.schemas import (
     RegisteredSchema,
     json_schema_struct,
@@ -46,9 +49,15 @@ _NO_VALUE = "the record has no value"
 
 
 def decode_records(
-    records: DataFrame, settings: IngestConfig, known_schemas: dict[int, RegisteredSchema] | None = None
+    records: DataFrame,
+    settings: IngestConfig,
+    known_schemas: dict[int, RegisteredSchema] | None = None,
+    envelope: Collection[str] = (),
 ) -> DataFrame:
-    """Decode the records of a batch; plain JSON is not parsed yet: `parse_rows` finds what is wrong in it."""
+    """Decode the records of a batch; plain JSON is not parsed yet: `parse_rows` finds what is wrong in it.
+
+    Of a change event in Avro, `envelope` names fields for the column `ENVELOPE`; one in JSON has them in its value.
+    """
     columns = [name for name in records.columns if name != "timestampType"]
     if settings.tombstones == "ignore":
         records = records.where(F.col("value").isNotNull())
@@ -62,10 +71,11 @@ def decode_records(
             result = _decode_change_text(records, body.cast("string"), tombstone, settings)
         else:
             known = {} if known_schemas is None else known_schemas
-            result = _decode_wire_format(records, body, tombstone, settings, known)
+            result = _decode_wire_format(records, body, tombstone, settings, known, envelope)
         missing = decode_result(problem=_NO_VALUE, op=F.when(tombstone, F.lit("delete")))
         result = F.when(body.isNull(), missing).otherwise(result).alias(_RESULT)
         decoded = records.select(*columns, result).select(*columns, f"{_RESULT}.*")
+        decoded = decoded if envelope and settings.format == "debezium_avro" else decoded.drop(ENVELOPE)
         unusable = F.when(F.col("payload").contains(SECRET), F.regexp_extract("payload", f'{SECRET}([^"]*)', 1))
         # The nondeterministic condition stops Spark from pushing the filter below, where it would decode twice.
         op = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(F.col("op"))
@@ -73,9 +83,13 @@ def decode_records(
         decoded = decoded.where(~F.col("op").eqNullSafe(IGNORED))
     if not settings.op_field:
         return decoded
-    # A tombstone has its operation, others have it in a field.
     code = json_field(F.col("payload"), settings.op_field.split("."))
-    op, unknown = parse_operation(code, f"the operation (field {settings.op_field})")
+    return with_operation(decoded, code, f"the operation (field {settings.op_field})")
+
+
+def with_operation(decoded: DataFrame, code: Column, what: str) -> DataFrame:
+    """Add the operation that a code stands for; a tombstone has its own."""
+    op, unknown = parse_operation(code, what)
     is_partial = (op == "upsert") & change_events.is_unavailable(F.col("payload"))  # may be Debezium's
     op = F.when(is_partial, F.lit(PARTIAL)).otherwise(op)
     problem = F.coalesce("problem", F.when(F.col("op").isNull(), unknown))
@@ -109,7 +123,7 @@ def _decode_change_text(records: DataFrame, text: Column, tombstone: Column, set
         problem = (
             F.when(has_lone_surrogate(F.when(is_parsed, text).otherwise(payload)), F.lit(LONE_SURROGATE))
             .when(is_infinite, F.lit("a number in it is too big for double"))
-            .when(is_variant & has_long_number(text), F.lit("a number in it has more digits than a double"))
+            .when(is_variant & has_long_number(text), F.lit(LONG_NUMBER))
         )
         is_usable = decoded["problem"].isNotNull() | problem.isNull()
         return F.when(is_usable, decoded).otherwise(decode_result(problem=problem))
@@ -123,7 +137,12 @@ def _decode_change_text(records: DataFrame, text: Column, tombstone: Column, set
 
 
 def _decode_wire_format(
-    records: DataFrame, body: Column, tombstone: Column, settings: IngestConfig, known: dict[int, RegisteredSchema]
+    records: DataFrame,
+    body: Column,
+    tombstone: Column,
+    settings: IngestConfig,
+    known: dict[int, RegisteredSchema],
+    envelope: Collection[str],
 ) -> Column:
     """Decode Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data."""
     wanted = {"json_schema": "JSON", "protobuf": "PROTOBUF"}.get(settings.format, "AVRO")
@@ -159,7 +178,8 @@ def _decode_wire_format(
             elif schema.kind != wanted:
                 decoded = decode_result(problem=f"{name} is {schema.kind}, not {wanted}")
             else:
-                read = {"JSON": _decode_json, "PROTOBUF": _decode_protobuf}.get(wanted, partial(_decode_avro, records))
+                avro = partial(_decode_avro, records, envelope)
+                read = {"JSON": _decode_json, "PROTOBUF": _decode_protobuf}.get(wanted, avro)
                 # Workers of Python get the data of all rows.
                 own = F.when(schema_id == number, data) if wanted == "PROTOBUF" else data
                 given = (name, schema, own, tombstone, settings)
@@ -175,7 +195,13 @@ def _decode_wire_format(
 
 
 def _decode_avro(
-    records: DataFrame, name: str, schema: RegisteredSchema, data: Column, tombstone: Column, settings: IngestConfig
+    records: DataFrame,
+    envelope: Collection[str],
+    name: str,
+    schema: RegisteredSchema,
+    data: Column,
+    tombstone: Column,
+    settings: IngestConfig,
 ) -> Column:
     value, logical_type = read_avro(records, schema, data)
 
@@ -193,6 +219,10 @@ def _decode_avro(
         else:
             problem = f"{name} does not describe a {'record' if settings.format == 'avro' else 'change event'}"
             result = change_events.decode_debezium_envelope(row, logical_type, tombstone, settings, problem)
+            if used := {each: kind for each, kind in logical_type.fields.items() if each in envelope}:
+                fields = F.struct(*(row[each].alias(each) for each in used))
+                beside = payload_json(fields, LogicalType(T.StructType(), fields=used))
+                result = evaluate_once(result, lambda each: each.withField(ENVELOPE, beside))
         decoded = F.when(row.isNull(), decode_result(problem=f"the bytes do not fit {name}"))
         return decoded.otherwise(evaluate_once(result, with_gained_marks))
 
@@ -222,7 +252,10 @@ def _decode_protobuf(
 
 # Column with the name of the record's table, every part quoted; null if it has none, with the reason in `problem`.
 TABLE = "_icecdc_table"
-_VALUE = "_icecdc_route"
+_VALUE = "_icecdc_value"
+
+ROUTE = "_icecdc_route"
+"""Column with what the expression `route` says: the name of a table, or an array of names."""
 
 # Table names that records may use: they must not reach other namespaces, and every catalog must accept them. In Java,
 # "$" also matches before a final line break.
@@ -250,19 +283,32 @@ def route_records(
         table = F.explode_outer(F.when(is_decoded, F.array_distinct(F.array_compact(F.array(*found)))))
         problem = F.concat(F.lit(f"no table: no expression matches {what}: "), F.coalesce(shown, F.lit("nothing")))
     else:
-        name = F.regexp_replace("topic", _NOT_IN_NAMES, "_") if config.route_by == "topic" else value
-        # In a catalog that ignores case, a second spelling of a name would find its batch written.
-        table = F.concat(F.lit(f"{config.quoted_namespace}.`"), F.lower(name) if any_case else name, F.lit("`"))
-        is_own = F.lower(table).isin([F.lower(F.lit(own)) for own in config.own_tables])
-        is_free = name.rlike(_NAME) & ~is_own & ~F.lower(name).startswith(OWN_TABLES)
-        table = F.when(is_decoded & is_free, table)
-        has = F.concat(F.lit(f"no table: {what} has "), shown)
+        own = [F.lower(F.lit(each)) for each in config.own_tables]
+
+        def table_of(name: Column) -> Column:
+            # In a catalog that ignores case, a second spelling of a name would find its batch written.
+            named = F.concat(F.lit(f"{config.quoted_namespace}.`"), F.lower(name) if any_case else name, F.lit("`"))
+            is_free = name.rlike(_NAME) & ~F.lower(named).isin(own) & ~F.lower(name).startswith(OWN_TABLES)
+            return F.when(is_free, named)
+
+        if config.route_by == "expression":
+            names = F.col(ROUTE) if isinstance(decoded.schema[ROUTE].dataType, T.ArrayType) else F.array(ROUTE)
+            names, what = F.array_compact(names), "route"
+            tables = F.transform(names, table_of)
+            # A record with one wrong name is one dead letter, and goes nowhere else.
+            is_right = is_decoded & F.forall(tables, lambda each: each.isNotNull())
+            table = F.explode_outer(F.when(is_right, F.array_distinct(tables)))
+            value = F.when(F.size(names) > 0, F.array_join(names, ", "))
+        else:
+            name = F.regexp_replace("topic", _NOT_IN_NAMES, "_") if config.route_by == "topic" else value
+            table = F.when(is_decoded, table_of(name))
+        has = F.concat(F.lit(f"no table: {what} has "), F.substring(value, 1, 200))
         problem = F.coalesce(has, F.lit(f"no table: {what} is missing"))
     without = F.when(
         F.col("op") == TRUNCATE, F.lit(f"no table: a truncation has no row with {what}; route it otherwise")
     )
     problem = F.coalesce("problem", F.when(F.col(TABLE).isNull(), F.coalesce(without, problem)))
-    return decoded.withColumn(TABLE, table).withColumn("problem", problem).drop(_VALUE)
+    return decoded.withColumn(TABLE, table).withColumn("problem", problem).drop(_VALUE, ROUTE)
 
 
 def routed_topics(spark: SparkSession, config: IngestConfig) -> Routed:

@@ -87,7 +87,7 @@ def _plain_and_written(decoded: DataFrame, settings: IngestConfig) -> tuple[Data
     """The records in plain JSON, and the schemas of the writers of all others."""
     # A delete needs no columns but those that the table has.
     decoded = decoded.where(F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete"))
-    if settings.format in ("json", "dms"):
+    if settings.format in ("json", "dms") and not settings.select:
         return decoded, []
     kinds = decoded.select("payload_type").where("payload_type IS NOT NULL").distinct().collect()
     written = [T.StructType.fromJson(json.loads(kind)) for (kind,) in sorted(kinds)]

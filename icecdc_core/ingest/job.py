@@ -22,6 +22,7 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters, judged_before
 from icecdc_core.ingest.decoding import check_expressions, routed_topics
 from icecdc_core.ingest.destinations import create_namespace
+from icecdc_core.ingest.expressions import used_expressions
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
@@ -59,6 +60,8 @@ class IngestRun(JobRun[IngestConfig]):
         try:
             with stop_on_sigterm() as self.stop:
                 check_expressions(self.spark, self.config)
+                if expressions := used_expressions(self.spark, self.config):
+                    expressions.check(self.spark)
                 check_queries(self.spark, self.config)
                 with closing(Topics(self.spark, self.config)) as topics:
                     with self.stage("check"):
@@ -201,7 +204,8 @@ class IngestRun(JobRun[IngestConfig]):
 
     def _new_batches(self, topics: Topics, stream_start: start_offsets.StreamStart, logged: LoggedJob) -> Batches:
         config = self.config
-        any_case = config.route_by in ("field", "topic") and start_offsets.ignores_case(self.spark, config)
+        by_name = config.route_by in ("field", "topic", "expression")
+        any_case = by_name and start_offsets.ignores_case(self.spark, config)
         earliest = topics.earliest(stream_start.topics)
         judged = offsets.furthest(logged.offsets, judged_before(self.spark, config))
         return Batches(

@@ -20,7 +20,7 @@ from icecdc_core.errors import LONGEST, ConfigError, TableNotFoundError
 from icecdc_core.ingest.commit_log import LogEntry
 from icecdc_core.ingest.config import quoted_table
 from icecdc_core.ingest.dead_letters import DOUBTFUL, GONE, POSITION, DeadLetters
-from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
+from icecdc_core.ingest.decoding import ROUTE, TABLE, route_records
 from icecdc_core.ingest.destinations import open_or_create_table
 from icecdc_core.ingest.kafka import typed_failure
 from icecdc_core.ingest.offsets import Offsets, is_below
@@ -125,11 +125,11 @@ def _is_judged(batches: Batches) -> Column:
 
 def _route(stored: DataFrame, batches: Batches) -> DataFrame:
     config = batches.config
-    decoded = decode_records(stored, config, batches.known_schemas)
+    decoded, _ = batches.decode(stored)
     routed = decoded.withColumn(TABLE, F.coalesce("table", F.lit(quoted_table(config.table) or None)))
     if config.route_by != "table":  # a record keeps the table that it had
         found = route_records(decoded.where("table IS NULL"), config, batches.shared.any_case)
-        routed = found.unionByName(routed.where("table IS NOT NULL"))
+        routed = found.unionByName(routed.where("table IS NOT NULL").drop(ROUTE))
     return routed.dropDuplicates([*POSITION, TABLE]).localCheckpoint()
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from icecdc_core.ingest.commit_log import LogEntry
 
-COUNTS = ("records", "rows_written", "deletes", "dead_letters", "files")
+COUNTS = ("records", "rows_written", "deletes", "dead_letters", "filtered", "files")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class IngestReport(Report):
             ordering value and stays.
         deletes: Rows to delete, in all tables.
         dead_letters: Records that this run wrote to the dead letter table; of a replay those that failed again.
+        filtered: Records that `where` dropped. A batch that is read again counts again.
         failed_again: Of a replay of dead letters, how many failed again for each reason.
         files: Data files that were written.
         tables: By table: `state`, `rows`, `deletes`, `files`, `snapshot_id`, `error`, and `valid_through`: the ISO time
@@ -52,6 +53,7 @@ class IngestReport(Report):
     rows_written: int = 0
     deletes: int = 0
     dead_letters: int = 0
+    filtered: int = 0
     files: int = 0
     failed_again: dict[str, int] = field(default_factory=dict)
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -78,6 +80,8 @@ class IngestReport(Report):
         what = (
             f"{self.records:,} records read, {self.rows_written:,} rows written to {len(self.tables):,} tables, "
             f"{self.dead_letters:,} dead letters (records that could not be routed or parsed)"
+            + f", {self.filtered:,} dropped"
+            * bool(self.filtered)
         )
         facts = [
             ("Complete up to", moment(self.valid_through)),
@@ -107,5 +111,7 @@ def add_entry(counts: dict[str, Any], entry: LogEntry) -> None:
         for name in tables.keys() - entry.behind:  # also one without a record in this batch
             tables[name]["valid_through"] = entry.ends_read_at.isoformat()
     rows, deletes, files = (sum(getattr(each, name) for each in entry.tables) for name in of_table)
-    for name, count in zip(COUNTS, (entry.records, rows, deletes, entry.dead_letters, files), strict=True):
+    for name, count in zip(
+        COUNTS, (entry.records, rows, deletes, entry.dead_letters, entry.filtered, files), strict=True
+    ):
         counts[name] = counts.get(name, 0) + count

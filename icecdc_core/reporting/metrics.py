@@ -40,6 +40,7 @@ METRICS = {
     "icecdc_ingest_records": ("records", "Records that an ingest read."),
     "icecdc_ingest_rows": ("rows_written", "Rows that an ingest wrote."),
     "icecdc_ingest_dead_letters": ("dead_letters", "Records that an ingest could not route or parse."),
+    "icecdc_ingest_filtered": ("filtered", "Records that the condition of an ingest dropped."),
     "icecdc_ingest_tables_behind": ("tables_behind", "Tables that an ingest could not write."),
     "icecdc_ingest_complete_through_timestamp_seconds": ("complete_through", "Time up to which tables are complete."),
     "icecdc_ingest_lag_records": ("", "Offsets of a partition that an ingest has not read."),

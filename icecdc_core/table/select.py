@@ -53,7 +53,7 @@ class Projection:
         nothing = [F.lit(None).alias(name) for name in self.unreadable]
         documents = self.function(rows.select(*map(quoted, self.columns), *nothing))
         column = java_class(rows.sparkSession, "org.apache.spark.sql.classic.ExpressionUtils").column
-        for fields in _selections(documents, rows):
+        for fields in find_selections(documents, rows):
             rows = rows.select(*(Column(column(fields.apply(at))) for at in range(fields.size())), *hidden)
         return rows.toDF(*self.schema.names, *beside)
 
@@ -87,8 +87,8 @@ def open_projection(
     rows, constants = example_rows(spark, with_all)
     try:
         documents = function(rows)
-        _selections(documents, rows)
-        problem = _instability(documents, constants, function)
+        find_selections(documents, rows)
+        problem = find_instability(documents, constants, function)
     except (PySparkException, Py4JError) as error:
         raise refused(f"is not a selection of the table's columns: {failure_message(str(error))}") from error
     except ValueError as error:
@@ -136,7 +136,7 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str, a
     rows, constants = example_rows(spark, schema)
     try:
         filtered = function(rows)
-        problem = _instability(filtered, constants, function)
+        problem = find_instability(filtered, constants, function)
     except PySparkException as error:
         problem, cause = f"is not a condition over the table: {failure_message(str(error))}", error
     if problem:
@@ -154,7 +154,7 @@ def _plan(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
-def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
+def find_selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
     """The lists of expressions by which Spark makes documents of rows, in order; ValueError names other nodes."""
     source, plan = _plan(rows), _plan(documents)
     selections = []
@@ -175,7 +175,7 @@ def example_rows(spark: SparkSession, schema: StructType) -> tuple[DataFrame, Da
     return spark.createDataFrame([], schema), spark.range(1).select(*constants)
 
 
-def _instability(result: DataFrame, constants: DataFrame, function: Callable[[DataFrame], DataFrame]) -> str:
+def find_instability(result: DataFrame, constants: DataFrame, function: Callable[[DataFrame], DataFrame]) -> str:
     """Say why the result of expressions may change while the row does not; empty if it cannot."""
     spark, plan = result.sparkSession, _plan(result)
     if not plan.subqueriesAll().isEmpty():

@@ -19,6 +19,7 @@ from icecdc_core.columns import OWN_PREFIX, json_string
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import (
     DELETES,
+    ENVELOPE,
     IGNORED,
     JSON_READ_OPTIONS,
     PARTIAL,
@@ -32,6 +33,7 @@ from icecdc_core.ingest.formats.decode_results import (
     parse_object,
     parse_operation,
     unreadable_reason,
+    variant_text,
     with_start,
     wrapped_record,
 )
@@ -181,12 +183,16 @@ def _is_about_connector(text: Column) -> Column:
 
 def or_by_key(decoded: Column, by_key: Column) -> Column:
     """The decode result of a value; that of its key if it is a deletion without `before`."""
+    by_key = F.coalesce(by_key, decode_result(problem=_NO_BEFORE))
 
-    def named(result: Column) -> Column:
-        return result.withField("problem", F.replace(result["problem"], F.lit(_NO_VALUE), F.lit(f"{_NO_BEFORE}")))
+    def chosen(value: Column) -> Column:
+        def named(key: Column) -> Column:
+            problem = F.replace(key["problem"], F.lit(_NO_VALUE), F.lit(f"{_NO_BEFORE}"))
+            return key.withField("problem", problem).withField(ENVELOPE, value[ENVELOPE])
 
-    by_key = evaluate_once(F.coalesce(by_key, decode_result(problem=_NO_BEFORE)), named)
-    return evaluate_once(decoded, lambda result: F.when(result["problem"] == _NO_BEFORE, by_key).otherwise(result))
+        return F.when(value["problem"] == _NO_BEFORE, evaluate_once(by_key, named)).otherwise(value)
+
+    return evaluate_once(decoded, chosen)
 
 
 def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, settings: IngestConfig) -> Column:
@@ -211,7 +217,9 @@ def decode_debezium_json(records: DataFrame, text: Column, tombstone: Column, se
     def decode_without_schema(event: Column) -> Column:
         inner = event["payload"]
         op = F.coalesce(event["op"], inner["op"])
-        before, after = (F.coalesce(_row_text(event[name]), _row_text(inner[name])) for name in ("before", "after"))
+        before, after = (
+            F.coalesce(variant_text(event[name]), variant_text(inner[name])) for name in ("before", "after")
+        )
         change = _decode_change(op, before, after, settings)
         return F.when(op.isNull() & _is_about_connector(text), decode_result(op=IGNORED)).otherwise(change)
 
@@ -246,13 +254,6 @@ def _decode_object(text: Column, shape: T.StructType, decode: Callable[[Column],
         parse_object(text, shape),
         lambda parsed: F.when(is_whole_object(parsed), decode(wrapped_record(parsed))).otherwise(problem),
     )
-
-
-def _row_text(variant: Column) -> Column:
-    """A variant as JSON; null for a JSON null. A text is the document itself (MongoDB)."""
-    is_text = F.schema_of_variant(variant) == "STRING"
-    row = F.when(is_text, F.variant_get(variant, "$", "string")).otherwise(F.to_json(variant))
-    return F.when(~F.is_variant_null(variant), row)
 
 
 def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: IngestConfig) -> Column:

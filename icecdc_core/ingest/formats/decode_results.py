@@ -30,6 +30,8 @@ _LONGEST_STRING = 20_000_000  # of Spark's JSON parser, in characters
 
 LONE_SURROGATE = "a text in it has half of a surrogate pair, which is no character"
 
+LONG_NUMBER = "a number in it has more digits than a double"
+
 # An escape with a surrogate behind an even number of backslashes; a pair of them is a character.
 _ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
@@ -97,6 +99,13 @@ def with_start(problem: str, text: Column) -> Column:
     return F.concat(F.lit(f"{problem}: '"), F.left(F.coalesce(text, F.lit("null")), F.lit(SHOWN)), F.lit("'"))
 
 
+def variant_text(variant: Column) -> Column:
+    """A variant as JSON; null for a JSON null. A text is itself, as for a document of MongoDB."""
+    is_text = F.schema_of_variant(variant) == "STRING"
+    row = F.when(is_text, F.variant_get(variant, "$", "string")).otherwise(F.to_json(variant))
+    return F.when(~F.is_variant_null(variant), row)
+
+
 def json_field(payload: Column, path: list[str]) -> Column:
     kind: T.DataType = T.StringType()
     for part in reversed(path):
@@ -111,6 +120,10 @@ _UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", 
 DELETES = ("d", "delete")
 
 
+ENVELOPE = "envelope"
+"""Field of a decode result: as JSON, what expressions use of a change event beside its row."""
+
+
 def decode_result(
     payload: Column | None = None,
     payload_type: Column | str | None = None,
@@ -119,6 +132,7 @@ def decode_result(
     before: Column | None = None,
 ) -> Column:
     given = {"payload": payload, "payload_type": payload_type, "op": op, "problem": problem, "before": before}
+    given[ENVELOPE] = None
     return F.struct(*(F.lit(value).cast("string").alias(name) for name, value in given.items()))
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import Column, functions as F, types as T
 from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.ingest.formats.schemas import MOST_NODES, RegisteredSchema
 
-_DECODED = "payload string, payload_type string, op string, problem string, before string"
+_DECODED = "payload string, payload_type string, op string, problem string, before string, envelope string"
 _FILE = "schema_of_the_registry.proto"
 _DOCUMENTS = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
 _TIMES = {"google.protobuf.Timestamp": T.TimestampType(), "google.protobuf.Duration": T.StringType()}
@@ -53,8 +53,8 @@ def decode_protobuf(name: str, schema: RegisteredSchema, data: Column, tombstone
             payload, kind = _messages(files)(bytes(data))
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
-            return None, None, op, f"the bytes do not fit {name} ({reason})", None
-        return payload, kind, op, None, None
+            return None, None, op, f"the bytes do not fit {name} ({reason})", None, None
+        return payload, kind, op, None, None, None
 
     return decode(data, tombstone)
 

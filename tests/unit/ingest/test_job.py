@@ -97,6 +97,7 @@ def it_publishes_counts_and_the_time_that_the_tables_have_reached_and_what_they_
         "icecdc_ingest_records": 5,
         "icecdc_ingest_rows": 4,
         "icecdc_ingest_dead_letters": 1,
+        "icecdc_ingest_filtered": 0,
         "icecdc_ingest_tables_behind": 1,
         "icecdc_ingest_complete_through_timestamp_seconds": THROUGH.timestamp(),
         "icecdc_ingest_lag_records": 7,
