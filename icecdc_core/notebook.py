@@ -18,7 +18,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, is_given, problems_error
 from icecdc_core.config.values import parse_json_object
 from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError, IngestWriteError
-from icecdc_core.ingest import IngestReport
+from icecdc_core.ingest import IngestConfig, IngestReport
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.instrumentation import leave_report
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=ParameterModel, default=SyncConfig)
 
 # Parameters of notebooks alone; with `list_only` the first task of a Databricks job only lists indexes.
-INDEX_FILE, OPTIONS, LIST_ONLY = "index_file", "options", "list_only"
+INDEX_FILE, INGEST_FILE, OPTIONS, LIST_ONLY = "index_file", "ingest_file", "options", "list_only"
 _PLAIN_TYPES = (str, int, float, bool, list, dict, tuple)
 
 
@@ -44,7 +44,7 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[C] = SyncConfig) ->
     parameters; one that is also given by name has that value. An empty string means "not given".
 
     With `index_file`, the parameters are those of the index named `index` in this file (which may be empty if the file
-    has only one). What is given beside it wins over the file.
+    has only one); with `ingest_file` those of the ingest named `job`. What is given beside it wins over the file.
 
     Args:
         namespace: The notebook's `globals()`.
@@ -59,11 +59,12 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[C] = SyncConfig) ->
     if used := [name for name in in_cells if given[name] != widget_text(namespace[name])]:
         print(f"The values of widgets are used: {', '.join(used)}")  # noqa: T201
     given.pop(LIST_ONLY, None)
-    path = str(given.pop(INDEX_FILE, "")).strip()
+    file, entry = (INGEST_FILE, "job") if issubclass(kind, IngestConfig) else (INDEX_FILE, "index")
+    path = str(given.pop(file, "")).strip()
     config: C | None = None
     try:
-        if path and issubclass(kind, SyncConfig):
-            config = kind.load(path, str(given.pop("index", "")).strip(), **given)
+        if path and issubclass(kind, SyncConfig | IngestConfig):
+            config = kind.load(path, str(given.pop(entry, "")).strip(), **given)
         else:
             config = kind(**given)
     except ConfigError as error:
@@ -113,7 +114,9 @@ def widget_text(value: object) -> str:
 
 
 def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[dict[str, Any], list[str]]:
-    known = [*kind.model_fields, OPTIONS, *([INDEX_FILE, LIST_ONLY] if issubclass(kind, SyncConfig) else [])]
+    files = [INDEX_FILE, LIST_ONLY] if issubclass(kind, SyncConfig) else []
+    files += [INGEST_FILE] if issubclass(kind, IngestConfig) else []
+    known = [*kind.model_fields, OPTIONS, *files]
     plain = {name: each for name, each in namespace.items() if not callable(each) and not isinstance(each, ModuleType)}
     values = {name: plain[name] for name in known if name in plain}
     names = {name for name, value in namespace.items() if isinstance(value, _PLAIN_TYPES) and name[:1] != "_"}

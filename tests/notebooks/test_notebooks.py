@@ -142,9 +142,17 @@ class DescribeTheDatabricksWay:
         assert (report["ok"], report["index_documents"]) == (True, 3252)
         spark.sql(f"DROP TABLE {given['table']}")
 
-    def it_ingests_from_kafka_with_texts_from_widgets(self, spark, make_ingest, topic):
+    def it_ingests_from_kafka_with_texts_from_widgets_or_a_file(self, spark, make_ingest, topic, tmp_path):
         config = make_ingest(auto_create=True, identifier_columns="id")
         topic.send({"id": 1, "name": "one"}, {"id": 2, "name": "two"}, b"no json")
         report = _as_databricks_would("40_kafka_ingest.ipynb", Dbutils(**_as_texts(config)), spark)
         assert (report["state"], report["rows_written"], report["dead_letters"]) == ("ok", 2, 1)
         assert spark.table(config.table).count() == 2
+        topic.send({"id": 3, "name": "three"})
+        given = {name: getattr(config, name) for name in config.model_fields_set}
+        entry = {name: dict(value) if hasattr(value, "items") else value for name, value in given.items()}
+        file = tmp_path / "ingests.yml"
+        file.write_text(yaml.safe_dump({"ingests": {"people": entry, "others": {**entry, "job": "others"}}}))
+        texts = {"ingest_file": str(file), "job": "people", "table": "", "auto_create": ""}
+        report = _as_databricks_would("40_kafka_ingest.ipynb", Dbutils(**texts), spark)
+        assert (report["job"], report["rows_written"]) == (config.job, 1)

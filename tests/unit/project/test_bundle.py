@@ -9,7 +9,7 @@ import yaml
 from icecdc_core.config import SyncConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.notebook import INDEX_FILE, LIST_ONLY
+from icecdc_core.notebook import INDEX_FILE, INGEST_FILE, LIST_ONLY
 from icecdc_core.session.jars import ICEBERG_RUNTIMES
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ class DescribeAJob:
             task = (each["for_each_task"]["task"] if "for_each_task" in each else each)["notebook_task"]
             kind = IngestConfig if "kafka_ingest" in task["notebook_path"] else ExploreConfig
             passed = task["base_parameters"]
-            known = kind.model_fields.keys() | ({INDEX_FILE, LIST_ONLY} if kind is ExploreConfig else set())
+            known = kind.model_fields.keys() | ({INDEX_FILE, LIST_ONLY} if kind is ExploreConfig else {INGEST_FILE})
             assert {*passed, *of_the_job} - known == set()
             # A parameter of the job would win over the index that its task passes.
             assert passed.keys() & of_the_job.keys() == set()
