@@ -12,6 +12,7 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.ingest import IngestConfig, ingest
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
 from icecdc_core.ingest.expressions import Expressions
+from icecdc_core.ingest.formats.change_events import name_key
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.session.job_session import job_session
 from icecdc_core.session.spark import settings_unless_set
@@ -44,7 +45,7 @@ def evaluate(spark):
                 decode_records(source, config, schemas, expressions.envelope_fields)
             )
             routed = route_records(decoded, config) if config.route else decoded
-            found = routed.orderBy("offset").collect()
+            found = name_key(routed, config.identifier_columns, None, None).orderBy("offset").collect()
             return found if filtered is None else (found, filtered.value())
 
     return run
