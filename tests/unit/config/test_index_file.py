@@ -287,7 +287,7 @@ class DescribeIngests:
             ("indexes: {}", "indexes: unknown. Remedy: the file has defaults and ingests."),
             ("defaults: {topics: a}\ningests: {a: {}}", "defaults.topics: describes one ingest."),
             ("ingests: {a: {bootstrap_servers: 'b:1', topics: t, table: l.a.t, tables: {t: {mode: x}}}}",
-             "ingests.a.tables.t.mode: input should be 'append' or 'upsert'"),
+             "ingests.a.tables.t.mode: input should be 'append', 'upsert' or 'history'"),
             ("ingests: {a: &a {bootstrap_servers: 'b:1', topics: t, table: l.a.t, job: j}, b: *a}",
              "ingests.b.job: is also the job of ingests.a."),
         ],
