@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import SparkSession
 
 from demo.console import add_option, timed_step
 from demo.kernel import kernel_in
 from demo.results import run_notebook
 from demo.workspace import ROOT, display_path, run_in_folder
 from icecdc_core.config import SyncConfig
-from icecdc_core.ingest import IngestConfig, IngestReport, ingest
+from icecdc_core.ingest import IngestConfig, ingest
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.jobs.validate import validate_table
 from icecdc_core.local import running_opensearch
 from icecdc_core.local.kafka import running_kafka
 from icecdc_core.notebook import open_spark
+from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.progress import print_line
 
-NAMESPACE = "lake.kafka_demo"
-ORIGINS = ("EWR", "JFK", "LGA")
+TABLES = ("customers", "orders", "payments")
 _TOPICS = {"auto.create.topics.enable": "true", "num.partitions": "3"}
 
 
@@ -33,82 +34,73 @@ class KafkaDemo:
     """One run of the demo."""
 
     def __init__(self, servers: str, opensearch_url: str, output: Path) -> None:
-        shared: dict[str, Any] = {"bootstrap_servers": servers, "warehouse": str(output / "warehouse")}
-        shared |= {"namespace": NAMESPACE, "auto_create": True}
         self.output = output
         self.opensearch_url = opensearch_url
-        # One topic fills a table for each airport; the other fills one table whose rows are updated and deleted.
-        self.flights = IngestConfig(
-            job="flights", topics="flights", route_by="field", route_field="origin", metadata_columns="offset", **shared
+        self.config = IngestConfig.load(
+            ROOT / "demo" / "ingests.yml", bootstrap_servers=servers, warehouse=str(output / "warehouse")
         )
-        self.planes = IngestConfig(
-            job="planes",
-            topics="planes",
-            table=f"{NAMESPACE}.planes",
-            mode="upsert",
-            op_field="op",
-            identifier_columns="tailnum",
-            **shared,
-        )
+        self.lsn = 0
 
     def run(self) -> bool:
-        """Run all steps; returns whether every index equals its table."""
+        """Run all steps; returns whether every index equals its table and the tables are as they must be."""
         with timed_step("Spark starts"):
-            spark = open_spark(self.flights)
+            spark = open_spark(self.config)
             spark.sparkContext.setLogLevel("ERROR")
-        flights = spark.read.parquet(str(ROOT / "data" / "flights.parquet")).limit(30_000)
-        planes = spark.read.parquet(str(ROOT / "data" / "planes.parquet"))
-        with timed_step("30,000 flights, all planes and two records that belong to no table are produced"):
-            self._produce(flights, "flights")
-            self._produce(planes.withColumn("op", F.lit("c")), "planes", "tailnum")
-            self._produce(spark.createDataFrame([("nowhere", 1)], "dest string, flight long"), "flights")
-            _send(spark.createDataFrame([("k", "this is no JSON")], "key string, value string"), self.planes, "planes")
-        with timed_step("notebook 40_kafka_ingest: flights into a table for each airport"):
-            given = {name: getattr(self.flights, name) for name in sorted(self.flights.model_fields_set)}
+        customers = [self._event("customers", id=n, name=f"Customer {n}") for n in range(1_000)]
+        orders = [self._event("orders", id=n, customer=n % 1_000) for n in range(3_000)]
+        payments = [self._event("payments", id=n, amount=n % 90 + 1) for n in range(3_000)]
+        late = self._event("customers", id=7, name="Customer 7, as it was")
+        sessions = [self._event("sessions", id=n) for n in range(10)]
+        with timed_step("a topic gets the changes of four tables, one of them unwanted, and a record that is no JSON"):
+            self._send(spark, [*customers, *orders, *payments, *sessions, "this is no JSON"])
+        with timed_step("notebook 40_kafka_ingest: the topic becomes three tables"):
+            given = {name: getattr(self.config, name) for name in sorted(self.config.model_fields_set)}
             notebook = ROOT / "notebooks" / "40_kafka_ingest.ipynb"
             with kernel_in(spark) as kernel:
                 _print_counts(run_notebook(notebook, self.output, {k: _plain(v) for k, v in given.items()}, kernel))
-        self._ingest(spark, self.planes)
         with timed_step("the tables are indexed"):
             self._sync(spark)
-        with timed_step("planes are changed and scrapped; a few flights are added"):
-            newer = planes.where("year >= 2010").withColumns({"seats": F.col("seats") + 1, "op": F.lit("u")})
-            self._produce(newer, "planes", "tailnum")
-            self._produce(planes.where("year < 1980").withColumn("op", F.lit("d")), "planes", "tailnum")
-            self._produce(flights.limit(500), "flights")
-        self._ingest(spark, self.flights)
-        self._ingest(spark, self.planes)
+        self._step(spark, "customer 7 is deleted", [self._event("customers", "d", id=7)])
+        self._step(spark, "customer 7 comes late, customer 8 gets a new column, payment 5 is wrong", [
+            late,
+            self._event("customers", "u", id=8, name="Ada Lovelace", city="London"),
+            self._event("payments", "u", id=5, amount=-6),
+        ])  # fmt: skip
+        self._step(spark, "payment 5 is corrected", [self._event("payments", "u", id=5, amount=600)])
         with timed_step("the changes are synced"):
             self._sync(spark)
-        equal = self._validated(spark)
+        equal = self._validated(spark) and self._searched()
         spark.stop()
         return equal
 
-    def _produce(self, rows: DataFrame, topic: str, key: str = "") -> None:
-        value = F.to_json(F.struct(*(F.col(name) for name in rows.columns))).alias("value")
-        by = F.col(key).cast("string") if key else F.lit(None).cast("string")
-        _send(rows.select(by.alias("key"), value), self.flights, topic)
+    def _event(self, table: str, op: str = "c", **row: Any) -> str:
+        """Return the next change of the database, as Debezium writes it."""
+        self.lsn += 1
+        before, after = (row, None) if op == "d" else (None, row)
+        return json.dumps({"op": op, "before": before, "after": after, "source": {"table": table, "lsn": self.lsn}})
 
-    def _ingest(self, spark: SparkSession, config: IngestConfig) -> None:
-        with timed_step(f"ingest of {config.job}"):
-            report: IngestReport = ingest(spark, config)
-            _print_counts(report.to_dict())
+    def _send(self, spark: SparkSession, events: list[str]) -> None:
+        records = spark.createDataFrame([(event,) for event in events], "value string")
+        servers = self.config.bootstrap_servers
+        records.write.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", "shop").save()
+
+    def _step(self, spark: SparkSession, description: str, events: list[str]) -> None:
+        with timed_step(description):
+            self._send(spark, events)
+            _print_counts(ingest(spark, self.config).to_dict())
 
     def _indexes(self) -> list[SyncConfig]:
-        tables: dict[str, dict[str, Any]] = {origin: {} for origin in ORIGINS} | {
-            "planes": {"identifier_columns": ["tailnum"]}
-        }
         return [
             SyncConfig(
-                table=f"{NAMESPACE}.{name}",
-                index=f"kafka-demo-{name.lower()}",
+                table=f"{self.config.namespace}.{name}",
+                index=f"kafka-demo-{name}",
+                identifier_columns=["id"],
                 opensearch_url=self.opensearch_url,
-                warehouse=str(self.output / "warehouse"),
+                warehouse=self.config.warehouse,
                 positions_index="icecdc-kafka-demo-positions",
                 number_of_replicas=0,
-                **identifiers,
             )
-            for name, identifiers in tables.items()
+            for name in TABLES
         ]
 
     def _sync(self, spark: SparkSession) -> None:
@@ -124,6 +116,19 @@ class KafkaDemo:
             rows = f"{report.source_rows:,} rows, {report.index_documents:,} documents"
             print_line(f"  {config.index}: {'equal' if report.ok else 'NOT equal'} ({rows})")
         return all(verdicts)
+
+    def _searched(self) -> bool:
+        """Search what was changed: the deleted row stays deleted, the others have their last values."""
+        queries = {"customers": ("id:7", "city:London"), "payments": ("id:5",)}
+        found = []
+        with closing(Connection.of(self._indexes()[0]).client()) as client:
+            for table, texts in queries.items():
+                for text in texts:
+                    hits = client.search(index=f"kafka-demo-{table}", params={"q": text})["hits"]["hits"]
+                    rows = [hit["_source"] for hit in hits]
+                    print_line(f"  search {table} for {text}: {rows or 'nothing'}")
+                    found.append([(row["id"], row.get("name", row.get("amount"))) for row in rows])
+        return found == [[], [(8, "Ada Lovelace")], [(5, 600)]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,19 +152,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_in_folder(work, output)
 
 
-def _send(records: DataFrame, config: IngestConfig, topic: str) -> None:
-    records.write.format("kafka").option("kafka.bootstrap.servers", config.bootstrap_servers).option(
-        "topic", topic
-    ).save()
-
-
 def _print_counts(report: dict[str, Any]) -> None:
     counts = f"{report['records']:,} records, {report['rows_written']:,} rows, {report['deletes']:,} deletes"
-    print_line(f"  {counts}, {report['dead_letters']} dead letters, {len(report['tables'])} tables")
+    print_line(f"  {counts}, {report['filtered']} dropped, {report['dead_letters']} dead letters")
+    for name in report["behind"]:
+        print_line(f"  {name} is behind: {report['tables'][name]['error']}")
 
 
 def _plain(value: Any) -> Any:
-    return ",".join(value) if isinstance(value, list) else value
+    return json.dumps(value) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":
