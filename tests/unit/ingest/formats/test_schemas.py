@@ -1,6 +1,8 @@
 """Reading schemas from a registry, and converting JSON Schema to columns; without a Spark session."""
 
 import json
+import threading
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -25,7 +27,12 @@ def registry_server(*answers):
 class DescribeSchemaRegistry:
     def it_requests_a_schema_once_with_its_credentials_and_retries_temporary_errors(self, monkeypatch):
         slept, known = [], {}
-        monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+        own, sleep = threading.get_ident(), time.sleep
+
+        def sleep_here(seconds):  # threads of other tests sleep, too
+            (slept.append if threading.get_ident() == own else sleep)(seconds)
+
+        monkeypatch.setattr(time, "sleep", sleep_here)
         answers = (503, {}), (429, {}), (200, {"schema": "{}", "schemaType": "JSON"}), (200, {"schema": '"int"'})
         with registry_server(*answers) as (url, asked):
             found = [registered_schema(number, known, url, "me:secret") for number in (7, 7, 8)]
