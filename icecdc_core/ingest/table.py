@@ -16,7 +16,7 @@ from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.branches import on_branch, written_name
 from icecdc_core.ingest.checks import find_failed_records
 from icecdc_core.ingest.commit_log import LogEntry, TableEntry
-from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.config import CHANGE_EVENTS, IngestConfig
 from icecdc_core.ingest.dead_letters import POSITION, DeadLetters
 from icecdc_core.ingest.deleted_keys import apply_deleted_keys, write_deleted_keys
 from icecdc_core.ingest.destinations import (
@@ -65,7 +65,6 @@ class TableRecords:
 
 
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
-HAS_BEFORE = ("debezium_json", "debezium_avro", "dms")
 _GIVEN_OP = "_icecdc_given_op"
 IN_HISTORY = f"({IS_VALID} AND NOT coalesce(op = '{PARTIAL}', false))"
 APPENDED = f"({IS_VALID} AND NOT coalesce(op IN ('delete', '{PARTIAL}'), false))"
@@ -305,7 +304,7 @@ class Writer:
 
     def _with_old_identifiers(self, rows: DataFrame, kind: StructType, identifier_columns: Sequence[str]) -> DataFrame:
         """Add a delete, which has only identifiers, to each update that gave its row another identifier."""
-        if not identifier_columns or self.config.format not in HAS_BEFORE:
+        if not identifier_columns or self.config.format not in CHANGE_EVENTS:
             return rows
         own = {f"{IDENTIFIER}{number}": F.col(ROW)[column] for number, column in enumerate(identifier_columns)}
         rows = rows.withColumns({**own, _GIVEN_OP: F.col("op")})
@@ -343,7 +342,7 @@ class Writer:
         incomplete = reduce(or_, (F.col(name).isNull() for name in own))
         # A delete without an ordering value is the newest record.
         unordered = F.col(ORDER).isNull() & (F.lit(bool(self.replay)) | ~F.expr(IS_DELETE_OP))
-        before = ["before"] if self.config.format in HAS_BEFORE else []
+        before = ["before"] if self.config.format in CHANGE_EVENTS else []
         old: dict[str, Column] = {}
         is_renamed, is_partial = F.lit(False), F.col("op").eqNullSafe(PARTIAL)
         if before:

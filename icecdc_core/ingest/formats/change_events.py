@@ -187,7 +187,7 @@ def or_by_key(decoded: Column, by_key: Column) -> Column:
 
     def chosen(value: Column) -> Column:
         def named(key: Column) -> Column:
-            problem = F.replace(key["problem"], F.lit(_NO_VALUE), F.lit(f"{_NO_BEFORE}"))
+            problem = F.replace(key["problem"], F.lit(_NO_VALUE), F.lit(_NO_BEFORE))
             return key.withField("problem", problem).withField(ENVELOPE, value[ENVELOPE])
 
         return F.when(value["problem"] == _NO_BEFORE, evaluate_once(by_key, named)).otherwise(value)
