@@ -135,6 +135,12 @@ class Position:
     """What makes the snapshot that one, see `Snapshot.identity`; earlier releases stored none."""
     largest: int = 0
     """Bytes that no document exceeds; 0: an earlier release wrote them."""
+    committed_at: str | None = None
+    """When the newest of its snapshots was committed, of all its tables."""
+    current_at: str | None = None
+    """When its snapshots were last known to be the newest: a moment before their tables were read."""
+    lag_seconds: float | None = None
+    """How long the oldest commit of the last batch waited until searches found it; None after an export."""
 
     @property
     def every_index(self) -> dict[str, str]:

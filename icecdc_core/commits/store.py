@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,9 @@ from icecdc_core.commits.position import (
     position_document,
 )
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import FencedError, IndexNotFoundError, PositionError, TableLockedError
+from icecdc_core.errors import FencedError, IcecdcError, IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.logs import event, set_fields
-from icecdc_core.opensearch.client import Backoff, Connection, reading, typed_errors
+from icecdc_core.opensearch.client import Backoff, Connection, reading, typed_errors, without_retries
 from icecdc_core.opensearch.indexes import create_index, indexes_behind, write_alias
 
 MAX_EPOCH = 2**52
@@ -40,6 +40,7 @@ MAX_EPOCH = 2**52
 
 # How long a run that ends waits for a renewal in flight, and for each answer when it releases the lock.
 _RELEASE_SECONDS = 10.0
+_CONFIRMED_EVERY = timedelta(minutes=1)
 
 MAPPING: dict[str, Any] = {
     "dynamic": False,  # OpenSearch guesses no field
@@ -160,6 +161,24 @@ class PositionStore:
             value=self._index,
             remedy="wait until it ends; schedule at most one run at a time for each index",
         )
+
+    def confirm(self, position: Position, confirmed: Position) -> None:
+        """Record without the lock that a position was still current, at most once a minute; any other write wins."""
+        times = (position.current_at, confirmed.current_at)
+        last, now = (datetime.fromisoformat(each) if each else datetime.min.replace(tzinfo=UTC) for each in times)
+        if abs(now - last) < _CONFIRMED_EVERY:
+            return
+        try:
+            with self._typed_errors("confirming the position"), without_retries(self.client):
+                document = self.require_unlocked()
+                if document is not None and parse_position(document["_source"])[0] == position:
+                    condition = dict(zip(("if_seq_no", "if_primary_term"), _version_of(document), strict=True))
+                    with suppress(ConflictError):
+                        self._put(f"position:{self._index}", position_document(confirmed, None), condition)
+        except TableLockedError:
+            return  # the run that has the lock writes the position
+        except IcecdcError as error:
+            event(f"the position was not confirmed: {error}", logging.WARNING)
 
     def write(
         self, position: Position, holder: LeaseHolder, version: tuple[int, int] | None, releases: bool = False

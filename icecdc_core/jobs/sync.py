@@ -33,6 +33,7 @@ from icecdc_core.runs.batch import (
     require_written_once,
     to_documents,
     with_indexes,
+    with_times,
     write_batch,
     written_to,
 )
@@ -82,6 +83,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         if config.dry_run:
             return run.finish(_dry_run(run, position, source))
         if _is_up_to_date(position, source):
+            run.positions.confirm(position, with_times(position, source))
             return run.finish(_nothing(run, source))
         with run.lock(position, source) as (lock, source):
             if _is_up_to_date(lock.position, source):

@@ -31,11 +31,11 @@ from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested import compute_nested_changes
-from icecdc_core.runs.plan import BatchPlan
+from icecdc_core.runs.plan import BatchPlan, is_at_head, lag_of_tables
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark import shuffle_partitions_for, unless_broadcast_fails
 from icecdc_core.table.schema import require_no_null
-from icecdc_core.table.snapshots import identity_of
+from icecdc_core.table.snapshots import committed_at, identity_of
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import FEW_TEXTS, with_vectors
 
@@ -264,7 +264,9 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
         is_unique=batch.on_duplicate_identifier != "last",
         drifted=before.drifted + report.drifted,
     )
-    lock.commit(position_at(position, source, batch.to_snapshot_id, batch.nested), log_entry(report))
+    position = position_at(position, source, batch.to_snapshot_id, batch.nested)
+    waited = None if batch.kind == "export" else lag_of_tables(before, source)[1]
+    lock.commit(replace(with_times(position, source), lag_seconds=waited), log_entry(report))
     indexes.drop_leftovers(run.client, run.config, batch.physical_index)
 
 
@@ -293,6 +295,15 @@ def position_at(
         unfinished_specs=[],
         nested=dict(nested),
     )
+
+
+def with_times(position: Position, source: Source) -> Position:
+    """Return the position with when its snapshots were committed, and when they were last known to be the newest."""
+    named = [(source, position.snapshot_id)]
+    named += [(source.nested[name], each) for name, each in position.nested_snapshots.items()]
+    times = [committed_at(each.metadata.by_id[at]) for each, at in named if at in each.metadata.by_id]
+    current_at = source.read_at if is_at_head(position, source) else position.current_at
+    return replace(position, committed_at=max(times).isoformat() if times else None, current_at=current_at)
 
 
 def log_entry(report: RunReport) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -157,6 +158,8 @@ class Source:
     """With `index_column`: the index whose name its suffixes are added to."""
     known_selection: Mapping[str, Any] = field(default_factory=dict)
     """The words of an index for the same selection, if they are others."""
+    read_at: str = ""
+    """A moment before the heads of its tables were read."""
 
     @property
     def key_columns(self) -> list[str]:
@@ -308,6 +311,7 @@ class Source:
 
 
 def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
+    read_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     table = IcebergTable(spark, config.table)
     metadata = table.metadata(needs_history and config.on_history_gap == "fail")
     schema = table.schema()
@@ -350,6 +354,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         alias=alias,
         routing=config.routing,
         index_column=config.index_column,
+        read_at=read_at,
     )
 
 

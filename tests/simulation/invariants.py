@@ -33,6 +33,7 @@ class Invariants:
         self._begun: dict[int, tuple[Any, ...]] = {}
         self._exports: dict[str, tuple[int, Vector]] = {}
         self._versions: dict[tuple[str, str], int] = {}
+        self._reads: dict[str, list[int]] = {}
 
     @property
     def position(self) -> dict[str, Any] | None:
@@ -42,6 +43,10 @@ class Invariants:
 
     def _documents(self, vector: Vector) -> Rows:
         return documents(*(table.rows[at] for table, at in zip(self._tables, vector, strict=False)))
+
+    def note_read(self, read_at: str) -> None:
+        """A run is about to read the tables, in this order."""
+        self._reads.setdefault(read_at, [len(table.heads) - 1 for table in self._tables])
 
     def check(self) -> None:
         position = self.position
@@ -53,6 +58,8 @@ class Invariants:
         if position is not None and position["physical_index"] and position["batch"] is None:
             self.check_committed(position, seen)
             self._check_logged(position)
+        if position is not None and position["current_at"]:
+            self._check_current(position)
 
     def _check_logged(self, position: dict[str, Any]) -> None:
         """Committed, and no batch begun: the commit log has the batch that led to the position."""
@@ -91,6 +98,13 @@ class Invariants:
             for key, each in documents.items()
             if each.source is not None
         }
+
+    def _check_current(self, position: dict[str, Any]) -> None:
+        """The index has the snapshots that were current at `current_at`, or later."""
+        read = self._reads[position["current_at"]]
+        for table, known, at in zip(self._tables, read, vector_of(position, "snapshot_id"), strict=False):
+            if at not in table.heads[known:]:
+                raise Violation("CurrentAtIsTrue", f"{position['current_at']}: {table.heads[known:]} without {at}")
 
     def _check_epochs(self, position: dict[str, Any] | None) -> None:
         if position is None:

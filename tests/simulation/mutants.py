@@ -58,7 +58,7 @@ class Mutant:
 
 INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
 UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
-LOGGED, FORWARD = "CommitsAreLogged", "IndexGoesForward"
+LOGGED, FORWARD, CURRENT = "CommitsAreLogged", "IndexGoesForward", "CurrentAtIsTrue"
 
 MUTANTS = [
     Mutant("the position is written without a condition", (GROW, UNIQUE, INDEX, ALIAS),
@@ -148,6 +148,15 @@ MUTANTS = [
         Change(sync, "_checked_look", " or position.begun_export", ""), schedules=20000),
     Mutant("a sync compares the alias with a position that another run has moved", (REFUSALS,),
         Change(sync, "_checked_look", "if position == before:", "if True:"), schedules=4000),
+    Mutant("a position says that it is current at the end of any batch", (CURRENT,),
+        Change(batch, "with_times", " if is_at_head(position, source) else position.current_at", "", (sync,)),
+        schedules=4000),
+    Mutant("a position is confirmed although another run has moved it", (INDEX, GROW, UNIQUE, LOGGED),
+        Change(PositionStore, "confirm", ' and parse_position(document["_source"])[0] == position', ""),
+        schedules=20000),
+    Mutant("a position is confirmed without a condition", (INDEX, GROW, UNIQUE, LOGGED),
+        Change(PositionStore, "confirm", "position_document(confirmed, None), condition",
+        "position_document(confirmed, None), {}"), schedules=4000),
     Mutant("a child table alone is nothing new", (RECOVERY,),
         Change(plan, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),
     Mutant("a cut is the snapshot of the root alone", (INDEX,),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from typing import Any
@@ -165,8 +166,11 @@ def at_vector(source: Any, _: int | None, vector: Mapping[str, int | None], whol
 def open_source(history: History, child: History | None = None) -> Source:
     """Load the tables, one after the other."""
     table: Any = Table(history)
+    scheduler = current().scheduler
+    read_at = datetime.fromtimestamp(scheduler.now, UTC).isoformat()
+    scheduler.world.invariants.note_read(read_at)
     known = history.metadata, history.head
-    source = SimulatedSource(table, *known, ["id", "name"], ["id"], _SPARK_SCHEMA, "", "main", [])
+    source = SimulatedSource(table, *known, ["id", "name"], ["id"], _SPARK_SCHEMA, "", "main", [], read_at=read_at)
     if child is None:
         return source
     current().scheduler.hand_over()
