@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig as SyncConfig
     from icecdc_core.jobs.export import export_table as export_table
     from icecdc_core.jobs.replay import replay_dead_letters as replay_dead_letters
+    from icecdc_core.jobs.rollback import rollback_index as rollback_index
     from icecdc_core.jobs.status import status as status
     from icecdc_core.jobs.sync import sync_changes as sync_changes
     from icecdc_core.jobs.validate import validate_table as validate_table
@@ -22,6 +23,7 @@ _MODULES = {
     "export_table": "jobs.export",
     "get_spark": "session.spark",
     "replay_dead_letters": "jobs.replay",
+    "rollback_index": "jobs.rollback",
     "status": "jobs.status",
     "sync_changes": "jobs.sync",
     "validate_table": "jobs.validate",

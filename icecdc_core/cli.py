@@ -94,6 +94,13 @@ COMMANDS: dict[str, Command] = {
         "--table lake.shop.orders",
         (*_COMMON, "dead_letter_table"),
     ),
+    "rollback": Command(
+        "jobs.rollback:rollback_index",
+        "show readers the index from before the last export again",
+        "--index orders --opensearch-url https://search:9200",
+        ("index", "opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
+        StatusConfig,
+    ),
     "status": Command(
         "jobs.status:status_of_index",
         "show whether every index is in sync, its lag and last run",
@@ -213,7 +220,7 @@ def _parser(job: str, everything: bool = True) -> argparse.ArgumentParser:
             help="Work on these of its entries, such as orders,films.",
         )
         parser.add_argument("--parallel", type=int, metavar="N", help="Entries at a time (1 to 64). Default: 2.")
-    if command.kind is StatusConfig:
+    if job == "status":
         parser.add_argument(
             "--tables",
             action="store_true",

@@ -95,6 +95,8 @@ class Batch:
     """Of the snapshot at its end, as in a position."""
     largest: int = 0
     """Bytes of the largest document that it wrote."""
+    over: Batch | None = None
+    """The begun batch that an export or a rollback took the place of: it may have written to the position's index."""
 
     @property
     def uuids(self) -> dict[str, str]:
@@ -141,12 +143,19 @@ class Position:
     """When its snapshots were last known to be the newest: a moment before their tables were read."""
     lag_seconds: float | None = None
     """How long the oldest commit of the last batch waited until searches found it; None after an export."""
+    earlier: Position | None = None
+    """That of the index before the last export, if `keep_index` keeps it for a rollback."""
+    earlier_until: str = ""
 
     @property
     def every_index(self) -> dict[str, str]:
         """The indexes with documents that readers see, those of a begun batch included."""
         begun = self.batch.indexes if self.batch and self.batch.physical_index == self.physical_index else {}
         return {**self.indexes, **begun}
+
+    @property
+    def uuids(self) -> dict[str, str]:
+        return {self.physical_index: self.index_uuid, **{name: uuid for name, uuid in self.every_index.items() if uuid}}
 
     @property
     def nested_snapshots(self) -> dict[str, int | None]:
@@ -180,6 +189,10 @@ class Position:
     def begun_export(self) -> str:
         """The index of a begun export; empty: no export is begun."""
         return self.batch.physical_index if self.batch and self.batch.kind == "export" else ""
+
+    @property
+    def begun_rollback(self) -> bool:
+        return self.batch is not None and self.batch.kind == "rollback"
 
 
 _POSITION, _HOLDER = TypeAdapter(Position), TypeAdapter(LeaseHolder | None)

@@ -269,7 +269,7 @@ class IndexLock:
     @property
     def largest(self) -> int:
         """Bytes of the largest document that the index of the begun batch has."""
-        return self.batch.largest if self.batch.kind == "export" else self.position.largest_document
+        return self.batch.largest if self.batch.kind in ("export", "rollback") else self.position.largest_document
 
     def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
         """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number."""
@@ -290,12 +290,12 @@ class IndexLock:
         """Record fields of the begun batch: its index before the first document, its progress, why it failed."""
         self.write(replace(self.position, batch=replace(self.batch, **changes)))
 
-    def commit(self, position: Position, entry: dict[str, Any]) -> None:
+    def commit(self, position: Position, entry: dict[str, Any], batch: Batch | None = None) -> None:
         """Write the entry of the commit log, then move the position; in this order no entry is ever missing."""
         log = {"index": position.index, "table": position.table, **asdict(self.batch), **entry}
         log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(UTC).isoformat()}
         self._store.append_log(self.batch.epoch, log)
-        self.write(replace(position, batch=None, largest=self.largest))
+        self.write(replace(position, batch=batch, largest=self.largest))
         event("batch committed", snapshot_id=position.snapshot_id)
 
     def write(self, position: Position) -> None:

@@ -158,6 +158,8 @@ class SyncConfig(ParameterModel):
     """Replicas of each shard of a new index (0 to 1024)."""
     export_group_bytes: int = Field(default=512 * 1024 * 1024, ge=1, le=2**50)
     """Bytes of data files that an export writes before it records progress."""
+    keep_index: Annotated[Seconds, BeforeValidator(values.parse_duration)] = 0.0
+    """How long an export keeps the index before it for a rollback, in seconds or as 12h or 7d. Default: not at all."""
     positions_index: Annotated[str, AfterValidator(values.check_index_name)] = "icecdc-positions"
     """Index with the positions and the commit log."""
     lease_seconds: float = Field(default=60.0, allow_inf_nan=False, ge=0.1, le=values.MAX_LEASE_SECONDS)
@@ -263,7 +265,7 @@ _ANY_TABLE = "lake.default.none"
 
 
 class StatusConfig(SyncConfig):
-    """The parameters of a status: those of a sync, but `table` may be missing; it only names a catalog."""
+    """The parameters of a status or a rollback: `table` may be missing; it only names a catalog."""
 
     table: OptionalTableName = _ANY_TABLE
     """A table of the catalog that the lag is read from. Default: the catalog is named lake."""

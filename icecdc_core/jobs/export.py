@@ -177,7 +177,7 @@ def _resume(run: Run, source: Source, begun: Batch | None) -> tuple[list[FileTas
             groups, digest = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
             if digest != begun.groups_digest:
                 reason = "its files are grouped differently"
-            elif any(indexes.index_uuid(run.client, physical) != uuid for physical, uuid in begun.uuids.items()):
+            elif not indexes.is_intact(run.client, begun.uuids):
                 reason = "its index was deleted or created again"
             elif indexes.definition_digest(run.client, run.config, source.schema) != begun.index_digest:
                 reason = "the settings or the mapping of a new index changed"
@@ -224,6 +224,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> list[FileTasks]:
             on_duplicate_identifier=config.on_duplicate_identifier,
             nested=nested_positions(source, heads(source)),
             indexes={index_with_suffix(physical, suffix): "" for suffix in suffixes},
+            over=earlier.over if earlier is not None and earlier.kind == "export" else earlier,
         )
         lock.begin(batch)
         try:

@@ -197,7 +197,7 @@ def _check_index(
         if source is not None:
             start_position(position, source, config)
         return
-    if not position.begun_export:
+    if not (position.begun_export or position.begun_rollback):
         require_readable_index(client, position)
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])

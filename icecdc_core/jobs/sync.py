@@ -120,7 +120,7 @@ def _checked_look(run: Run) -> tuple[Position, Source]:
                 require_identity(run.client, run.config, position, source)
                 start_position(position, source, run.config)  # a wrong start_from needs no lock
                 require_no_documents(run.client, run.config, position)
-            else:
+            elif run.config.dry_run or not position.begun_rollback:  # it is finished under the lock
                 require_readable_index(run.client, position)
             return position, source
         except (errors.IndexConflictError, errors.IndexNotFoundError):

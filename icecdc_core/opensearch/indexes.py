@@ -39,6 +39,10 @@ def index_uuid(client: OpenSearch, physical: str) -> str:
     return uuid_of(entry) if entry else ""
 
 
+def is_intact(client: OpenSearch, uuids: Mapping[str, str]) -> bool:
+    return all(index_uuid(client, physical) == uuid for physical, uuid in uuids.items())
+
+
 def uuid_of(entry: Mapping[str, Any]) -> str:
     """The identity of a physical index. One that was restored while it was closed keeps its uuid, not its history."""
     settings = entry["settings"]["index"]
@@ -208,12 +212,12 @@ def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> N
             _delete(client, name)
 
 
-def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """Delete the physical indexes that were created before this one (a stalled run may be late), and nobody reads."""
+def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str, kept: Collection[str]) -> None:
+    """Delete what was created before this index (a stalled run may be late), is not kept, and nobody reads."""
     found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "open,hidden"})
     created = {name: entry["settings"]["index"]["creation_date"].zfill(20) for name, entry in found.items()}
     for name in found:
-        if physical in created and created[name] < created[physical]:
+        if name not in kept and physical in created and created[name] < created[physical]:
             drop_unless_read(client, config, name)
 
 
@@ -257,13 +261,18 @@ def publish_index(
     physical: str,
     expected: Collection[str] | None = None,
     suffixed: Collection[str] = (),
+    left: Collection[str] = (),
 ) -> None:
     """Make a loaded index searchable and move all aliases of readers to it in one atomic step; may be repeated."""
-    with index_settings.definition_errors(config):
-        settings = index_settings.published_settings(config)
-        client.indices.put_settings(index=with_suffixes(config, physical), body={"index": settings})
+    if not left:
+        with index_settings.definition_errors(config):
+            settings = index_settings.published_settings(config)
+            client.indices.put_settings(index=with_suffixes(config, physical), body={"index": settings})
     client.indices.refresh(index=with_suffixes(config, physical))
-    actions: list[dict[str, Any]] = []
+    # When readers go back, the indexes left lose their write aliases for good: no stalled run can publish one then.
+    actions: list[dict[str, Any]] = [
+        {"remove": {"index": name, "alias": write_alias(name), "must_exist": name in (expected or ())}} for name in left
+    ]
     seen, own = indexes_behind(client, config.index), {physical, *suffixed}
     if expected is not None and seen.keys() - own - {*expected}:
         raise _fenced(config, seen)
@@ -281,7 +290,8 @@ def publish_index(
                 if len(targets) > 1:  # one alias writes to one index
                     options = {name: value for name, value in options.items() if name != "is_write_index"}
                 actions += [{"add": {"index": name, "alias": alias, **options}} for name in sorted(targets)]
-    actions += _unless_taken_over(physical)
+    written = [{"add": {"index": name, "alias": write_alias(name)}} for name in sorted(own)]
+    actions += written if left else _unless_taken_over(physical)
     actions += [{"add": {"index": name, "alias": config.index}} for name in sorted(own)]
     try:
         client.indices.update_aliases(body={"actions": actions})

@@ -73,10 +73,10 @@ class Report:
 
 @dataclass(frozen=True)
 class RunReport(Report):
-    """What an export, a sync, a repair or a replay did.
+    """What an export, a sync, a repair, a replay or a rollback did.
 
     Attributes:
-        kind: ``export``, ``sync``, ``repair`` or ``replay``.
+        kind: ``export``, ``sync``, ``repair``, ``replay`` or ``rollback``.
         table: ``catalog.namespace.table``.
         index: The alias that readers use.
         from_snapshot_id: The snapshot that the run began at; null for an export, and before the first snapshot.
@@ -171,7 +171,9 @@ class RunReport(Report):
         word, job, lag, before = cards.IN_SYNC, "sync" if self.kind == "export" else "validate", cards.UP_TO_DATE, ""
         if self.lag_snapshots and self.lag_seconds is not None:
             before = cards.lag_text(self.lag_snapshots, self.lag_seconds)
-        if self.kind == "replay":
+        if self.kind == "rollback":
+            word, job, what = cards.BEHIND, "sync", "Readers see the index from before the last export."
+        elif self.kind == "replay":
             again = f", {self.rejected:,} refused again" if self.rejected else ""
             word, lag = cards.BEHIND if self.rejected else "done", ""
             what = f"{what}: dead letters, which OpenSearch had refused before{again}"

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import ceil
 from typing import Any
@@ -16,7 +17,7 @@ from icecdc_core.changes.last_rows import find_last_rows, has_duplicates
 from icecdc_core.changes.net_changes import compute_net_changes
 from icecdc_core.changes.row_changes import NetChanges, PlannedRange
 from icecdc_core.columns import WAS_THERE
-from icecdc_core.commits.position import NestedPosition, Position
+from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
@@ -263,11 +264,22 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
         indexes=batch.indexes,
         is_unique=batch.on_duplicate_identifier != "last",
         drifted=before.drifted + report.drifted,
+        **_kept_index(run.config, lock.position, batch),
     )
     position = position_at(position, source, batch.to_snapshot_id, batch.nested)
     waited = None if batch.kind == "export" else lag_of_tables(before, source)[1]
     lock.commit(replace(with_times(position, source), lag_seconds=waited), log_entry(report))
-    indexes.drop_leftovers(run.client, run.config, batch.physical_index)
+    kept = position.earlier.uuids if position.earlier else ()
+    indexes.drop_leftovers(run.client, run.config, batch.physical_index, kept)
+
+
+def _kept_index(config: SyncConfig, position: Position, batch: Batch) -> dict[str, Any]:
+    """What a commit keeps for a rollback: that of an export the index before it, another one what is not too old."""
+    now = datetime.now(UTC)
+    if batch.kind == "export":
+        kept = replace(position, batch=batch.over, earlier=None) if config.keep_index and position.exists else None
+        return {"earlier": kept, "earlier_until": (now + timedelta(seconds=config.keep_index)).isoformat()}
+    return {} if now.isoformat() < position.earlier_until else {"earlier": None}
 
 
 def report_fields(result: bulk.BulkResult) -> dict[str, Any]:

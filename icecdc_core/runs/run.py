@@ -18,7 +18,8 @@ from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.nested_documents import TreeProjection
 from icecdc_core.documents.nested_tables import States, open_tree
 from icecdc_core.documents.spec import SPEC_KEYS, spec_changes, stored_spec
-from icecdc_core.errors import ConfigError, IcecdcError, IndexConflictError, IndexNotFoundError
+from icecdc_core.errors import ConfigError, IcecdcError, IndexConflictError, IndexNotFoundError, TableLockedError
+from icecdc_core.opensearch import indexes
 from icecdc_core.opensearch.client import Connection, typed_errors, without_retries
 from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import icecdc_meta, indexes_behind, require_index_of_table, uuid_of, write_alias
@@ -97,10 +98,29 @@ class Run(JobRun["SyncConfig"]):
         """Lock the index against other runs; yield the lock, and the table as it knows what the position names."""
         lock = self.positions.lock(self.config.table, source.metadata.table_uuid, self.run_id)
         try:
+            if lock.position.begun_rollback:
+                self.finish_rollback(lock)
             # Another run that wrote the position since the look may have read newer snapshots.
             yield lock, self.look_again(lock) if lock.position != position else source
         finally:
             lock.release()
+
+    def finish_rollback(self, lock: IndexLock) -> None:
+        """Point readers back, then the position; a rollback to an index that is gone is forgotten."""
+        begun, kept, over = lock.position, lock.position.earlier, lock.batch.over
+        assert kept is not None, "a rollback is begun only with an index to go back to"
+        with typed_errors(self.config, "the rollback"):
+            found = self.client.indices.get(index=f"{begun.index}--*", params={"expand_wildcards": "all"})
+            left, seen = sorted(found.keys() - kept.uuids), self.confirm_readers_indexes(lock)
+            if kept.physical_index not in seen:
+                if not (seen and indexes.is_intact(self.client, kept.uuids)):
+                    lock.write(replace(begun, batch=over))
+                    return
+                indexes.publish_index(self.client, self.config, kept.physical_index, seen, kept.uuids, left)
+            entry = {"run_id": self.run_id, "seconds": self.seconds, "strategy": "rollback"}
+            lock.commit(replace(kept, epoch=begun.epoch), entry, kept.batch)
+            for name in left:
+                indexes.drop_unless_read(self.client, self.config, name)
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
         found |= {"run_id": self.run_id, "seconds": self.seconds, "stage_seconds": self.stage_seconds}
@@ -110,6 +130,9 @@ class Run(JobRun["SyncConfig"]):
 def require_readable_index(client: OpenSearch, position: Position) -> None:
     """Check that a committed index exists and that readers see all of it through the alias."""
     index, exported = position.index, position.begun_export
+    if position.begun_rollback:
+        what, remedy = f"A rollback of '{index}' is not finished", "run it again or a sync: both finish it"
+        raise TableLockedError(what, subject="index", value=index, remedy=remedy)
     begun = position.batch.indexes if exported and position.batch else position.every_index
     seen = indexes_behind(client, index)
     uuids = {name: uuid for name, uuid in position.indexes.items() if uuid}

@@ -53,12 +53,15 @@ def killed(job, config, rng, tmp_path):
 
 
 @pytest.mark.parametrize("of_several_tables", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("trial", range(KILLS))
+@pytest.mark.parametrize("trial", [*range(KILLS), pytest.param("rollback", marks=pytest.mark.long)])
 def it_ends_equal_after_every_kill(
     spark, sql, make_config, name, indexed, opensearch, tmp_path, trial, of_several_tables
 ):
-    rng, config = random.Random(f"{SEED} {trial} {of_several_tables}"), make_config(export_group_bytes=1)
-    job, kind = rng.choice(JOBS), rng.choice(list(KINDS))
+    rng, config = (
+        random.Random(f"{SEED} {trial} {of_several_tables}"),
+        make_config(export_group_bytes=1, keep_index="7d"),
+    )
+    job, kind = trial if trial == "rollback" else rng.choice(JOBS), rng.choice(list(KINDS))
     if of_several_tables:
         shop, kind = Shop(spark, name, *PROPERTIES), "several tables"
         config, documents = config.replace(**shop.spec), shop.documents
@@ -73,6 +76,9 @@ def it_ends_equal_after_every_kill(
             print(shop.change(rng) if of_several_tables else change_some(spark, config.table, rng))
 
     change()
+    if job == "rollback":
+        export_table(spark, config)
+        change()
     if job == "validate":
         # The killed run is a repair, so it gets a document to remove.
         sync_changes(spark, config)

@@ -6,8 +6,10 @@ EXTENDS Protocol
 Symmetry == Permutations(Runs) \cup Permutations(Ids) \cup Permutations(Values)
 
 \* The rows of a snapshot that nothing names and to which no table can be rolled back do not matter.
+Over(batch) == IF batch.kind = "none" THEN NoBatch ELSE batch.over
 InUse ==
-    {head} \cup Named(pos)
+    {head} \cup EverNamed(pos) \cup Named([pos EXCEPT !.batch = Over(pos.batch)])
+    \cup Named([pos EXCEPT !.batch = Over(Over(pos.batch))])
     \cup UNION {IF "batch" \in DOMAIN run[r] THEN {run[r].batch.to} \cup run[r].batch.cut ELSE {} : r \in Runs}
     \cup UNION {IF "memory" \in DOMAIN run[r] /\ run[r].memory # None THEN Named(run[r].memory) ELSE {} : r \in Runs}
     \cup {run[r].view.head : r \in {r \in Runs : "view" \in DOMAIN run[r]}}

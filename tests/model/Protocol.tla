@@ -19,6 +19,7 @@ CONSTANTS
     Batches,       \* batches that are begun
     Exports,       \* exports that are begun
     Rollbacks,     \* rollbacks of a table
+    Undos,         \* rollbacks of the index to the one before its last export
     Expirations,   \* snapshots that expire
     Losses,        \* physical indexes that somebody deletes before readers see them
     Synced,        \* the index exists at the start and is in sync with the first snapshot
@@ -64,7 +65,8 @@ Wanted(vector, key) == IF PlaceOf(vector, key[1]) = key[2] THEN Document(vector,
 
 NoBatch == [kind |-> "none"]
 Batch(kind, epoch, to, cut, idx) ==
-    [kind |-> kind, epoch |-> epoch, to |-> to, cut |-> cut, idx |-> idx, made |-> FALSE, done |-> 0, order |-> None]
+    [kind |-> kind, epoch |-> epoch, to |-> to, cut |-> cut, idx |-> idx, made |-> FALSE, done |-> 0, order |-> None,
+     over |-> NoBatch] \* the begun batch whose place it took
 
 Idle == [at |-> "idle"]
 NoDocument == [ver |-> 0, val |-> None]
@@ -79,15 +81,15 @@ Init ==
     /\ snaps \in [Tables -> {<<rows>> : rows \in [Ids -> Values \cup {None}]}]
     /\ head = [t \in Tables |-> 1]
     /\ gone = {}
-    /\ pos = IF Synced THEN [snap |-> head, idx |-> 1, epoch |-> 1, batch |-> NoBatch]
-                       ELSE [snap |-> Nowhere, idx |-> 0, epoch |-> 0, batch |-> NoBatch]
+    /\ pos = IF Synced THEN [snap |-> head, idx |-> 1, epoch |-> 1, batch |-> NoBatch, kept |-> None]
+                       ELSE [snap |-> Nowhere, idx |-> 0, epoch |-> 0, batch |-> NoBatch, kept |-> None]
     /\ owner = None
     /\ docs = IF Synced THEN (1 :> Exported(head)) ELSE <<>>
     /\ alias = IF Synced THEN {1} ELSE {}
     /\ late = {}
     /\ run = [r \in Runs |-> Idle]
     /\ left = [commits |-> Commits, exports |-> Exports, rollbacks |-> Rollbacks, losses |-> Losses,
-               repairs |-> Repairs]
+               repairs |-> Repairs, undos |-> Undos]
 
 -----------------------------------------------------------------------------
 (* Bulk operations and their versions. *)
@@ -157,9 +159,10 @@ RollBack ==
 \* Only the snapshots that the position names matter: of the others an expiration forbids just the rollback to it.
 \* A table that is dropped and created again is one whose snapshots all expired.
 Named(p) == {p.snap} \cup (IF p.batch.kind = "none" THEN {} ELSE {p.batch.to} \cup p.batch.cut)
+EverNamed(p) == Named(p) \cup (IF p.kept = None THEN {} ELSE Named(p.kept))
 Expire ==
     /\ Cardinality(gone) < Expirations
-    /\ \E t \in Tables : \E s \in {v[t] : v \in Named(pos)} \ {0, head[t]} :
+    /\ \E t \in Tables : \E s \in {v[t] : v \in EverNamed(pos)} \ {0, head[t]} :
         <<t, s>> \notin gone /\ gone' = gone \cup {<<t, s>>}
     /\ UNCHANGED <<snaps, head, pos, owner, docs, alias, late, run, left>>
 
@@ -213,7 +216,7 @@ MoreBatches(p) == p.epoch < Batches + (IF Synced THEN 1 ELSE 0)
 \* step here leaves nothing out. A holder is in nobody's way once its lease expires, which may be now.
 Open(r) ==
     /\ run[r].at = "idle"
-    /\ pos.batch.kind # "none" \/ (MoreBatches(pos) /\ (pos.snap # head \/ left.exports > 0))
+    /\ pos.batch.kind # "none" \/ (MoreBatches(pos) /\ (pos.snap # head \/ left.exports > 0 \/ pos.kept # None))
     /\ run' = [run EXCEPT ![r] = [at |-> "opened", fresh |-> TRUE, memory |-> Memory, view |-> TableNow]]
     /\ UNCHANGED <<table, pos, owner, docs, alias, late, left>>
 
@@ -230,7 +233,7 @@ Stale(runs, r) ==
 
 \* After this run acquired the lock, the next write of the position by another run ends that run and changes nothing.
 \* What it sent is in `late`. So a run whose next step is such a write may just as well end now. Its other steps remain.
-OtherSteps == {"idle", "opened", "compared", "drop", "publish"}
+OtherSteps == {"idle", "opened", "compared", "drop", "publish", "undo"}
 Overtaken(runs, r) == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
 
 \* Run.lock: write the position with this run as holder. The one that loses reads again, and opens the table again.
@@ -334,19 +337,31 @@ WriteBeforeBegin(r) ==
     /\ late' # late
     /\ UNCHANGED <<table, pos, owner, docs, alias, run, left>>
 
+\* commit_batch: an export may keep the index before it, as it was when the export began. A sync keeps what is kept.
+Keeps(batch) == left.undos > 0
+KeptAfter(batch) ==
+    LET over == IF Mutated("a kept index forgets its begun batch") THEN NoBatch ELSE batch.over IN
+    IF batch.kind # "export" THEN pos.kept
+    ELSE IF pos.idx # 0 /\ Keeps(batch) THEN [snap |-> pos.snap, idx |-> pos.idx, batch |-> over] ELSE None
+
 \* IndexLock.commit: the position moves after every operation has an outcome. The run goes on with what is new.
 Commit(r) ==
     LET batch == run[r].batch
         reached == IF Mutated("the position moves for the root alone") THEN [pos.snap EXCEPT ![Root] = batch.to[Root]]
                    ELSE batch.to
-        after == [snap |-> reached, idx |-> batch.idx, epoch |-> batch.epoch, batch |-> NoBatch]
+        \* An undo may have brought back a begun batch whose epoch is not the last one.
+        epoch == IF pos.epoch > batch.epoch THEN pos.epoch ELSE batch.epoch
+        kept == KeptAfter(batch)
+        after == [snap |-> reached, idx |-> batch.idx, epoch |-> epoch, batch |-> NoBatch, kept |-> kept]
+        keep == IF kept = None THEN 0 ELSE kept.idx
         exported == batch.kind = "export"
         written == run[r].todo = {} \/ Mutated("position before write")
         done == run[r].at = "commit" \/ (run[r].at = "write" /\ ~exported /\ written)
-        leftovers == \E i \in DOMAIN docs : i < batch.idx
+        leftovers == \E i \in DOMAIN docs \ {keep} : i < batch.idx
         \* A repair opened the table before it had the lock; whatever its run does next, it looks again.
         view == IF batch.kind = "repair" THEN TableNow ELSE run[r].view
-        next == IF exported \/ (batch.kind = "sync" /\ leftovers) THEN [at |-> "drop", batch |-> batch, view |-> view]
+        next == IF exported \/ (batch.kind = "sync" /\ leftovers)
+                THEN [at |-> "drop", batch |-> batch, keep |-> keep, view |-> view]
                 ELSE [at |-> "locked", memory |-> IF Remembers THEN after ELSE None, view |-> view]
     IN
     /\ run[r].at \in {"write", "commit"} /\ done
@@ -378,9 +393,11 @@ BeginExport(r) ==
     IN
     /\ run[r].at = "locked"
     /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p) /\ ~Expired(run[r].view.head)
+    /\ p.batch.kind # "rollback"
     /\ IF owner = r
        THEN \E order \in Orders :
-            LET batch == [Batch("export", epoch, run[r].view.head, {}, idx) EXCEPT !.order = order]
+            LET over == IF left.undos = 0 THEN NoBatch ELSE IF p.batch.kind = "export" THEN p.batch.over ELSE p.batch
+                batch == [Batch("export", epoch, run[r].view.head, {}, idx) EXCEPT !.order = order, !.over = over]
                 previous == IF p.batch.kind = "export" THEN {p.batch.idx} ELSE {}
             IN
             /\ pos' = [p EXCEPT !.batch = batch, !.epoch = epoch]
@@ -469,9 +486,9 @@ Publish(r) ==
 
 \* commit_batch: drop_leftovers, after the commit.
 Drop(r) ==
-    LET kept == run[r].batch.idx
-        others == IF Mutated("a run without the lock deletes a newer index") THEN DOMAIN docs \ {kept}
-                  ELSE {i \in DOMAIN docs : i < kept}
+    LET own == run[r].batch.idx
+        others == IF Mutated("a run without the lock deletes a newer index") THEN DOMAIN docs \ {own}
+                  ELSE {i \in DOMAIN docs : i < own /\ i \notin alias} \ {run[r].keep}
     IN
     /\ run[r].at = "drop"
     /\ docs' = Without(others)
@@ -479,6 +496,50 @@ Drop(r) ==
     /\ late' = Pending(late, docs')
     /\ run' = [run EXCEPT ![r] = [at |-> "locked", memory |-> None, view |-> run[r].view]]
     /\ UNCHANGED <<table, pos, owner, left>>
+
+-----------------------------------------------------------------------------
+(* A run: the rollback of the index to the one that the last export kept (jobs/rollback.py, Run.finish_rollback). *)
+
+BeginUndo(r) ==
+    LET batch == [Batch("rollback", pos.epoch + 1, pos.kept.snap, {}, pos.kept.idx) EXCEPT !.over = pos.batch] IN
+    /\ run[r].at = "locked" /\ owner = r
+    /\ left.undos > 0 /\ MoreBatches(pos) /\ pos.kept # None /\ pos.kept.idx \in DOMAIN docs
+    /\ pos.batch.kind # "rollback" /\ (pos.batch.kind = "export" => pos.batch.idx \notin alias)
+    /\ pos' = [pos EXCEPT !.batch = batch, !.epoch = batch.epoch]
+    /\ left' = [left EXCEPT !.undos = @ - 1] /\ run' = Stale(run, r)
+    /\ UNCHANGED <<table, owner, docs, alias, late>>
+
+\* Run.lock: whoever has the lock finishes a begun rollback, or forgets it if its index is gone.
+ResumeUndo(r) ==
+    LET batch == pos.batch IN
+    /\ run[r].at = "locked" /\ owner = r /\ batch.kind = "rollback"
+    /\ IF batch.idx \in DOMAIN docs
+       THEN run' = [run EXCEPT ![r] = [at |-> "undo", batch |-> batch, seen |-> alias, view |-> run[r].view]]
+            /\ UNCHANGED pos
+       ELSE pos' = [pos EXCEPT !.batch = batch.over] /\ run' = Stale(run, r)
+    /\ UNCHANGED <<table, owner, docs, alias, late, left>>
+
+\* publish_index: others lose their write aliases in the same step. Nobody can publish them again, so they are as deleted.
+MoveBack(r) ==
+    LET idx == run[r].batch.idx IN
+    /\ run[r].at = "undo"
+    /\ IF alias = {idx} \/ (idx \in DOMAIN docs /\ (alias = run[r].seen \/ Mutated("a stalled rollback moves the alias")))
+       THEN /\ alias' = {idx}
+            /\ docs' = IF alias = {idx} \/ Mutated("a rollback leaves other indexes writable") THEN docs
+                       ELSE Without(DOMAIN docs \ {idx})
+            /\ late' = Pending(late, docs') /\ run' = [run EXCEPT ![r] = [@ EXCEPT !.at = "undone"]]
+            /\ UNCHANGED <<pos, owner, left>>
+       ELSE Fenced(r)
+    /\ UNCHANGED table
+
+CommitUndo(r) ==
+    /\ run[r].at = "undone"
+    /\ IF owner = r
+       THEN /\ pos' = pos.kept @@ [epoch |-> pos.epoch, kept |-> None]
+            /\ run' = Stale([run EXCEPT ![r] = [at |-> "locked", memory |-> None, view |-> TableNow]], r)
+            /\ UNCHANGED <<owner, docs, alias, late, left>>
+       ELSE Fenced(r)
+    /\ UNCHANGED table
 
 -----------------------------------------------------------------------------
 (* A run: validation with repair (jobs/validate.py, jobs/repair.py). It compares, then acquires the lock. *)
@@ -525,6 +586,7 @@ RunStep(r) ==
     \/ Open(r) \/ OpenAnother(r) \/ Lock(r) \/ Crash(r)
     \/ Replay(r) \/ ForgetRepair(r) \/ BeginSync(r) \/ WriteBeforeBegin(r) \/ Commit(r)
     \/ ForgetBatch(r) \/ BeginExport(r) \/ Create(r) \/ Resume(r) \/ Progress(r) \/ Publish(r) \/ Drop(r)
+    \/ BeginUndo(r) \/ ResumeUndo(r) \/ MoveBack(r) \/ CommitUndo(r)
     \/ Compare(r) \/ LockForRepair(r) \/ BeginRepair(r)
 
 Next ==
@@ -570,7 +632,9 @@ RunsKnowThePosition ==
     \A r \in Runs : run[r].at = "locked" /\ owner = r => \A v \in Named(pos) : \A t \in Tables : v[t] <= run[r].view.known[t]
 
 \* A new batch has an epoch above all before, and the recorded epoch never falls.
-Begins == pos'.batch.kind # "none" /\ (pos.batch.kind = "none" \/ Identity(pos'.batch) # Identity(pos.batch))
+Begins ==
+    /\ pos'.batch.kind # "none" /\ pos.batch.kind # "rollback" \* the end of a rollback may bring back a begun batch
+    /\ (pos.batch.kind = "none" \/ Identity(pos'.batch) # Identity(pos.batch))
 EpochGrows == pos'.epoch >= pos.epoch /\ (Begins => pos'.epoch > pos.epoch /\ pos'.batch.epoch = pos'.epoch)
 EpochsGrow == [][EpochGrows]_vars
 

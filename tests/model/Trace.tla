@@ -17,15 +17,17 @@ Real == <<shadow, foreign>>
 
 TraceOrders == OrdersOf[t]
 TraceGroupsOf(order) == Groupings[order]
+TraceKeeps(batch) == Event.pos.kept # None
 TraceRewritten(batch) == IF batch.epoch \in DOMAIN Rewrites[t] THEN Rewrites[t][batch.epoch] ELSE {}
 
 TraceInit ==
     /\ snaps = [each \in Tables |-> <<[id \in Ids |-> None]>>] \* the table before its first snapshot
     /\ head = [each \in Tables |-> 1] /\ gone = {}
-    /\ pos = [snap |-> Nowhere, idx |-> 0, epoch |-> 0, batch |-> NoBatch]
+    /\ pos = [snap |-> Nowhere, idx |-> 0, epoch |-> 0, batch |-> NoBatch, kept |-> None]
     /\ owner = None /\ docs = <<>> /\ alias = {} /\ late = {}
     /\ run = [r \in Runs |-> Idle]
-    /\ left = [commits |-> 0, exports |-> Exports, rollbacks |-> Rollbacks, losses |-> Losses, repairs |-> Repairs]
+    /\ left = [commits |-> 0, exports |-> Exports, rollbacks |-> Rollbacks, losses |-> Losses, repairs |-> Repairs,
+             undos |-> Undos]
     /\ t \in DOMAIN Traces /\ i = 1
     /\ shadow = {} /\ foreign = {}
 
@@ -90,7 +92,9 @@ OperationIsExecuted ==
     /\ foreign' = IF Event.applied THEN foreign \ {<<Event.idx, Event.id>>} ELSE foreign
     /\ UNCHANGED shadow
 
-AliasIsMoved == (\E r \in Runs : Publish(r)) /\ alias' = Event.indexes /\ UNCHANGED Real
+AliasIsMoved ==
+    /\ \E r \in Runs : Publish(r) \/ MoveBack(r)
+    /\ alias' = Event.indexes /\ shadow' = shadow \cup Dropped /\ UNCHANGED foreign
 
 \* Somebody else writes a document.
 DocumentIsForeign ==
@@ -120,11 +124,12 @@ BeforeLock ==
     /\ Open(Event.run) \/ Compare(Event.run)
 AfterWrite ==
     /\ i > 1 /\ Traces[t][i - 1].event = "position"
-    /\ LET r == Traces[t][i - 1].run IN run[r].at = "locked" /\ owner = r /\ (Replay(r) \/ Resume(r))
+    /\ LET r == Traces[t][i - 1].run IN run[r].at = "locked" /\ owner = r /\ (Replay(r) \/ Resume(r) \/ ResumeUndo(r))
 \* The run before this one moved the alias, and did not come to its commit.
 NothingToPublish ==
     /\ Event.event = "position" /\ Event.accepted
-    /\ Publish(Event.run) /\ alias' = alias /\ run'[Event.run].at = "commit"
+    /\ Publish(Event.run) \/ MoveBack(Event.run)
+    /\ alias' = alias /\ run'[Event.run].at \in {"commit", "undone"}
 NothingToDrop ==
     /\ Event.event = "position" /\ Event.accepted
     /\ Drop(Event.run) /\ docs' = docs

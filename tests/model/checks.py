@@ -7,6 +7,7 @@ from tests.model.tlc import Check
 _SYNC: dict[str, Any] = {"Commits": 2, "Rollbacks": 1}
 _REDUCED = {"Reduced": "TRUE"}
 _EXPORT: dict[str, Any] = {"Commits": 1, "Exports": 2, "Rollbacks": 0}
+_UNDO: dict[str, Any] = {**_EXPORT, **_REDUCED, "Exports": 1, "Batches": 4, "Undos": 1}
 _NESTED: dict[str, Any] = {**_SYNC, "Nested": '{"child"}', "Ids": "{a}"}
 _MOVING: dict[str, Any] = {**_SYNC, "Moving": "TRUE", "Ids": "{a}", "Values": "{x, y}"}
 
@@ -26,6 +27,7 @@ PROOFS = [
     Check("every step of documents of two tables", {**_NESTED, "Batches": 2, "Reduced": "FALSE"}),
     Check("exports of two tables", {**_NESTED, "Exports": 2, "Batches": 2, "Rollbacks": 0}),
     Check("documents that move", {**_MOVING, "Batches": 2}),
+    Check("exports that are undone", {**_EXPORT, "Batches": 3, "Undos": 1}),
     Check("every row is indexed although tombstones are forgotten",
         {**_SYNC, "Commits": 1, "Batches": 2, "Values": "{x, y}", "Collects": "TRUE"}, ("RowsAreIndexed",)),
 ]  # fmt: skip
@@ -79,6 +81,9 @@ MUTANTS = [
         {**_NESTED, **_REDUCED, "Exports": 2, "Rollbacks": 0}),
     _mutant("deletes go to the place at the position", "IndexIsSnapshot", {**_MOVING, **_REDUCED}),
     _mutant("a delete creates no index", "IndexIsSnapshot", {**_MOVING, **_REDUCED}),
+    _mutant("a kept index forgets its begun batch", "IndexIsSnapshot", {**_UNDO, "Rollbacks": 1, "Batches": 3}),
+    _mutant("a stalled rollback moves the alias", "ReadersSeeTheCommittedIndex", {**_UNDO, "Exports": 2}),
+    _mutant("a rollback leaves other indexes writable", "ReadersSeeTheCommittedIndex", {**_UNDO, "Exports": 2}),
     _mutant("a run without the lock moves the alias", "ReadersSeeTheCommittedIndex", {**_EXPORT, **_REDUCED}),
     _mutant("a run without the lock deletes a newer index", "IndexIsSnapshot", {**_EXPORT, **_REDUCED}),
 ]  # fmt: skip

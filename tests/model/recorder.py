@@ -76,9 +76,9 @@ class Recorder:
         document = json.loads(body)
         batch = document.get("batch")
         kept = {name: document[name] for name in ("snapshot_id", "epoch", "physical_index")}
-        names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "groups_done", "cuts")
-        made = {"made": bool((batch or {}).get("index_uuid"))}
-        kept["batch"] = batch and {name: batch.get(name) for name in names} | made
+        kept["batch"] = _batch(batch)
+        if earlier := document.get("earlier"):
+            kept["earlier"] = {**{name: earlier[name] for name in kept}, "batch": _batch(earlier["batch"])}
         owner = (document.get("owner") or {}).get("run_id")
         self.events.append({"event": "position", "accepted": status < 300, "owner": owner, "position": kept})
 
@@ -103,6 +103,12 @@ class Recorder:
         if readers != self._readers:
             self._readers = readers
             self.events.append({"event": "alias", "indexes": readers})
+
+
+def _batch(batch: Event | None) -> Event | None:
+    names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "groups_done", "cuts")
+    made = {"made": bool((batch or {}).get("index_uuid"))}
+    return batch and {**{name: batch.get(name) for name in names}, **made, "over": _batch(batch.get("over"))}
 
 
 def _rows(table: str, snapshot: int) -> dict[str, str]:

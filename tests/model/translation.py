@@ -119,18 +119,20 @@ class _Translation:
             **{"from": str(origin)},
         )
 
-    def _pos(self, position: Mapping[str, Any]) -> str:
-        batch, none = position["batch"], '[kind |-> "none"]'
+    def _pos(self, position: Mapping[str, Any], of_kept: bool = False) -> str:
+        earlier = position.get("earlier")
         exists = bool(position["physical_index"])
         snap = self.snapshots[position["snapshot_id"]] if exists else 0
-        return _record(
-            snap=_vector(snap),
-            idx=self._epoch(_number(position["physical_index"])),
-            epoch=self._epoch(position["epoch"]),
-            batch=self._batch(batch) if batch else none,
-        )
+        there = {"snap": _vector(snap), "idx": self._epoch(_number(position["physical_index"]))}
+        there["batch"] = self._batch(position["batch"])
+        if of_kept:
+            return _record(**there)
+        kept = self._pos(earlier, of_kept=True) if earlier else NONE
+        return _record(**there, epoch=self._epoch(position["epoch"]), kept=kept)
 
-    def _batch(self, batch: Event) -> str:
+    def _batch(self, batch: Event | None) -> str:
+        if not batch:
+            return '[kind |-> "none"]'
         is_export, epoch = batch["kind"] == "export", self._epoch(batch["epoch"])
         if is_export:
             self.trace.groups.setdefault(epoch, [])
@@ -145,6 +147,7 @@ class _Translation:
             made=str(is_export and batch["made"]).upper(),
             done=batch["groups_done"] if is_export else 0,
             order=f"@{epoch}@" if is_export else NONE,
+            over=self._batch(batch.get("over")),
         )
 
     def _bulk(self, event: Event) -> None:

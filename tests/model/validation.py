@@ -38,7 +38,7 @@ def validate(traces: Sequence[Trace]) -> list[Verdict]:
 def _configuration(traces: Sequence[Trace]) -> str:
     chosen = {
         **{name: value for name, value in default_constants().items() if name not in ("r1", "r2", "a", "b", "x", "y")},
-        **dict.fromkeys(("Commits", "Batches", "Exports", "Rollbacks", "Losses", "Repairs"), str(_MANY)),
+        **dict.fromkeys(("Commits", "Batches", "Exports", "Rollbacks", "Losses", "Repairs", "Undos"), str(_MANY)),
         "Runs": as_set(range(1, max(trace.runs for trace in traces) + 1)),
         "Ids": as_set(range(1, max(1, max(trace.ids for trace in traces)) + 1)),
         "Values": "{}",
@@ -49,7 +49,7 @@ def _configuration(traces: Sequence[Trace]) -> str:
     }
     lines = ["SPECIFICATION TraceSpec", "CONSTRAINT Reached", "CONSTANTS"]
     lines += [f"  {name} = {value}" for name, value in chosen.items()]
-    lines += [f"  {name} <- Trace{name}" for name in ("Orders", "GroupsOf", "Rewritten")]
+    lines += [f"  {name} <- Trace{name}" for name in ("Orders", "GroupsOf", "Keeps", "Rewritten")]
     return "\n".join(lines) + "\n"
 
 

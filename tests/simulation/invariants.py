@@ -29,7 +29,7 @@ class Invariants:
         self._index = index
         self._positions_index = positions_index
         self.foreign = False
-        self._epoch = 0
+        self._epoch = self._last = 0
         self._begun: dict[int, tuple[Any, ...]] = {}
         self._exports: dict[str, tuple[int, Vector]] = {}
         self._versions: dict[tuple[str, str], int] = {}
@@ -63,7 +63,7 @@ class Invariants:
 
     def _check_logged(self, position: dict[str, Any]) -> None:
         """Committed, and no batch begun: the commit log has the batch that led to the position."""
-        epoch = position["epoch"]
+        epoch = self._last  # a rollback may return to a begun batch of an earlier epoch
         entry = self._cluster.indexes[self._positions_index].documents.get(f"commit:{self._index}:{epoch}")
         found = entry.source if entry else None
         place = ("snapshot_id", "physical_index")
@@ -115,6 +115,7 @@ class Invariants:
         highest, self._epoch = self._epoch, epoch
         if batch is None:
             return
+        self._last = batch["epoch"]
         identity = (
             *(batch["kind"], batch["from_snapshot_id"], vector_of(batch, "to_snapshot_id")),
             *(tuple(batch["cuts"]), str(batch.get("nested_cuts")), batch["physical_index"], batch["groups_digest"]),
@@ -132,7 +133,7 @@ class Invariants:
 
     def _check_direction(self, batch: dict[str, Any]) -> None:
         """A new batch ends with snapshots that were current when, or after, those of the batch before it were."""
-        if batch["kind"] == "repair":
+        if batch["kind"] in ("repair", "rollback"):
             return
         for number, (table, wanted) in enumerate(zip(self._tables, vector_of(batch, "to_snapshot_id"), strict=False)):
             later = [at for at in range(self._at[number], len(table.heads)) if table.heads[at] == wanted]

@@ -66,8 +66,8 @@ MUTANTS = [
         "condition = {}")),
     Mutant("the position moves before the commit log has the batch", (LOGGED,),
         Change(IndexLock, "commit", "self._store.append_log(self.batch.epoch, log)\n"
-        "    self.write(replace(position, batch=None, largest=self.largest))", "epoch = self.batch.epoch\n"
-        "    self.write(replace(position, batch=None, largest=self.largest))\n"
+        "    self.write(replace(position, batch=batch, largest=self.largest))", "epoch = self.batch.epoch\n"
+        "    self.write(replace(position, batch=batch, largest=self.largest))\n"
         "    self._store.append_log(epoch, log)")),
     Mutant("documents are written before their batch is recorded", (UNIQUE,),
         Change(sync, "_sync_batch", "lock.begin(batch)",
@@ -99,7 +99,7 @@ MUTANTS = [
         "            if digest != begun.groups_digest:",
         "source.head, begun.group_bytes, begun.on_duplicate_identifier)\n            if False:"), schedules=10000),
     Mutant("an export resumes in an index that was created again", (RECOVERY, READERS, INDEX),
-        Change(export, "_resume", "indexes.index_uuid(run.client, physical) != uuid", "False"),
+        Change(export, "_resume", "not indexes.is_intact(run.client, begun.uuids)", "False"),
         Change(export, "_export", "indexes.require_same_index(run.client, config, batch.uuids)", "pass"),
         schedules=2000),
     Mutant("a file group is recorded before it is written", (READERS, INDEX),
@@ -132,7 +132,8 @@ MUTANTS = [
         '        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": False}})'),
         schedules=20000),
     Mutant("a run without the lock deletes a newer index", (INDEX, ALIAS, READERS, RECOVERY),
-        Change(indexes, "drop_leftovers", "physical in created and created[name] < created[physical]:\n"
+        Change(indexes, "drop_leftovers", "name not in kept and physical in created and created[name] < "
+        "created[physical]:\n"
         "            drop_unless_read(client, config, name)",
         'name != physical and icecdc_meta(found[name]).get("index") == config.index:\n'
         "            _delete(client, name)"), schedules=20000),

@@ -16,7 +16,7 @@ from icecdc_core.changes.scan_planning import SideFiles, StepScan
 from icecdc_core.changes.steps import plan_steps
 from icecdc_core.commits import position, store
 from icecdc_core.config import SyncConfig
-from icecdc_core.jobs import export, repair, sync
+from icecdc_core.jobs import export, repair, rollback, sync
 from icecdc_core.opensearch import bulk, client, client as retry
 from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch, plan, run as runs
@@ -163,8 +163,9 @@ def simulated() -> Iterator[None]:
         (client, "AnswerConnection", SimulatedConnection),
         (bulk, "ThreadPoolExecutor", simulated_executor),
         (bulk, "logging_to", lambda _: nullcontext()),
-        *((module, "Run", SimulatedRun) for module in (export, sync)),
+        *((module, "Run", SimulatedRun) for module in (export, rollback, sync)),
         (runs, "open_indexable_source", open_indexable_source),
+        (rollback, "table_facts", lambda *_: {}),
         (plan, "plan_scans", plan_scans),
         *((sync, each.__name__, each) for each in (compute_changes, to_documents)),
         (export, "at_vector", at_vector),
@@ -183,7 +184,7 @@ def simulated() -> Iterator[None]:
 
 
 @cache
-def config(group_bytes: int, on_duplicate: str) -> SyncConfig:
+def config(group_bytes: int, on_duplicate: str, keep_index: str) -> SyncConfig:
     return SyncConfig(
         table="lake.ns.t",
         index=INDEX,
@@ -192,6 +193,7 @@ def config(group_bytes: int, on_duplicate: str) -> SyncConfig:
         on_history_gap="reexport",
         on_duplicate_identifier=on_duplicate,
         export_group_bytes=group_bytes,
+        keep_index=keep_index,
         number_of_shards=2,
         lease_seconds=LEASE_SECONDS,
         request_timeout_seconds=2.0,
@@ -203,4 +205,5 @@ JOBS: dict[str, Callable[[Any, SyncConfig], Any]] = {
     "sync": sync.sync_changes,
     "export": export.export_table,
     "repair": validate_and_repair,
+    "rollback": rollback.rollback_index,
 }

@@ -13,7 +13,10 @@ from tests.simulation.simulated_jobs import INDEX, JOBS, LEASE_SECONDS, POSITION
 from tests.simulation.simulated_opensearch import SimulatedOpenSearch
 from tests.simulation.simulated_table import CHILD, History
 
-MIXES = ("sync", "export"), ("sync", "sync", "export", "repair"), ("export",), ("sync", "repair"), ("sync",)
+MIXES = (
+    *(("sync", "export"), ("sync", "sync", "export", "repair"), ("export",), ("sync", "repair"), ("sync",)),
+    *(("sync", "export", "rollback"), ("sync", "sync", "export", "repair", "rollback")),
+)
 """The jobs of a schedule. With few kinds of them, those that must meet to break something do so more often."""
 
 
@@ -91,7 +94,8 @@ class World:
         return process
 
     def _config(self) -> SyncConfig:
-        return config(self.random.choice(self._group_bytes), self.random.choice(self._policies))
+        keep_index = "7d" if "rollback" in self._mix else ""
+        return config(self.random.choice(self._group_bytes), self.random.choice(self._policies), keep_index)
 
     def _work(self, process: Process, job: str, chosen: SyncConfig, jobs: int) -> None:
         # At once, or when the runs before it are at work, stalled or gone.
