@@ -80,7 +80,7 @@ COMMANDS: dict[str, Command] = {
         "jobs.validate:validate_table",
         "compare the index with the table",
         "--table lake.shop.orders --validate-at position",
-        (*_COMMON, "validate_at", "repair"),
+        (*_COMMON, "validate_at", "part", "repair"),
     ),
     "repair": Command(
         "jobs.validate:validate_table",

@@ -189,6 +189,10 @@ class IndexDiffersError(IcecdcError, state="differs"):
     """A validation found that index and table differ, and `fail_on_difference` is set."""
 
 
+class UnknownSlicesError(IcecdcError, state="config"):
+    """OpenSearch slices searches by another function than the one that chooses the rows of a part."""
+
+
 class DocumentVersionError(IcecdcError, state="reexport"):
     """A document has a higher version than icecdc can write, so a repair cannot replace it."""
 

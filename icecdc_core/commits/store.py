@@ -20,6 +20,7 @@ from typing import Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError
 
+from icecdc_core.commits.audit import Audit
 from icecdc_core.commits.position import (
     Batch,
     LeaseHolder,
@@ -212,10 +213,26 @@ class PositionStore:
         with self._typed_errors("writing the commit log"), suppress(ConflictError):
             self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
 
-    def _get(self) -> Any:
-        with self._typed_errors("reading the position"):
+    def audit(self, position: Position, parts: int) -> Audit:
+        document = self._get("audit")
+        return Audit.of(document["_source"] if document else {}, position.physical_index, parts)
+
+    def remember_part(self, position: Position, number: int, parts: int, **found: int) -> None:
+        """Store what the comparison of a part found; another run may store that of another part meanwhile."""
+        while True:
+            document, condition = self._get("audit"), {"op_type": "create"}
+            if document is not None:
+                condition = {"if_seq_no": document["_seq_no"], "if_primary_term": document["_primary_term"]}
+            audit = Audit.of(document["_source"] if document else {}, position.physical_index, parts)
+            body = {"type": "audit", "index": self._index, **asdict(audit.then(number, **found))}
+            with self._typed_errors("writing the audit"), suppress(ConflictError):
+                self._put(f"audit:{self._index}", body, condition)
+                return
+
+    def _get(self, kind: str = "position") -> Any:
+        with self._typed_errors(f"reading the {kind}"):
             try:
-                return self.client.get(index=self._positions_index, id=f"position:{self._index}")
+                return self.client.get(index=self._positions_index, id=f"{kind}:{self._index}")
             except NotFoundError:
                 return None
 

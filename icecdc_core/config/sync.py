@@ -132,6 +132,11 @@ class SyncConfig(ParameterModel):
     """Read and count the changes, write nothing."""
     validate_at: Annotated[Literal["current", "position"], LowerCase] = "current"
     """Compare the index with the current snapshot or with that of the position."""
+    part: Annotated[str, AfterValidator(values.check_part)] = ""
+    """Part of the document ids that the validation compares: one such as 3/100, or auto for the next one of
+    audit_parts. Default: everything."""
+    audit_parts: int = Field(default=100, ge=1, le=values.MAX_PARTS)
+    """Parts that part=auto compares one after the other (1 to 1024); fewer if the index has more than 10 shards."""
     repair: bool = False
     """Let the validation correct missing, extra and stale documents."""
     fail_on_difference: bool = False

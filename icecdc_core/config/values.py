@@ -139,6 +139,18 @@ def parse_start_from(value: object) -> object:
     return text
 
 
+MAX_PARTS = 1024  # by default, a point in time may have no more slices
+
+
+def check_part(text: str) -> str:
+    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    if text not in ("", "auto") and not (match and 1 <= int(match[1]) <= int(match[2]) <= MAX_PARTS):
+        raise parameter_problem(
+            "is neither auto nor a part such as 3/100", f"write auto, or a number, / and how many (at most {MAX_PARTS})"
+        )
+    return text
+
+
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 MAX_LEASE_SECONDS = 3600.0  # how long an index may stay locked after a run died on another machine

@@ -60,7 +60,9 @@ def require_repairable(position: Position, compared: Position | None = None) -> 
         raise TableLockedError(problem, subject="repair", value=True, remedy=remedy)
 
 
-def repair_differences(run: Run, position: Position, source: Source, differences: DataFrame) -> int:
+def repair_differences(
+    run: Run, position: Position, source: Source, differences: DataFrame, of_everything: bool = True
+) -> int:
     """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch."""
     # It must exceed the versions of a foreign writer. The validation knows those of documents; those of deleted
     # documents show only in conflicts, after which the batch is written again.
@@ -104,5 +106,7 @@ def repair_differences(run: Run, position: Position, source: Source, differences
         run.client.indices.refresh(index=with_suffixes(run.config, physical))
         found = {**batch.report_fields(result), "deletes": deletes}
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **found)
-        lock.commit(replace(lock.position, indexes=lock.position.every_index, drifted=0), batch.log_entry(report))
+        committed = replace(lock.position, indexes=lock.position.every_index)
+        committed = replace(committed, drifted=0) if of_everything else committed
+        lock.commit(committed, batch.log_entry(report))
         return report.upserts + report.deletes

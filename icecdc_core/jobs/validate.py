@@ -14,10 +14,12 @@ from pyspark.sql.types import StructType
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.values import MAX_PARTS
 from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_of, suffix_of_place
 from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch import checksums
+from icecdc_core.opensearch.id_slices import Part
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
@@ -32,6 +34,7 @@ from icecdc_core.table.vectors import with_vectors
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
 SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
+MOST_PROVEN = 10_000  # missing documents that are looked up: a search has no more hits
 SHARDS_AT_ONCE = 100  # a node has 300 points in time of shards, for everybody
 
 OpenIndex = tuple[str, str, int]
@@ -49,12 +52,15 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
         config: The job's parameters. ``validate_at``: compare with the branch's ``current`` snapshot, or with the
             ``position``'s snapshot, which is right while others commit. ``repair``: write what differs from the
-            position's snapshot, in a batch of its own, then compare again.
+            position's snapshot, in a batch of its own, then compare again. ``part``: compare only documents and rows
+            whose id is in one part of all ids; ``auto`` takes the next of ``audit_parts``, at the position's snapshot,
+            and remembers what it found for ``status``.
 
     Returns:
         The verdict, counts of missing, extra and stale documents, and samples of their ids.
 
     Raises:
+        UnknownSlicesError: This OpenSearch cannot say which documents are in a part.
         IndexNotFoundError: The index has no position, or is gone.
         TableLockedError: Another run writes to the index for more than a minute; with ``repair`` also, another run has
             locked the index, wrote it after the comparison, or did not finish a batch.
@@ -63,7 +69,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     if config.repair:
         instead = "the validation without repair; it shows what a repair would correct"
         refuse_dry_run(config, "A repair writes documents", instead)
-    at_position = config.validate_at == "position" or config.repair
+    at_position = config.validate_at == "position" or config.repair or config.part == "auto"
+    part = None if config.part == "auto" else Part.of(config.part)
     with Run("validate", spark, config) as run:
         total, done, is_last = ValidationReport(True, 0, 0), frozenset[str](), False
         repairs, repaired = config.repair, 0
@@ -73,16 +80,17 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
                 snapshot_id = position.snapshot_id if at_position else source.head
                 nested = position.nested_snapshots if at_position else heads(source)
                 at_snapshot = at_vector(source, snapshot_id, nested)
-                part = None  # of the rows: all of them
+                part = part or _next_part(run, position, opened)
+                there = F.lit(True)  # of the rows: all of them
                 if not is_last:
-                    part = suffix_of_place().isin(*opened)
+                    there = suffix_of_place().isin(*opened)
                 elif done:
-                    part = ~suffix_of_place().isin(*done)
-                report, differences = _compare(run, at_snapshot, position, snapshot_id, opened, part)
+                    there = ~suffix_of_place().isin(*done)
+                report, differences = _compare(run, at_snapshot, position, snapshot_id, opened, there, part)
                 resources.callback(unpersist, differences)
                 if repairs and not report.ok:
                     with run.stage("repair"):
-                        repaired += repair_differences(run, position, source, differences)
+                        repaired += repair_differences(run, position, source, differences, part.parts == 1)
                     repairs = is_last = False  # this part is compared again
                     continue
             total, done, repairs = total.then(report), done | opened.keys(), config.repair
@@ -95,11 +103,17 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             nested_snapshots=nested,
             position_nested_snapshots=position.nested_snapshots,
             repaired=repaired,
+            part=str(part or ""),
             seconds=run.seconds,
             stage_seconds=run.stage_seconds,
             run_id=run.run_id,
         )
-        if report.ok and not report.is_behind and position.drifted and not config.dry_run:
+        if part and at_position and not config.dry_run:
+            known = run.positions.audit(position, 0)
+            if config.part == "auto" or len(known.compared_at) == part.parts > 1:  # not of parts of another size
+                run.positions.remember_part(position, *part, differences=report.differences, repaired=repaired)
+        is_whole = not report.part and not config.dry_run
+        if report.ok and not report.is_behind and position.drifted and is_whole:
             with suppress(TableLockedError), run.lock(position, source) as (lock, _):
                 if lock.position.content_version == position.content_version:
                     lock.write(replace(lock.position, drifted=0))
@@ -117,6 +131,8 @@ def _open_indexes(
             if repairs:
                 require_pipelines(run.client, config)
             run.require_position(position, source, needs_history=at_position)
+            if run.config.part:
+                source.require_identifier_columns("a part is chosen by their values")
             if repairs:
                 require_repairable(position)
             try:
@@ -147,18 +163,27 @@ def _open_indexes(
         time.sleep(1.0)
 
 
+def _next_part(run: Run, position: Position, opened: Mapping[str, OpenIndex]) -> Part:
+    """The part that comes next; each shard of an index is sliced into as many parts."""
+    parts = max(1, min(run.config.audit_parts, MAX_PARTS // max(shards for _, _, shards in opened.values())))
+    return Part(run.positions.audit(position, parts).next, parts)
+
+
 def _compare(
     run: Run,
     source: Source,
     position: Position,
     snapshot_id: int | None,
     opened: Mapping[str, OpenIndex],
-    part: Column | None,
+    there: Column,
+    part: Part,
 ) -> tuple[ValidationReport, DataFrame]:
     spark, most = run.spark, checksums.documents_of_page(position.largest_document)
     with run.stage("compare"), tuned_for_many_groups(spark):
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
-        rows = rows if part is None else rows.where(part)
+        rows = rows.where(there)
+        if part.parts > 1:  # before the costly texts and digests
+            rows = rows.where(part.has(document_id(rows.schema, source.key_columns)))
         rows = with_vectors(source, rows, required=False)
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),
@@ -167,12 +192,12 @@ def _compare(
         )
         indexes = []
         for suffix, (name, pit, shards) in opened.items():
-            parts = checksums.index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
+            parts = checksums.index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism, part)
             indexes.append((pit, parts, name, suffix))
 
         def compared(schema: StructType | None = None) -> tuple[ValidationReport, DataFrame]:
             found = (
-                checksums.index_checksums(spark, run.config, parts, most, name, suffix, schema)
+                checksums.index_checksums(spark, run.config, parts, most, name, suffix, schema, part)
                 for _, parts, name, suffix in indexes
             )
             sides = checksums.source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
@@ -187,7 +212,23 @@ def _compare(
                 return report, differences
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
             unpersist(differences)
-        return compared(source.schema)
+        report, differences = compared(source.schema)
+        if part.parts > 1 and report.missing:
+            _prove_missing(run, source, differences, opened, part)
+        return report, differences
+
+
+def _prove_missing(
+    run: Run, source: Source, differences: DataFrame, opened: Mapping[str, OpenIndex], part: Part
+) -> None:
+    """Look up documents that a part lacks: that they are in no other part is not promised by anybody."""
+    missing = differences.where(F.col("verdict") == MISSING).select("id").limit(MOST_PROVEN).collect()
+    body = {"query": {"ids": {"values": [row["id"] for row in missing]}}, "size": MOST_PROVEN, "_source": False}
+    for _, pit, _ in opened.values():
+        hits = run.client.search(body={**body, "pit": {"id": pit}}, params=checksums.WHOLE)["hits"]["hits"]
+        # With a routing that no row has, somebody else wrote it.
+        if found := [hit["_id"] for hit in hits if source.selection.has_places or "_routing" not in hit]:
+            raise checksums.unknown_slices_error(f"it has document '{found[0]}' in another part than {part}")
 
 
 def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> tuple[ValidationReport, DataFrame]:

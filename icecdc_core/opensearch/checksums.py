@@ -20,7 +20,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import RESERVED
 from icecdc_core.dependencies import keep_archive_caches
+from icecdc_core.errors import UnknownSlicesError
 from icecdc_core.opensearch.client import AnswerReader, Connection, reading, typed_error, unusable_answer_error
+from icecdc_core.opensearch.id_slices import EVERYTHING, Part
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -76,10 +78,11 @@ def index_checksums(
     index: str,
     suffix: str = "",
     schema: StructType | None = None,
+    part: Part = EVERYTHING,
 ) -> DataFrame:
     """Return the checksums of documents: of their texts, or with a schema of their contents without pipeline fields."""
     if schema is None:
-        return as_numbers(read_index(spark, config, parts, most, partial(text_page, index=index), suffix))
+        return as_numbers(read_index(spark, config, parts, most, partial(text_page, index=index), suffix, part))
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
 
     def content_page(answer: str) -> Page:
@@ -89,7 +92,7 @@ def index_checksums(
             rows.append((hit["_id"], digest, hit["_version"], hit.get("_routing")))
         return rows, hits and hits[-1]["sort"]
 
-    return as_numbers(read_index(spark, config, parts, most, content_page, suffix))
+    return as_numbers(read_index(spark, config, parts, most, content_page, suffix, part))
 
 
 def text_page(answer: str, index: str) -> Page:
@@ -194,13 +197,18 @@ Page = tuple[list[tuple[str, str, int | None, str | None]], Any]
 _HITS = pa.schema({"id": pa.string(), "digest": pa.string(), "version": pa.int64(), "place": pa.string()})
 
 
-def part_of_index(pit: str, shard: int = 0, shards: int = 1, low: int = 0, high: int = 1 << 62) -> dict[str, Any]:
+def part_of_index(
+    pit: str, shard: int = 0, shards: int = 1, low: int = 0, high: int = 1 << 62, part: Part = EVERYTHING
+) -> dict[str, Any]:
     """Return the search for the documents of one shard with sequence numbers from ``low`` to below ``high``."""
+    # With as many slices as shards, each slice is a shard. More slices by a number would examine all documents of a
+    # shard for each page; those by the id, which is no field, examine all ids until the server caches what it found.
+    found = {"field": "_seq_no", "id": shard, "max": shards}
+    if part.parts > 1:
+        found = {"id": part.number * shards + shard, "max": part.parts * shards}
     return {
         "pit": {"id": pit},
-        # With as many slices as shards, each slice is a shard. More slices would examine all documents of a shard for
-        # each page. The server refuses a single slice.
-        **({"slice": {"field": "_seq_no", "id": shard, "max": shards}} if shards > 1 else {}),
+        **({"slice": found} if found["max"] != 1 else {}),  # the server refuses a single slice
         "query": {"range": {"_seq_no": {"gte": low, "lt": high}}},
         "track_total_hits": False,
     }
@@ -211,18 +219,20 @@ def documents_of_page(largest: int) -> int:
     return max(1, min(PAGE_DOCUMENTS, 2 * PAGE_BYTES // max(largest, 1)))
 
 
-def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[dict[str, Any]]:
+def index_parts(
+    client: OpenSearch, pit: str, shards: int, parallelism: int, part: Part = EVERYTHING
+) -> list[dict[str, Any]]:
     """Cut an index at a point in time into parts that are read in parallel; every document is in exactly one part."""
-    parts = []
+    parts: list[dict[str, Any]] = []
     for shard in range(shards):
         query = part_of_index(pit, shard, shards)
         query |= {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
         answer = client.search(body=query, params=WHOLE)
         with reading(answer):
             end = int(answer["aggregations"]["newest"]["value"] or 0) + 1
-        pieces = max(-(-end // RANGE_DOCUMENTS), -(-parallelism // shards))
+        pieces = max(-(-end // (RANGE_DOCUMENTS * part.parts)), -(-parallelism // (shards * part.parts)))
         ends = [end * piece // pieces for piece in range(pieces + 1)]
-        parts += [part_of_index(pit, shard, shards, low, high) for low, high in pairwise(ends) if low < high]
+        parts += [part_of_index(pit, shard, shards, *each, part) for each in pairwise(ends) if each[0] < each[1]]
     return parts
 
 
@@ -233,6 +243,7 @@ def read_index(
     most: int,
     page_of: Callable[[str], Page],
     suffix: str,
+    only: Part,
 ) -> DataFrame:
     """Read the parts of an index page by page, one task for each part; return id, digest, version and place, if any."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
@@ -249,6 +260,8 @@ def read_index(
                     rows, query["search_after"] = page_of(answer)
                 if not rows:
                     return
+                if not only.has_all([row[0] for row in rows]):
+                    raise unknown_slices_error(f"it has other ids in part {only}")
                 query["size"] = min(max(PAGE_BYTES * len(rows) // len(answer), 1), most)
                 yield pa.RecordBatch.from_pydict(dict(zip(_HITS.names, zip(*rows, strict=True), strict=True)), _HITS)
 
@@ -273,3 +286,12 @@ def read_index(
         return found
     # Somebody else wrote it, perhaps in another shard, so it is the document of no row.
     return found.withColumn("id", F.concat_ws(FOREIGN_ROUTING, "id", "place")).drop("place")
+
+
+def unknown_slices_error(why: str) -> UnknownSlicesError:
+    return UnknownSlicesError(
+        f"This OpenSearch slices a search by another function than icecdc knows: {why}",
+        subject="part",
+        remedy="leave part out, which compares everything, and set audit_seconds to 0; please report the version of "
+        "OpenSearch",
+    )

@@ -223,6 +223,7 @@ class ValidationReport(Report):
         nested_snapshots: The snapshot of each nested table compared with.
         position_nested_snapshots: The snapshot of each nested table that the index should equal.
         repaired: Documents written or deleted by ``repair``; the counts above are those after it.
+        part: The part of the document ids that was compared, such as ``3/100``; empty: everything.
         seconds: Seconds the run took.
         stage_seconds: Seconds spent in each stage, by its name.
         run_id: Identifies the run in logs.
@@ -244,9 +245,14 @@ class ValidationReport(Report):
     nested_snapshots: dict[str, int | None] = field(default_factory=dict)
     position_nested_snapshots: dict[str, int | None] = field(default_factory=dict)
     repaired: int = 0
+    part: str = ""
     seconds: float = 0.0
     stage_seconds: dict[str, float] = field(default_factory=dict)
     run_id: str = ""
+
+    @property
+    def differences(self) -> int:
+        return self.missing + self.extra + self.stale
 
     def then(self, later: ValidationReport) -> ValidationReport:
         """Return one report on parts of an index."""
@@ -269,8 +275,9 @@ class ValidationReport(Report):
         position = cards.snapshots_text(self.position_snapshot_id, self.position_nested_snapshots)
         word, job = (cards.BEHIND, "sync") if self.is_behind else ("differs", "repair")
         samples = {"Missing": self.missing_ids, "Extra": self.extra_ids, "Stale": self.stale_ids}
+        part = f"part {self.part}, " if self.part else ""
         facts = [
-            ("Compared", f"{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"),
+            ("Compared", f"{part}{compared}, {self.source_rows:,} rows, {self.index_documents:,} documents"),
             ("Lag", f"the index is at {position}" if self.is_behind else cards.UP_TO_DATE),
             *((f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items()),
             ("Ended", self.ended),
