@@ -3,10 +3,11 @@
 import os
 from typing import Any
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import export_table, rollback_index, sync_changes, validate_table
 
 JOBS = {
     "export": export_table,
+    "rollback": rollback_index,
     "sync": sync_changes,
     "repair": lambda spark, config: validate_table(spark, config.replace(repair=True)),
 }

@@ -226,6 +226,8 @@ def simulate(number, job, faults):
     if number % 4:
         world._alone("the first export", "export")
         world.history.commit()
+        if job == "rollback":
+            world._alone("the export that it undoes", "export")
     wire = Wire(world.cluster, world.random, 4.0, world.network.check, None)
     wire.trouble, ends = Trouble(faults), []
     SimulatedConnection.network = wire

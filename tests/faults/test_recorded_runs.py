@@ -32,7 +32,7 @@ class Life:
         self.spark, self.config, self.opensearch, self.url, self.rng = spark, config, opensearch, url, rng
 
     def job(self, url):
-        name = self.rng.choice(("export", "sync", "sync", "repair"))
+        name = self.rng.choice(("export", "sync", "sync", "repair", "rollback"))
         if name == "repair":
             self.opensearch.index(index=self.config.index, id=f"foreign{self.rng.random()}", body={"id": -1})
         with suppress(IcecdcError):  # that is how runs end that are cut off or stalled
@@ -75,12 +75,13 @@ class Life:
 @pytest.mark.parametrize("number", range(LIVES))
 def it_lives_as_the_protocol_allows(spark, sql, make_config, opensearch_url, indexed, number):
     rng = random.Random(f"{SEED} {number}")
-    config = make_config(export_group_bytes=rng.choice((1, 10**9)), retry_timeout_seconds=0)
+    config = make_config(export_group_bytes=rng.choice((1, 10**9)), retry_timeout_seconds=0, keep_index="7d")
     sql(f"CREATE TABLE {{t}} (id BIGINT, name STRING, part BIGINT) {KINDS['v2 copy-on-write']}")
     for start in (0, 12):
         sql(f"INSERT INTO {{t}} SELECT id, concat('n', id), id % 3 FROM range({start}, {start + 12})")
     with recording(opensearch_url, config.index) as recorder:
         through = config.replace(opensearch_url=recorder.url)
+        export_table(spark, through)
         export_table(spark, through)
         life = Life(spark, config, OpenSearch(recorder.url), recorder.url, rng)
         for _ in range(3):

@@ -169,7 +169,7 @@ MUTANTS = [
     Mutant("a document is not deleted in the place that a failed batch gave it", (INDEX,),
         Change(simulated_jobs, "compute_changes", "sorted(deleted)", "sorted(deleted - inserted)", (sync,)),
         schedules=4000),
-    Mutant("the position moves for the root alone", (INDEX,),
+    Mutant("the position moves for the root alone", (INDEX, RECOVERY),
         Change(batch, "commit_batch", ", batch.nested)", ", position.nested or batch.nested)", (sync, export))),
     Mutant("an export resumes with the current snapshots of nested tables", (INDEX,),
         Change(export, "_export", "at_vector(source, batch.to_snapshot_id, batch.nested_snapshots)", "source"),

@@ -184,7 +184,7 @@ def simulated() -> Iterator[None]:
 
 
 @cache
-def config(group_bytes: int, on_duplicate: str, keep_index: str) -> SyncConfig:
+def config(group_bytes: int, on_duplicate: str) -> SyncConfig:
     return SyncConfig(
         table="lake.ns.t",
         index=INDEX,
@@ -193,7 +193,7 @@ def config(group_bytes: int, on_duplicate: str, keep_index: str) -> SyncConfig:
         on_history_gap="reexport",
         on_duplicate_identifier=on_duplicate,
         export_group_bytes=group_bytes,
-        keep_index=keep_index,
+        keep_index="7d",
         number_of_shards=2,
         lease_seconds=LEASE_SECONDS,
         request_timeout_seconds=2.0,

@@ -94,8 +94,7 @@ class World:
         return process
 
     def _config(self) -> SyncConfig:
-        keep_index = "7d" if "rollback" in self._mix else ""
-        return config(self.random.choice(self._group_bytes), self.random.choice(self._policies), keep_index)
+        return config(self.random.choice(self._group_bytes), self.random.choice(self._policies))
 
     def _work(self, process: Process, job: str, chosen: SyncConfig, jobs: int) -> None:
         # At once, or when the runs before it are at work, stalled or gone.
