@@ -17,14 +17,15 @@ from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig, quoted_table
 from icecdc_core.ingest.decoding import TABLE, decode_records, route_records
 from icecdc_core.ingest.destinations import payload_schema
-from icecdc_core.ingest.expressions import used_expressions
+from icecdc_core.ingest.expressions import Expressions
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, typed_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publish import WAP_ID
 from icecdc_core.ingest.rows import IS_VALID, ROW, needs_no_inference, parse_rows
 from icecdc_core.ingest.start_offsets import RefillError, with_new_topics
-from icecdc_core.ingest.table import APPENDED, TableRecords, Writer
+from icecdc_core.ingest.table import Writer
+from icecdc_core.ingest.writes import APPENDED, TableRecords
 from icecdc_core.logs import event
 from icecdc_core.session.jvm import persisted, unpersist
 from icecdc_core.session.processes import StopRequest
@@ -108,6 +109,7 @@ class Batches:
     complete: Offsets
     recovering: dict[str, Offsets]
     topic_ids: dict[str, str]
+    expressions: Expressions | None = None
     last: LogEntry | None = None
     known_schemas: dict[int, RegisteredSchema] = field(default_factory=dict)
     behind: dict[str, Exception] = field(default_factory=dict)
@@ -184,10 +186,10 @@ class Batches:
 
     def decode(self, records: DataFrame) -> tuple[DataFrame, RowCount | None]:
         """Decode records, and evaluate the expressions over them; counts those that `where` drops."""
-        expressions = used_expressions(records.sparkSession, self.config)
-        envelope = expressions.envelope_fields if expressions else ()
-        decoded = decode_records(records, self.config, self.known_schemas, envelope)
-        return expressions.evaluate(decoded) if expressions else (decoded, None)
+        if self.expressions is None:
+            return decode_records(records, self.config, self.known_schemas), None
+        envelope = self.expressions.envelope_fields
+        return self.expressions.evaluate(decode_records(records, self.config, self.known_schemas, envelope))
 
     def _write_tables(self, decoded: DataFrame, batch: LogEntry) -> tuple[list[TableEntry], int]:
         if self.config.route_by == "table":

@@ -14,9 +14,9 @@ from icecdc_core.errors import ConfigError, FailedCheckError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import POSITION
 from icecdc_core.ingest.destinations import METADATA_PREFIX
-from icecdc_core.ingest.publish import StagedSnapshot
+from icecdc_core.ingest.formats.decode_results import IS_DELETE
 from icecdc_core.ingest.rows import ROW
-from icecdc_core.ingest.upserts import IS_DELETE_OP
+from icecdc_core.ingest.writes import StagedWrite
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm import active_session, persisted
 from icecdc_core.table.catalogs import describe_failure, load_table
@@ -54,23 +54,22 @@ def check_queries(spark: SparkSession, config: IngestConfig) -> None:
 
 
 def find_failed_records(
-    spark: SparkSession, name: str, staged: StagedSnapshot, config: IngestConfig, rounds: int
+    spark: SparkSession, name: str, staged: StagedWrite, config: IngestConfig, rounds: int
 ) -> DataFrame | None:
     """Run the checks; returns the records that fail them, each with its reason, or None if no check finds a row.
 
     Raises:
         FailedCheckError: A check found rows, and `on_failed_check` is `hold`.
     """
-    assert staged.written is not None
     load_table(spark, name)  # the catalog may have cached the table as it was before
     view, failed = f"_icecdc_batch_{uuid.uuid4().hex}", list[DataFrame]()
     with persisted(staged.written) as written:
         own = {f"{METADATA_PREFIX}{column}": F.col(column) for column in (*config.metadata_columns, *POSITION)}
-        rows = written.where(f"NOT {IS_DELETE_OP}")
+        rows = written.where(f"NOT {IS_DELETE}")
         rows.select(f"{quoted(ROW)}.*", *(value.alias(column) for column, value in own.items())).createTempView(view)
         try:
             for check, text in config.checks.items():
-                found = _find_rows(spark, name, view, staged, check, text)
+                found = _find_rows(spark, name, view, staged.snapshot.entry.snapshot_id, check, text)
                 row = F.left(F.to_json(F.struct("*")), F.lit(_SHOWN_CHARACTERS)).alias("row")
                 if not (shown := [mask_secrets(each.row) for each in found.limit(_SHOWN_ROWS).select(row).collect()]):
                     continue
@@ -88,8 +87,8 @@ def find_failed_records(
     return reduce(DataFrame.unionByName, failed).dropDuplicates(list(POSITION)) if failed else None
 
 
-def _find_rows(spark: SparkSession, name: str, view: str, staged: StagedSnapshot, check: str, text: str) -> DataFrame:
-    views = f"batch AS (TABLE {view}), staged AS (SELECT * FROM {name} VERSION AS OF {staged.entry.snapshot_id})"  # noqa: S608
+def _find_rows(spark: SparkSession, name: str, view: str, snapshot_id: int | None, check: str, text: str) -> DataFrame:
+    views = f"batch AS (TABLE {view}), staged AS (SELECT * FROM {name} VERSION AS OF {snapshot_id})"  # noqa: S608
     try:
         return spark.sql(f"WITH {views} SELECT * FROM (\n{text}\n)")  # noqa: S608
     except AnalysisException as error:

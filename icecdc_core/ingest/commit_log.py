@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,16 +10,13 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from icecdc_core.errors import IcecdcError, IngestWriteError
+from icecdc_core.errors import IngestWriteError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.branches import MAIN, branch_of
 from icecdc_core.ingest.offsets import Offsets
-from icecdc_core.logs import event
-from icecdc_core.secrets import mask_secrets
+from icecdc_core.ingest.upkeep import expire_snapshots, failures_logged
 from icecdc_core.table.catalogs import create_table_once, load_table, usable_table
 
 JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
@@ -181,7 +176,6 @@ class LoggedJob:
     offsets: Offsets = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     tables: dict[str, TableEntry] = field(default_factory=dict)
-    valid_through: datetime | None = None
 
     @property
     def behind(self) -> dict[str, Offsets]:
@@ -229,14 +223,15 @@ def trim(
     spark: SparkSession, name: str, job: str, dead_letters: str, keep: int = KEEP, readers_minutes: float = 10.0
 ) -> None:
     """Replace the older entries of a job by one that says the same, and expire snapshots; a failure is only logged."""
-    try:
+    with failures_logged("the commit log was not trimmed", name):
         snapshot_id = current_snapshot_id(load_table(spark, name))
         seen = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}")  # noqa: S608
         entries = seen.where(F.col("job") == job)
         [[last]] = entries.agg(F.max("batch")).collect()
-        old = F.col("batch") <= last - keep
-        before = _summary(entries.where(old))
+        is_old = F.col("batch") <= last - keep
+        before = _summary(entries.where(is_old))
         if before.exists:
+            [[complete]] = entries.where(is_old).agg(F.max("valid_through")).collect()
             checkpoint = LogEntry(
                 job=job,
                 batch=before.batch,
@@ -245,20 +240,16 @@ def trim(
                 offsets=before.offsets,
                 topic_ids=before.topic_ids,
                 tables=list(before.tables.values()),
-                valid_through=before.valid_through,
-                ends_read_at=before.valid_through,  # a time that is valid for all tables
+                valid_through=complete,
+                ends_read_at=complete,  # it is a time of all tables
             )
-            trimmed = entries.where(~old).unionByName(_row(spark, checkpoint)).coalesce(1).writeTo(name)
+            trimmed = entries.where(~is_old).unionByName(_row(spark, checkpoint)).coalesce(1).writeTo(name)
             # Refused if another copy of the job wrote an entry since the snapshot.
             trimmed = trimmed.option("isolation-level", "serializable")
             trimmed.option("validate-from-snapshot-id", str(snapshot_id)).overwrite(F.col("job") == job)
-        # Users may follow the changes of the dead letters: theirs stay for a week.
-        for table, minutes in ((name, readers_minutes), (dead_letters, 1000 * readers_minutes)):
-            if spark.catalog.tableExists(table):
-                oldest_ms = int((time.time() - 60 * minutes) * 1000)
-                load_table(spark, table).expireSnapshots().expireOlderThan(oldest_ms).commit()
-    except (IcecdcError, PySparkException, Py4JError) as error:
-        event(f"the commit log was not trimmed: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
+        expire_snapshots(spark, name, 60 * readers_minutes)
+        if spark.catalog.tableExists(dead_letters):  # users may follow their changes: these stay for a week
+            expire_snapshots(spark, dead_letters, 60_000 * readers_minutes)
 
 
 def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
@@ -269,8 +260,8 @@ def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
         "started_at": offsets.to_json(entry.started_at),
         "offsets": offsets.to_json(entry.offsets),
         "topic_ids": json.dumps(entry.topic_ids),
-        "valid_through": entry.valid_through and entry.valid_through.isoformat(),
-        "ends_read_at": entry.ends_read_at and entry.ends_read_at.isoformat(),
+        "valid_through": entry.valid_through and entry.valid_through.astimezone(UTC).isoformat(),
+        "ends_read_at": entry.ends_read_at and entry.ends_read_at.astimezone(UTC).isoformat(),
     }
     # One row from a JSON literal: a frame of Python rows would start Python workers.
     row = F.from_json(F.lit(json.dumps(values)), SCHEMA)
@@ -279,8 +270,9 @@ def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
 
 def _summary(entries: DataFrame) -> LoggedJob:
     """Add up entries of one job. Two runs at once may write theirs in any order; all of them are true."""
-    columns = ("batch", "run_id", "offsets", "topic_ids", "tables", "valid_through")
-    rows = entries.select(*columns).orderBy("batch", "committed_at").collect()
+    rows = (
+        entries.select("batch", "run_id", "offsets", "topic_ids", "tables").orderBy("batch", "committed_at").collect()
+    )
     topic_ids: dict[str, str] = {}
     tables: dict[str, TableEntry] = {}
     read: dict[str, Offsets] = {}
@@ -299,6 +291,4 @@ def _summary(entries: DataFrame) -> LoggedJob:
         if entry.state == BEHIND != tables[name].state and not offsets.covers(has, needed):
             tables[name] = replace(entry, offsets=offsets.furthest(entry.offsets, has))
     number = int(rows[-1]["batch"]) if rows else -1
-    times = [row["valid_through"].astimezone(UTC) for row in rows if row["valid_through"]]
-    reached = offsets.furthest({}, *read.values())
-    return LoggedJob(bool(rows), number, reached, topic_ids, tables, max(times, default=None))
+    return LoggedJob(bool(rows), number, offsets.furthest({}, *read.values()), topic_ids, tables)

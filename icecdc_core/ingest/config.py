@@ -335,26 +335,22 @@ class IngestConfig(ParameterModel):
 
     def __init__(self, /, **given: Any) -> None:
         super().__init__(**given)
-        problems = []
-        for name, entry in self.tables.items():
-            others = [each for each in entry if each not in OF_A_TABLE]
-            problems += [f"tables.{name}.{each}: is of no single table. Remedy: leave it out." for each in others]
-        if not problems:
-            for name, entry in self.tables.items():
-                try:
-                    self._with_entry(entry)
-                except ConfigError as error:
-                    problems += [f"tables.{name}.{problem}" for problem in error.problems]
-        if problems:
-            raise problems_error(problems)
-
-    def _with_entry(self, entry: Mapping[str, Any]) -> "IngestConfig":
-        return self.replace(**entry, tables={})
+        self.of_tables  # noqa: B018 (it refuses wrong entries)
 
     @cached_property
     def of_tables(self) -> dict[str, "IngestConfig"]:
-        """The configuration of the tables of each entry."""
-        return {name: self._with_entry(entry) for name, entry in self.tables.items()}
+        """The configuration of the tables of each entry; raises ConfigError."""
+        configs, problems = dict[str, IngestConfig](), list[str]()
+        for name, entry in self.tables.items():
+            others = [each for each in entry if each not in OF_A_TABLE]
+            problems += [f"tables.{name}.{each}: is of no single table. Remedy: leave it out." for each in others]
+            try:
+                configs[name] = self.replace(**{each: entry[each] for each in OF_A_TABLE if each in entry}, tables={})
+            except ConfigError as error:
+                problems += [f"tables.{name}.{problem}" for problem in error.problems]
+        if problems:
+            raise problems_error(problems)
+        return configs
 
     def for_table(self, name: str) -> "IngestConfig":
         """The configuration of a table, whose name may have back-quotes: the job's, with what its entry sets."""
@@ -377,81 +373,56 @@ class IngestConfig(ParameterModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        kind, route_by = given.get("format", "json"), given.get("route_by", "table")
-        table, routes, namespace = (given.get(name) for name in ("table", "routes", "namespace"))
-        by, is_soft = f"route_by={route_by!r}", given.get("deletes") == "soft"
+        problems, has = list[str](), given.get
+        kind, route_by, mode = has("format", "json"), has("route_by", "table"), has("mode", "append")
+        table, routes, namespace = (has(name) for name in ("table", "routes", "namespace"))
+        by, is_soft = f"route_by={route_by!r}", has("deletes") == "soft"
         needs = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
         needs["expression"] = ["route", "namespace"]
+
+        def refuse(problem: str, remedy: str) -> None:
+            problems.append(f"{problem}. Remedy: {remedy}.")
+
+        for name in needs[route_by]:
+            if not has(name):
+                refuse(f"{name}: missing for {by}", "set it")
+        if kind in ("avro", "json_schema", "protobuf", "debezium_avro") and not has("schema_registry_url"):
+            refuse(f"schema_registry_url: missing for format={kind!r}", "set it")
+        if has("schema_registry_password") and not has("schema_registry_username"):
+            refuse("schema_registry_username: missing for schema_registry_password", "set it")
+        if bool(has("topics")) == bool(has("topic_pattern")):
+            refuse("topics: give either topics or topic_pattern", "name the topics")
+        if table and route_by != "table":
+            refuse(f"table: given together with {by}", "use routes or namespace instead")
+        for name, needed in (("routes", "regex"), ("route", "expression")):
+            if has(name) and route_by != needed:
+                refuse(f"{name}: given together with {by}", f"set route_by={needed}")
+        for name in ("op_field", "operation"):
+            if has(name) and kind in CHANGE_EVENTS:
+                refuse(f"{name}: given for format={kind!r}, whose records say it", "leave it out")
+        if has("op_field") and has("operation"):
+            refuse("operation: given together with op_field", "use one")
+        if has("ordering_column") and mode == "append":
+            refuse("ordering_column: given for mode='append'", "set mode=upsert, or leave it out")
+        if is_soft and mode == "append":
+            refuse("deletes: 'soft' given for mode='append'", "set mode=upsert, or leave it out")
+        if has("on_truncate") == "apply" and (is_soft or mode == "history"):
+            refuse("on_truncate: 'apply' given for a table that keeps deleted rows", "set on_truncate=reject")
+        if is_soft != bool(has("deleted_column")):
+            refuse("deleted_column: it and deletes=soft are given together", "set both, or none")
         tables = [name for name in (table, *(routes or ())) if name]
         ours = {"commit_log_table": LOG_TABLE, "dead_letter_table": DEAD_LETTER_TABLE, "deletes_table": DELETES_TABLE}
-        own = [given.get(parameter, f"{namespace}.{name}") for parameter, name in ours.items() if namespace]
+        own = [has(parameter, f"{namespace}.{name}") for parameter, name in ours.items() if namespace]
         destinations, others = ({quoted_table(name).lower() for name in names} for names in (tables, own))
+        if len(destinations) < len({quoted_table(name) for name in tables}):
+            refuse("routes: two tables differ only in case, and many catalogs ignore it", "rename one, or use one")
+        if len(others) < len(own) or destinations & others:
+            refuse(f"{', '.join(ours)}: they and the tables of records must differ", "rename one")
         inside = [f"{namespace}.t"] if namespace else []
         catalogs = sorted({values.split_table_name(name)[0] for name in [*tables, *own, *inside]})
-        rules = [
-            *((not given.get(name), f"{name}: missing for {by}. Remedy: set it.") for name in needs[route_by]),
-            (
-                kind in ("avro", "json_schema", "protobuf", "debezium_avro") and not given.get("schema_registry_url"),
-                f"schema_registry_url: missing for format={kind!r}. Remedy: set it.",
-            ),
-            (
-                given.get("schema_registry_password") and not given.get("schema_registry_username"),
-                "schema_registry_username: missing for schema_registry_password. Remedy: set it.",
-            ),
-            (
-                bool(given.get("topics")) == bool(given.get("topic_pattern")),
-                "topics: give either topics or topic_pattern. Remedy: name the topics.",
-            ),
-            (
-                table and route_by != "table",
-                f"table: given together with {by}. Remedy: use routes or namespace instead.",
-            ),
-            (routes and route_by != "regex", f"routes: given together with {by}. Remedy: set route_by=regex."),
-            (
-                given.get("route") and route_by != "expression",
-                f"route: given together with {by}. Remedy: set route_by=expression.",
-            ),
-            *(
-                (
-                    given.get(name) and kind in CHANGE_EVENTS,
-                    f"{name}: given for format={kind!r}, whose records say it. Remedy: leave it out.",
-                )
-                for name in ("op_field", "operation")
-            ),
-            (
-                given.get("op_field") and given.get("operation"),
-                "operation: given together with op_field. Remedy: use one.",
-            ),
-            (
-                given.get("ordering_column") and given.get("mode", "append") == "append",
-                "ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.",
-            ),
-            (
-                is_soft and given.get("mode", "append") == "append",
-                "deletes: 'soft' given for mode='append'. Remedy: set mode=upsert, or leave it out.",
-            ),
-            (
-                given.get("on_truncate") == "apply" and (is_soft or given.get("mode") == "history"),
-                "on_truncate: 'apply' given for a table that keeps deleted rows. Remedy: set on_truncate=reject.",
-            ),
-            (
-                is_soft != bool(given.get("deleted_column")),
-                "deleted_column: it and deletes=soft are given together. Remedy: set both, or none.",
-            ),
-            (
-                len(destinations) < len({quoted_table(name) for name in tables}),
-                "routes: two tables differ only in case, and many catalogs ignore it. Remedy: rename one, or use one.",
-            ),
-            (
-                len(others) < len(own) or destinations & others,
-                f"{', '.join(ours)}: they and the tables of records must differ. Remedy: rename one.",
-            ),
-            (
-                len(catalogs) > 1,
-                f"namespace: the tables are in several catalogs: {', '.join(catalogs)}. Remedy: use one.",
-            ),
-        ]
-        return [problem for is_broken, problem in rules if is_broken]
+        if len(catalogs) > 1:
+            refuse(f"namespace: the tables are in several catalogs: {', '.join(catalogs)}", "use one")
+        return problems
 
     @property
     def keeps_deletes(self) -> bool:

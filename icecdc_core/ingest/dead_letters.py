@@ -41,6 +41,8 @@ DOUBTFUL = "doubtful"
 _KEY = (*POSITION, "table")
 _COLUMNS = ("job", *_KEY, "timestamp", "key", "value", "headers", "reason", "run_id", "kept_at")
 _ATTEMPTS = 20
+Change = tuple[dict[str, str], Callable[[dict[str, str]], None]]
+"""Further properties of a snapshot, and what writes its rows."""
 _REMEDY = "check that this user may create, read and write it, or name another; the next run reads the records again"
 
 
@@ -65,20 +67,18 @@ class DeadLetters:
             F.current_timestamp().alias("kept_at"),
         )
         with persisted(rows) as rows:
-            return self._retry(spark, lambda: self._write_new(spark, name, rows))
+            return self._commit(spark, lambda table: self._append_new(spark, table, name, rows))
 
     def rewrite(self, spark: SparkSession, change: Callable[[DataFrame], DataFrame]) -> int:
         """Change the job's dead letters in one commit to rows that a function makes of them; those that are gone go."""
 
-        def merge() -> int:
-            table = load_table(spark, name)
-            head = current_snapshot_id(table)
+        def merge(table: Any) -> Change | None:
             rows = change(spark.table(name).where(F.col("job") == self.config.job))
             new = {column: F.col(f"_new_{column}") for column in _COLUMNS}
             columns = (F.col(column).alias(f"_new_{column}") for column in (*_COLUMNS, GONE))
             source, is_gone = rows.select(*columns).localCheckpoint(), F.col(f"_new_{GONE}")
             if source.isEmpty():
-                return 0
+                return None
             same = [F.col(column).eqNullSafe(new[column]) for column in ("job", *_KEY)]
             merged: Any = (
                 source.mergeInto(name, reduce(and_, same))
@@ -89,12 +89,10 @@ class DeadLetters:
                 .whenNotMatched(~is_gone)
                 .insert({quoted(column): value for column, value in new.items()})
             )
-            properties = {JOB: self.config.job, RUN: self.run_id}
-            self._publish(spark, name, table, head, properties, partial(java_helper(spark).merge, merged._jwriter))
-            return source.count()
+            return {}, partial(java_helper(spark).merge, merged._jwriter)
 
         name = self.config.quoted_dead_letters
-        return self._retry(spark, merge)
+        return self._commit(spark, merge)
 
     def judge_again(self, spark: SparkSession, table: str | None, done: Offsets, *rejected: DataFrame | None) -> None:
         """Mark the dead letters of a table, or of none, that fit now: another copy may publish without them."""
@@ -111,13 +109,22 @@ class DeadLetters:
 
         self.rewrite(spark, change)
 
-    def _retry(self, spark: SparkSession, change: Callable[[], int]) -> int:
+    def _commit(self, spark: SparkSession, prepare: Callable[[Any], Change | None]) -> int:
+        """Commit what a function makes of the table as it is, again if others commit in between; returns its rows."""
         name = self.config.quoted_dead_letters
         with self.lock, usable_table("The dead letter table", "dead_letter_table", name, IngestWriteError, _REMEDY):
             create_table_once(spark, name, SCHEMA, {"write.metadata.delete-after-commit.enabled": "true"})
             for _ in range(_ATTEMPTS):
                 try:
-                    return change()
+                    table = load_table(spark, name)
+                    head = current_snapshot_id(table)
+                    if (change := prepare(table)) is None:
+                        return 0
+                    more, write = change
+                    staged = stage(spark, name, table, {JOB: self.config.job, RUN: self.run_id, **more}, write)
+                    if staged.parent_id == head:
+                        publish(spark, name, staged)
+                        return staged.entry.rows
                 except MovedError:
                     continue
                 except (PySparkException, Py4JError) as error:
@@ -132,41 +139,21 @@ class DeadLetters:
             remedy="give each job its own dead letter table, or run again",
         )
 
-    def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
-        """Append the rows that are new; raises MovedError if the table has changed since they were compared."""
-        table = load_table(spark, name)
-        head = current_snapshot_id(table)
+    def _append_new(self, spark: SparkSession, table: Any, name: str, rows: DataFrame) -> Change | None:
+        """Append the rows that are not there yet."""
         [[low, high]] = rows.agg(F.min("offset"), F.max("offset")).collect()
         if low is None:
-            return 0
+            return None
         of_job = (F.col("job") == self.config.job) & F.col("offset").between(low, high)
         stored = spark.table(name).where(of_job).select(*(F.col(each).alias(f"stored_{each}") for each in _KEY))
         same = [F.col(column).eqNullSafe(F.col(f"stored_{column}")) for column in _KEY]
         new = rows.join(stored, reduce(and_, same), "left_anti").coalesce(1)
         # Each retry of a table left behind brings its dead letters again; nothing of them is staged.
         if new.isEmpty():
-            return 0
+            return None
         last = last_entry(table, self.config.job) or TableEntry(name)
         reached = offsets.to_json(offsets.furthest(last.offsets, self.end))
-        properties = {JOB: self.config.job, RUN: self.run_id, OFFSETS: reached}
-        return self._publish(
-            spark, name, table, head, properties, lambda all_of_them: append(new, name, {}, all_of_them)
-        )
-
-    def _publish(
-        self,
-        spark: SparkSession,
-        name: str,
-        table: Any,
-        head: int | None,
-        properties: dict[str, str],
-        write: Callable[[dict[str, str]], None],
-    ) -> int:
-        staged = stage(spark, name, table, properties, write)
-        if staged.parent_id != head:
-            raise MovedError("Another writer committed in between", subject="table", value=name)
-        publish(spark, name, staged)
-        return staged.entry.rows
+        return {OFFSETS: reached}, partial(append, new, name, {})
 
 
 # Parts of a reason that come from records: what is quoted, the name of a table, the identifier of a schema, bytes.

@@ -4,29 +4,24 @@ Each row is a fact of the topic. It is written before the snapshot of its batch 
 loses none; that a replay writes it again changes nothing, as only the highest ordering value of a key counts.
 """
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial, reduce
 from operator import and_
-from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX, quoted
-from icecdc_core.errors import IcecdcError, IngestWriteError, TableNotFoundError
+from icecdc_core.errors import IngestWriteError, TableNotFoundError
 from icecdc_core.ingest.commit_log import APPEND_PROPERTIES, JOB
 from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.formats.decode_results import IS_DELETE
 from icecdc_core.ingest.publish import append
 from icecdc_core.ingest.readers import FLOATS
-from icecdc_core.ingest.upserts import CLEARED, IDENTIFIER, IS_DELETE_OP, ORDER
-from icecdc_core.logs import event
-from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.jvm import iceberg_class
+from icecdc_core.ingest.upkeep import expire_snapshots, failures_logged, rewrite_small_files
+from icecdc_core.ingest.upserts import CLEARED, IDENTIFIER, ORDER
 from icecdc_core.table.catalogs import create_table_once, load_table, usable_table
 
 SCHEMA = (
@@ -53,7 +48,7 @@ def apply_deleted_keys(
     floats = [column for column, value in own.items() if isinstance(last.select(value).schema[0].dataType, FLOATS)]
     texts = [(own[column] + 0 if column in floats else own[column]).alias(column) for column in sorted(own)]  # no -0.0
     keyed = last.withColumns({_KEY: F.to_json(F.struct(*texts), JSON_OPTIONS), _NUMBER: _number(kind, F.col(ORDER))})
-    counts = f"count_if(NOT {IS_DELETE_OP})", f"count_if({IS_DELETE_OP})", f"count_if({CLEARED})"
+    counts = f"count_if(NOT {IS_DELETE})", f"count_if({IS_DELETE})", f"count_if({CLEARED})"
     [[upserts, deletes, cleared, lowest]] = keyed.selectExpr(*counts, f"min({_NUMBER})").collect()
     if upserts:
         with _usable(config.quoted_deletes):
@@ -89,9 +84,10 @@ def _without_late_upserts(
         deleted = deleted.where(F.col("ordering_number").isNull() | (F.col("ordering_number") >= lowest))
     if deleted.isEmpty():
         return last
-    order = F.from_json("ordering", T.StructType([_ordering(config, last)]), JSON_OPTIONS)
-    deleted = deleted.select(F.col("key").alias(_KEY), order[config.ordering_column].alias(_THEIRS))
-    new = keyed.where(f"NOT {IS_DELETE_OP}").select(_KEY, ORDER)
+    kind = T.StructType().add(config.ordering_column, last.schema[ORDER].dataType)
+    order = F.from_json("ordering", kind, JSON_OPTIONS)[config.ordering_column]
+    deleted = deleted.select(F.col("key").alias(_KEY), order.alias(_THEIRS))
+    new = keyed.where(f"NOT {IS_DELETE}").select(_KEY, ORDER)
     new = F.broadcast(new) if upserts <= _FEW_KEYS else new
     late = deleted.join(new, _KEY).where(F.col(_THEIRS) > F.col(ORDER)).select(_KEY).distinct().localCheckpoint()
     if late.isEmpty():
@@ -106,7 +102,7 @@ def _without_late_upserts(
 def _deleted_keys(
     keyed: DataFrame, table: str, own: dict[str, Column], config: IngestConfig, cleared: int
 ) -> DataFrame:
-    is_delete = is_newest = F.expr(IS_DELETE_OP)
+    is_delete = is_newest = F.expr(IS_DELETE)
     order = F.col(ORDER)
     keys = keyed.where(is_delete | F.col(CLEARED))
     if cleared:
@@ -134,14 +130,10 @@ def _deleted_keys(
     ).coalesce(1)
 
 
-def _ordering(config: IngestConfig, last: DataFrame) -> T.StructField:
-    return T.StructField(config.ordering_column, last.schema[ORDER].dataType)
-
-
 def trim(spark: SparkSession, config: IngestConfig) -> None:
     """Remove the days that are past the tables' retention, and rewrite small files; a failure is only logged."""
     name, expired = config.quoted_deletes, defaultdict[datetime, list[str]](list)
-    try:
+    with failures_logged("the deleted keys were not trimmed", name):
         if not spark.catalog.tableExists(name):
             return
         of_job = F.col("job") == config.job
@@ -152,9 +144,5 @@ def trim(spark: SparkSession, config: IngestConfig) -> None:
             past = of_job & F.col("table").isin(tables) & (F.col("deleted_at") < F.lit(day))
             if not spark.table(name).where(past).isEmpty():
                 spark.table(name).where(F.lit(False)).writeTo(name).overwrite(past)
-        own = load_table(spark, name)
-        rewrite: Any = iceberg_class(spark, "spark.actions.SparkActions").get(spark._jsparkSession)
-        rewrite.rewriteDataFiles(own).option("min-input-files", str(_SMALL_FILES)).execute()
-        own.expireSnapshots().expireOlderThan(int((time.time() - _READER_SECONDS) * 1000)).commit()
-    except (IcecdcError, PySparkException, Py4JError) as error:
-        event(f"the deleted keys were not trimmed: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
+        rewrite_small_files(spark, name, _SMALL_FILES)
+        expire_snapshots(spark, name, _READER_SECONDS)

@@ -17,6 +17,7 @@ from icecdc_core.columns import TIMES, quoted
 from icecdc_core.config.values import split_table_name
 from icecdc_core.ingest.branches import open_branch
 from icecdc_core.ingest.config import IngestConfig, parse_transform
+from icecdc_core.ingest.formats.decode_results import IS_DELETE
 from icecdc_core.ingest.inference import (
     ColumnNames,
     Seen,
@@ -292,7 +293,7 @@ def reject_unwritable_rows(rows: DataFrame, table: Any, config: IngestConfig) ->
         problems.append(F.when(is_long, F.lit(reason)))
     if not problems:
         return rows
-    is_row = F.lit(config.keeps_deletes) | ~F.col("op").eqNullSafe("delete")
+    is_row = F.lit(config.keeps_deletes) | ~F.expr(IS_DELETE)
     found = F.when(F.col(IS_VALID) & is_row, F.coalesce(*problems))
     rows = rows.withColumn("problem", F.coalesce("problem", found))
     return rows.withColumn(IS_VALID, F.col(IS_VALID) & F.col("problem").isNull())

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, functions as F, types as T
 from icecdc_core.columns import fields_within, is_reserved
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import (
+    IS_DELETE,
     JSON_READ_OPTIONS,
     SECRET,
     is_whole_object,
@@ -86,7 +87,7 @@ def find_spellings(texts: DataFrame, schema: T.StructType) -> dict[str, Path]:
 def _plain_and_written(decoded: DataFrame, settings: IngestConfig) -> tuple[DataFrame, list[T.StructType]]:
     """The records in plain JSON, and the schemas of the writers of all others."""
     # A delete needs no columns but those that the table has.
-    decoded = decoded.where(F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete"))
+    decoded = decoded.where(F.col("problem").isNull() & ~F.expr(IS_DELETE))
     if settings.format in ("json", "dms") and not settings.select:
         return decoded, []
     kinds = decoded.select("payload_type").where("payload_type IS NOT NULL").distinct().collect()

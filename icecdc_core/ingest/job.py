@@ -22,14 +22,15 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.dead_letters import DeadLetters, judged_before
 from icecdc_core.ingest.decoding import check_expressions, routed_topics
 from icecdc_core.ingest.destinations import create_namespace
-from icecdc_core.ingest.expressions import used_expressions
+from icecdc_core.ingest.expressions import Expressions, used_expressions
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.replay import replay_dead_letters
 from icecdc_core.ingest.report import COUNTS, IngestReport, add_entry
 from icecdc_core.ingest.status import measure
-from icecdc_core.ingest.table import Writer, compact
+from icecdc_core.ingest.table import Writer
+from icecdc_core.ingest.upkeep import failures_logged, rewrite_small_files
 from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
 from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
@@ -53,6 +54,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.stop = StopRequest()
         self._routed = routed_topics(spark, config)
         self._known_schemas: dict[int, RegisteredSchema] = {}
+        self._expressions: Expressions | None = None
         self._progress_due = clock()
         self._limit = config.max_seconds if config.trigger == "continuous" and config.max_seconds else math.inf
 
@@ -60,8 +62,9 @@ class IngestRun(JobRun[IngestConfig]):
         try:
             with stop_on_sigterm() as self.stop:
                 check_expressions(self.spark, self.config)
-                if expressions := used_expressions(self.spark, self.config):
-                    expressions.check(self.spark)
+                self._expressions = used_expressions(self.spark, self.config)
+                if self._expressions:
+                    self._expressions.check(self.spark)
                 check_queries(self.spark, self.config)
                 with closing(Topics(self.spark, self.config)) as topics:
                     with self.stage("check"):
@@ -218,6 +221,7 @@ class IngestRun(JobRun[IngestConfig]):
             complete=logged.offsets,
             recovering=logged.behind,
             topic_ids=stream_start.topic_ids,
+            expressions=self._expressions,
             known_schemas=self._known_schemas,
             behind=dict(stream_start.cut_off),
             stop=self.stop,
@@ -226,12 +230,14 @@ class IngestRun(JobRun[IngestConfig]):
     def _report(self, stream_start: start_offsets.StreamStart, batches: Batches) -> IngestReport:
         """Compact the tables, then report. Raises the error of a table if none was written."""
         tables, compacted = self.counts["tables"], list[str]()
-        written = [name for name, total in tables.items() if total["files"]]
-        min_files = {name: self.config.for_table(name).compact_min_files for name in sorted(written)}
-        if any(min_files.values()) and not self.stop.requested:
+        own = {name: self.config.for_table(name) for name, total in sorted(tables.items()) if total["files"]}
+        if any(each.compact_min_files for each in own.values()) and not self.stop.requested:
             with self.stage("compact"):
-                least = {name: count for name, count in min_files.items() if count}
-                compacted = compact(self.spark, self.config, least)
+                for name, each in own.items():
+                    with failures_logged("the table was not compacted", name):
+                        least = each.compact_min_files
+                        if least and rewrite_small_files(self.spark, name, least, each.branch):
+                            compacted.append(name)
         # A table that was behind before the first batch has no entry.
         lacking = {name: batches.writer.last_entries[name].error for name in batches.recovering}
         for name, error in {**lacking, **batches.behind}.items():

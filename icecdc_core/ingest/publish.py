@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -46,9 +46,6 @@ class StagedSnapshot:
     parent_id: int | None
     properties: dict[str, str]
     table: Any
-    written: DataFrame | None = None  # the records that it has, for checks
-    deleted: DataFrame | None = None  # keys that stay deleted, to be written before it is published
-    empties: bool = False  # it removes the rows of its parent, so that its files alone are not all of it
 
 
 def stage(
@@ -82,7 +79,7 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     for key, value in properties.items():
         append.set(key, value)
     append.stageOnly().commit()
-    return replace(_find_staged(table, name, properties), written=staged.written)
+    return _find_staged(table, name, properties)
 
 
 def publish(spark: SparkSession, name: str, staged: StagedSnapshot) -> None:

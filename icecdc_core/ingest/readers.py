@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import Column, functions as F, types as T
 
 from icecdc_core.columns import TIMES
-from icecdc_core.ingest.config import EPOCH_UNITS, IngestConfig
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.decode_results import has_too_big_number
-from icecdc_core.ingest.formats.logical_types import FIRST_MICROS, LAST_MICROS
+from icecdc_core.ingest.formats.logical_types import time_since_epoch
 
 Path = tuple[str, ...]
 """The names from a top-level field down to a nested one."""
@@ -128,7 +128,7 @@ def _time_reader(kind: T.DataType, unit: str = "") -> Reader:
         if not unit:
             return from_text(parsed)
         number = F.when(parsed.rlike(r"^-?[0-9]+\z"), parsed.try_cast("bigint"))
-        return F.coalesce(_time_since_epoch(number, unit, kind), from_text(parsed))
+        return F.coalesce(time_since_epoch(number, unit, kind), from_text(parsed))
 
     def from_text(parsed: Column) -> Column:
         is_iso = F.substr(parsed, F.lit(5), F.lit(1)) == "-"
@@ -142,23 +142,6 @@ def _time_reader(kind: T.DataType, unit: str = "") -> Reader:
         return F.when(is_iso, F.when(no_zone, in_utc).otherwise(parsed.try_cast(kind)))
 
     return _text_reader(convert, option=unit and f"epoch_units={unit}")
-
-
-def _time_since_epoch(number: Column, unit: str, kind: T.DataType) -> Column:
-    """The time of a number; null outside the years 1 to 9999, and for a date if it is not midnight."""
-    per_day, micros_per_day = EPOCH_UNITS[unit], EPOCH_UNITS["micros"]
-    if isinstance(kind, T.DateType):
-        days = F.when(number % per_day == 0, F.call_function("div", number, F.lit(per_day)))
-        is_day = days.between(FIRST_MICROS // micros_per_day, LAST_MICROS // micros_per_day)
-        return F.when(is_day, F.date_from_unix_date(days.cast("int")))
-    if unit == "nanos":  # rounded down, without a subtraction that overflows
-        below = F.when(number % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
-        micros = F.call_function("div", number, F.lit(1000)) - below
-    else:
-        micros = F.try_multiply(number, F.lit(micros_per_day // per_day))
-    time = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))
-    time = time if isinstance(kind, T.TimestampNTZType) else F.timestamp_micros(micros)
-    return F.when(micros.between(FIRST_MICROS, LAST_MICROS), time)
 
 
 def _lenient_reader(kind: T.DataType, payload: Column) -> Reader:

@@ -25,7 +25,7 @@ from icecdc_core.ingest.destinations import open_or_create_table
 from icecdc_core.ingest.kafka import typed_failure
 from icecdc_core.ingest.offsets import Offsets, is_below
 from icecdc_core.ingest.publish import begin_replay
-from icecdc_core.ingest.table import TableRecords
+from icecdc_core.ingest.writes import TableRecords
 from icecdc_core.session.job_session import new_job_session
 from icecdc_core.session.jvm import active_session
 

@@ -8,6 +8,7 @@ from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.formats.change_events import name_key
 from icecdc_core.ingest.formats.decode_results import (
+    IS_DELETE,
     JSON_READ_OPTIONS,
     MALFORMED,
     SHOWN,
@@ -43,7 +44,7 @@ def parse_rows(
         unknown = {path for each in schemas for path in unknown_fields(schema, each, any_case)}
         if op_field := "Op" if settings.format == "dms" else settings.op_field.split(".")[0]:
             unknown.discard((op_field,))
-    payload, is_delete, rows = F.col("payload"), F.col("op").eqNullSafe("delete"), decoded
+    payload, is_delete, rows = F.col("payload"), F.expr(IS_DELETE), decoded
     # One check for all that are not nested: a field for each would take minutes if every record brings other names.
     if names := sorted(path[0] for path in unknown if len(path) == 1):
         reason = F.when(~is_delete, _without_column(payload, names))

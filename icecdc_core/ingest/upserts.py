@@ -10,12 +10,10 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.columns import quoted
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.formats.decode_results import parse_object, wrapped_record
+from icecdc_core.ingest.formats.decode_results import IS_DELETE, parse_object, wrapped_record
 from icecdc_core.ingest.inference import find_spellings
 from icecdc_core.ingest.readers import struct_reader
 from icecdc_core.session.jvm import java_helper
-
-IS_DELETE_OP = "coalesce(op = 'delete', false)"
 
 IDENTIFIER, ORDER, CLEARED = "_icecdc_id_", "_icecdc_order", "_icecdc_cleared"
 """Columns of `last_row_of_each`: each identifier column, numbered; the ordering value; whether a delete has none."""
@@ -53,6 +51,7 @@ def delete_old_identifiers(rows: DataFrame, then: dict[str, Column], is_other: C
 
 
 def _windows(rows: DataFrame) -> tuple[WindowSpec, WindowSpec]:
+    """All records of an identifier, and those of it in one partition."""
     own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
     return Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
 
@@ -62,7 +61,7 @@ def in_order(rows: DataFrame, has_order: bool) -> DataFrame:
     of_identifier, of_partition = _windows(rows)
     ordered = rows.withColumn(CLEARED, F.lit(False))
     if has_order:
-        unordered = F.expr(IS_DELETE_OP) & F.col(ORDER).isNull()
+        unordered = F.expr(IS_DELETE) & F.col(ORDER).isNull()
         highest = F.greatest(
             F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*_UNTIL)),
             F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*_UNTIL)),
@@ -83,11 +82,8 @@ def last_row_of_each(rows: DataFrame, has_order: bool = True, kept: Sequence[str
     newest = F.desc_nulls_last(ORDER)
     in_partition = of_partition.orderBy(newest, F.desc("offset"))
     over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
-    ordered, place, is_delete = (
-        in_order(rows, has_order),
-        (ORDER, "timestamp", "partition", "offset"),
-        F.expr(IS_DELETE_OP),
-    )
+    ordered, is_delete = in_order(rows, has_order), F.expr(IS_DELETE)
+    place = ORDER, "timestamp", "partition", "offset"
     if kept:
         is_newest = F.col(ORDER) == F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*_UNTIL))
         order = F.when(~is_delete & is_newest, F.struct(ORDER, "offset"))
@@ -115,7 +111,7 @@ def merge_rows(
     deleted_column: str = "",
 ) -> None:
     alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
-    deleted = F.expr(IS_DELETE_OP)
+    deleted = F.expr(IS_DELETE)
     values = [value.alias(alias[column]) for column, value in columns.items()]
     flags = {"deleted": deleted, "order": F.col(ORDER), "cleared": F.col(CLEARED)}
     if deleted_column:

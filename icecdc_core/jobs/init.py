@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, combinations, count, islice
@@ -110,29 +110,39 @@ def write_index_file(spark: SparkSession, config: InitConfig) -> InitReport:
             value=config.table,
             remedy="name an Iceberg table, or a namespace that has some",
         )
-    lines = [
-        *_head(config),
-        *(line for name, entry in entries.items() for line in ["", f"  {yaml_text(name)}:", *entry]),
-    ]
-    content = "\n".join(lines)
-    write_new(config.output, content)
+    given = [name for name in _SHARED if name in config.model_fields_set or name == "opensearch_url"]
+    shared = {name: value for name in given if (value := getattr(config, name))}
+    sampled = f"{SAMPLE_ROWS:,} rows of each table"
+    content = write_file(config.output, "indexes", "setup", sampled, shared, entries)
     seconds = round(time.monotonic() - begin, 3)
     return InitReport(config.output, list(entries), skipped=skipped, content=content, seconds=seconds)
 
 
-def write_new(path: str, content: str) -> None:
+def write_file(
+    output: str, section: str, command: str, sampled: str, defaults: Mapping[str, Any], entries: Mapping[str, list[str]]
+) -> str:
+    """Write a new file of entries; returns its content. Secrets become references in it."""
+    schema = Path(__file__).parents[1] / "config" / f"{section}.schema.json"
+    lines = [
+        # By this line an editor finds the schema.
+        f"# yaml-language-server: $schema={os.path.relpath(schema, Path(output).absolute().parent)}",
+        f"# Written by icecdc from up to {sampled}. Read the comments, then run this:",
+        f"#   icecdc {command} --file {shlex.quote(output)}",
+        "",
+        "defaults:",
+        *(f"  {name}: {yaml_text(_without_secrets(value))}" for name, value in defaults.items()),
+        "",
+        f"{section}:",
+        *(line for name, entry in entries.items() for line in ["", f"  {yaml_text(name)}:", *entry]),
+    ]
+    content = "\n".join(lines)
     try:
-        with Path(path).open("x", encoding="utf-8") as file:
+        with Path(output).open("x", encoding="utf-8") as file:
             file.write(f"{content}\n")
     except OSError as error:
         remedy = "name a new file in a folder that exists"
-        raise errors.unwritable_error("output", path, error, remedy) from error
-
-
-def schema_line(output: str, section: str) -> str:
-    """The line by which an editor finds the schema of a file."""
-    schema = Path(__file__).parents[1] / "config" / f"{section}.schema.json"
-    return f"# yaml-language-server: $schema={os.path.relpath(schema, Path(output).absolute().parent)}"
+        raise errors.unwritable_error("output", output, error, remedy) from error
+    return content
 
 
 def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
@@ -149,26 +159,15 @@ def _tables(spark: SparkSession, config: InitConfig) -> list[str]:
     return [join_table_name([*config.parts, each]) for each in found if not each.startswith("icecdc_")]
 
 
-def _head(config: InitConfig) -> list[str]:
-    given = [name for name in _SHARED if name in config.model_fields_set or name == "opensearch_url"]
-    shared = {name: value for name in given if (value := getattr(config, name))}
-    return [
-        schema_line(config.output, "indexes"),
-        f"# Written by icecdc from up to {SAMPLE_ROWS:,} rows of each table. Read the comments, then check it:",
-        f"#   icecdc setup --file {shlex.quote(config.output)}",
-        "",
-        "defaults:",
-        *(f"  {name}: {yaml_text(without_secrets(value))}" for name, value in shared.items()),
-        "",
-        "indexes:",
-    ]
-
-
-def without_secrets(value: Any) -> Any:
+def _without_secrets(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("${", "$${")
+    if not isinstance(value, Mapping):
+        return value
     return {
-        key: f"env:{re.sub('[^A-Z0-9]+', '_', key.upper())}" if redact(key, text) == REDACTED else without_secrets(text)
+        key: f"env:{re.sub('[^A-Z0-9]+', '_', key.upper())}"
+        if redact(key, text) == REDACTED
+        else _without_secrets(text)
         for key, text in value.items()
     }
 

@@ -21,6 +21,7 @@ from icecdc_core.ingest.formats.decode_results import (
     DELETES,
     ENVELOPE,
     IGNORED,
+    IS_DELETE,
     JSON_READ_OPTIONS,
     PARTIAL,
     TRUNCATE,
@@ -343,7 +344,7 @@ def delete_by_typed_key(key: Column, logical_type: LogicalType) -> Column:
 
 def name_key(rows: DataFrame, identifiers: Sequence[str], name: str | None, kind: T.DataType | None) -> DataFrame:
     """Give keys that are single values the name, and as plain texts the type, of the only identifier column."""
-    is_single = F.col("op").eqNullSafe("delete") & F.col("payload").startswith(_key_start(_KEY))
+    is_single = F.expr(IS_DELETE) & F.col("payload").startswith(_key_start(_KEY))
     if len(identifiers) != 1:
         unnamed = F.when(is_single, F.lit(_UNNAMED if identifiers else _UNSET))
         return rows.withColumn("problem", F.coalesce("problem", unnamed))
@@ -359,7 +360,7 @@ def name_key(rows: DataFrame, identifiers: Sequence[str], name: str | None, kind
 def _document_key(payload: Column) -> Column:
     """The key of a deleted MongoDB document: a field `id` with the JSON of `_id` as a text names `_id`."""
     document = F.when(json_field(payload, ["_id"]).isNull(), json_field(payload, ["id"]))
-    is_key = F.col("op").eqNullSafe("delete") & F.try_parse_json(document).isNotNull()
+    is_key = F.expr(IS_DELETE) & F.try_parse_json(document).isNotNull()
     return F.when(is_key, _object("_id", document)).otherwise(payload)
 
 

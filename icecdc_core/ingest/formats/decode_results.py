@@ -118,6 +118,8 @@ PARTIAL = "partial"  # that of an upsert with unavailable values
 TRUNCATE = "truncate"  # that of a record which empties the table
 _UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", "load")
 DELETES = ("d", "delete")
+IS_DELETE = "op <=> 'delete'"
+"""Whether a decoded record is a delete, in SQL."""
 
 
 ENVELOPE = "envelope"

@@ -10,6 +10,7 @@ from functools import partial
 from pyspark.sql import Column, functions as F, types as T
 
 from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX
+from icecdc_core.ingest.config import EPOCH_UNITS
 from icecdc_core.ingest.formats.decode_results import unusable
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -101,41 +102,51 @@ def _conversion(logical_type: LogicalType) -> tuple[T.DataType, Callable[[Column
     return fitting, lambda column: _decimal_text(column, F.lit(scale), is_bytes=True)
 
 
-def _date_text(days: Column) -> Column:
-    date = F.date_from_unix_date(days.cast("int"))
-    return F.when(days.between(-719_162, 2_932_896), date.cast("string")).otherwise(days.cast("string"))
-
-
-def _time_text(number: Column, thousands: int, zone: str = "") -> Column:
-    """The text of a time given as milli- (1), micro- (0) or nanoseconds (-1) since 1970."""
-    number = number.cast("long")
-    # Nanoseconds are rounded down, without a subtraction that overflows.
-    nanos = F.call_function("div", number, F.lit(1000)) - F.when(number % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
-    micros = {1: number * 1000, 0: number, -1: nanos}[thousands]
-    limits = [limit // 1000 if thousands == 1 else limit for limit in (FIRST_MICROS, LAST_MICROS)]
-    inside = number.between(*limits) if thousands >= 0 else F.lit(True)
+def time_since_epoch(number: Column, unit: str, kind: T.DataType) -> Column:
+    """The time of a number; null outside the years 1 to 9999, and for a date if it is not midnight."""
+    per_day, micros_per_day = EPOCH_UNITS[unit], EPOCH_UNITS["micros"]
+    if isinstance(kind, T.DateType):
+        days = F.when(number % per_day == 0, F.call_function("div", number, F.lit(per_day)))
+        is_day = days.between(FIRST_MICROS // micros_per_day, LAST_MICROS // micros_per_day)
+        return F.when(is_day, F.date_from_unix_date(days.cast("int")))
+    if unit == "nanos":  # rounded down, without a subtraction that overflows
+        below = F.when(number % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
+        micros = F.call_function("div", number, F.lit(1000)) - below
+    else:
+        micros = F.try_multiply(number, F.lit(micros_per_day // per_day))
     time = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))
+    time = time if isinstance(kind, T.TimestampNTZType) else F.timestamp_micros(micros)
+    return F.when(micros.between(FIRST_MICROS, LAST_MICROS), time)
+
+
+def _date_text(days: Column) -> Column:
+    date = time_since_epoch(days.cast("long"), "days", T.DateType())
+    return F.coalesce(date.cast("string"), days.cast("string"))
+
+
+def _time_text(number: Column, unit: str, zone: str = "") -> Column:
+    time = time_since_epoch(number.cast("long"), unit, T.TimestampNTZType())
     text = F.concat(F.replace(time.cast("string"), F.lit(" "), F.lit("T")), F.lit(zone))
-    return F.when(inside, text).otherwise(number.cast("string"))
+    return F.coalesce(text, number.cast("string"))
 
 
-def _time_of_day(number: Column, thousands: int) -> Column:
-    time = F.substr(_time_text(number, thousands), F.lit(len("1970-01-01T") + 1))
-    is_time = number.between(0, {1: 86_400_000, 0: 86_400_000_000, -1: 86_400_000_000_000}[thousands] - 1)
+def _time_of_day(number: Column, unit: str) -> Column:
+    time = F.substr(_time_text(number, unit), F.lit(len("1970-01-01T") + 1))
+    is_time = number.between(0, EPOCH_UNITS[unit] - 1)
     return F.when(is_time, time).otherwise(unusable("is no time of day", number.cast("string")))
 
 
 _TIMES: dict[str, tuple[T.DataType, Callable[[Column], Column]]] = {
     "io.debezium.time.Date": (T.DateType(), _date_text),
     "org.apache.kafka.connect.data.Date": (T.DateType(), _date_text),
-    "io.debezium.time.Timestamp": (T.TimestampNTZType(), partial(_time_text, thousands=1)),
-    "io.debezium.time.MicroTimestamp": (T.TimestampNTZType(), partial(_time_text, thousands=0)),
-    "io.debezium.time.NanoTimestamp": (T.TimestampNTZType(), partial(_time_text, thousands=-1)),
-    "org.apache.kafka.connect.data.Timestamp": (T.TimestampType(), partial(_time_text, thousands=1, zone="Z")),
-    "io.debezium.time.Time": (T.StringType(), partial(_time_of_day, thousands=1)),
-    "io.debezium.time.MicroTime": (T.StringType(), partial(_time_of_day, thousands=0)),
-    "io.debezium.time.NanoTime": (T.StringType(), partial(_time_of_day, thousands=-1)),
-    "org.apache.kafka.connect.data.Time": (T.StringType(), partial(_time_of_day, thousands=1)),
+    "io.debezium.time.Timestamp": (T.TimestampNTZType(), partial(_time_text, unit="millis")),
+    "io.debezium.time.MicroTimestamp": (T.TimestampNTZType(), partial(_time_text, unit="micros")),
+    "io.debezium.time.NanoTimestamp": (T.TimestampNTZType(), partial(_time_text, unit="nanos")),
+    "org.apache.kafka.connect.data.Timestamp": (T.TimestampType(), partial(_time_text, unit="millis", zone="Z")),
+    "io.debezium.time.Time": (T.StringType(), partial(_time_of_day, unit="millis")),
+    "io.debezium.time.MicroTime": (T.StringType(), partial(_time_of_day, unit="micros")),
+    "io.debezium.time.NanoTime": (T.StringType(), partial(_time_of_day, unit="nanos")),
+    "org.apache.kafka.connect.data.Time": (T.StringType(), partial(_time_of_day, unit="millis")),
 }
 
 

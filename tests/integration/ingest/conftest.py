@@ -11,6 +11,7 @@ from icecdc_core.ingest.batch import Batches, SharedParse
 from icecdc_core.ingest.config import quoted_table
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.destinations import create_namespace
+from icecdc_core.ingest.expressions import used_expressions
 from icecdc_core.ingest.table import Writer
 from icecdc_core.session.job_session import job_session
 from tests.given import kafka_records
@@ -25,7 +26,7 @@ class StaticTopic:
         self.spark, self.sent = spark, 0
         self.writer = Writer(config, DeadLetters(config, "run"), {}, {"topic": {0: 0}})
         shared = SharedParse(config, [quoted_table(table) for table in tables])
-        self.batches = Batches(config, "run", self, self.writer, shared, 0, {}, {}, {})
+        self.batches = Batches(config, "run", self, self.writer, shared, 0, {}, {}, {}, used_expressions(spark, config))
 
     def ids(self, names):
         return {}

@@ -63,7 +63,7 @@ def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql,
             assert commit_log.read(spark, log, "j") == said
     # Of table b it still knows the time before it was left behind.
     times = {table: time.hour for table, time in commit_log.valid_through(spark, log, "j").items()}
-    assert (times, said.valid_through) == ({"a": 11, "b": 0}, datetime(2026, 1, 1, tzinfo=UTC))
+    assert times == {"a": 11, "b": 0}
     assert (said.batch, said.offsets, said.topic_ids) == (11, {"t": {0: 11}}, {"t": "id", "gone": "g"})
     assert said.tables == {"a": TableEntry("a", "u", 11), "b": behind}
     kinds = [row.kind for row in spark.table(log).where("job = 'j'").orderBy("batch").collect()]

@@ -18,7 +18,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.ingest import destinations, ingest, job
 from icecdc_core.ingest.destinations import create_namespace
-from icecdc_core.ingest.table import DELETE_IN_APPEND
+from icecdc_core.ingest.writes import DELETE_IN_APPEND
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 from tests.given.kafka_records import people

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core.errors import SourceTruncatedError
-from icecdc_core.ingest import ingest, table
-from icecdc_core.ingest.truncates import rows_after
+from icecdc_core.ingest import ingest, table, writes
+from icecdc_core.ingest.writes import rows_after_truncates
 
 LOST = "__debezium_unavailable_value"
 FULL, NULL, PARTIAL, DELETE = "full", "null", "partial", "delete"
@@ -136,7 +136,7 @@ def it_rejects_an_update_without_a_value_that_no_row_can_give(spark, sql, make_u
 def it_looks_again_at_a_row_that_another_writer_changed(spark, sql, make_upsert, static, monkeypatch):
     sql("CREATE TABLE {t} (id INT, v INT, c STRING) USING iceberg")
     sql("INSERT INTO {t} VALUES (1, 1, 'old')")
-    config, real, looks = make_upsert(), table.fill_unavailable, []
+    config, real, looks = make_upsert(), writes.fill_unavailable, []
 
     def filled(*given):
         looks.append(real(*given))
@@ -144,7 +144,7 @@ def it_looks_again_at_a_row_that_another_writer_changed(spark, sql, make_upsert,
             sql("UPDATE {t} SET c = 'new'")
         return looks[-1]
 
-    monkeypatch.setattr(table, "fill_unavailable", filled)
+    monkeypatch.setattr(writes, "fill_unavailable", filled)
     static(config).send(event("u", {"id": 1, "v": 2, "c": LOST}))
     assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, 2, "new")]
 
@@ -194,5 +194,5 @@ class DescribeTruncations:
         rows = [(0, 1, 9, "c"), (0, 2, 5, "truncate"), (0, 3, 1, "c"), (1, 1, 4, "c"), (1, 2, 5, "c"), (1, 3, 4, "c")]
         frame = spark.createDataFrame(rows, "partition int, offset long, second long, op string")
         frame = frame.select(F.lit("t").alias("topic"), "*", F.timestamp_seconds("second").alias("timestamp"))
-        found = [(row.partition, row.offset) for row in rows_after(frame).collect()]
+        found = [(row.partition, row.offset) for row in rows_after_truncates(frame).collect()]
         assert sorted(found) == [(0, 3), (1, 2)]

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from icecdc_core import sync_changes
-from icecdc_core.ingest import dead_letters, ingest, table
+from icecdc_core.ingest import dead_letters, ingest, writes
 from icecdc_core.ingest.publish import MovedError
 from tests.checks.waiting import await_true
 
@@ -40,7 +40,7 @@ class DescribeUpserts:
         topic = static(config)
         [first] = topic.send(upsert(1, 1), upsert(2, 1), upsert(1, 2), delete(2), upsert(3, 1), delete(4)).tables
         assert (rows(spark, config), first.rows, first.deletes) == ({1: 2, 3: 1}, 2, 2)
-        staged, merge, merges = dead_letters.stage, table.merge_rows, []
+        staged, merge, merges = dead_letters.stage, writes.merge_rows, []
         moved = [MovedError("Another writer committed in between")]
 
         def somebody_was_faster(*given):
@@ -50,7 +50,7 @@ class DescribeUpserts:
 
         # A commit of another to the table of dead letters makes no other merge.
         monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
-        monkeypatch.setattr(table, "merge_rows", lambda *given: merges.append(merge(*given)))
+        monkeypatch.setattr(writes, "merge_rows", lambda *given: merges.append(merge(*given)))
         last = topic.send(delete(1), upsert(1, 3), upsert(2, 2), delete(3), {"v": 5, "op": "u"})
         kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
         assert (rows(spark, config), kept, moved, len(merges)) == ({1: 3, 2: 2}, 1, [], 1)
@@ -101,7 +101,7 @@ def meanwhile(monkeypatch, tmp_path):
     """Let another writer commit during a merge: after the merge has read the table, before its own commit."""
 
     def schedule(act):
-        real, merges, failed = table.merge_rows, [], []
+        real, merges, failed = writes.merge_rows, [], []
         begun, done = tmp_path / "begun", tmp_path / "done"
 
         def somebody():
@@ -127,7 +127,7 @@ def meanwhile(monkeypatch, tmp_path):
                 last = last.coalesce(1).mapInArrow(waiting, last.schema)
             return real(last, *given)
 
-        monkeypatch.setattr(table, "merge_rows", merging)
+        monkeypatch.setattr(writes, "merge_rows", merging)
         return merges, failed
 
     return schedule

@@ -10,7 +10,8 @@ from icecdc_core.errors import TopicReplacedError
 from icecdc_core.ingest.batch import Batches
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.start_offsets import RefillError
-from icecdc_core.ingest.table import TableRecords, Writer
+from icecdc_core.ingest.table import Writer
+from icecdc_core.ingest.writes import TableRecords
 
 LEFT_BEHIND = TableEntry(
     "t", "uuid", 7, 3, BEHIND, rows=5, deletes=1, files=2, bytes=9, offsets={"a": {0: 4}}, error="x", snapshot_ms=99

@@ -1,6 +1,7 @@
 """How often a batch is staged and published into one table while others commit too; without Spark and Iceberg."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,11 +11,13 @@ from icecdc_core.ingest.commit_log import OFFSETS, LogEntry, TableEntry
 from icecdc_core.ingest.dead_letters import DeadLetters
 from icecdc_core.ingest.offsets import from_json
 from icecdc_core.ingest.publish import MovedError, StagedSnapshot
-from icecdc_core.ingest.table import TableRecords, Writer
+from icecdc_core.ingest.table import Writer
+from icecdc_core.ingest.writes import StagedWrite, TableRecords
 from tests.unit.ingest.snapshot_history import Snapshot, Table, at
 
 BATCH = LogEntry("j", 4, "run", "batch", at(9), at(5))
 ATTEMPTS = 3
+REJECTED = SimpleNamespace(select=lambda *columns: None)
 
 
 @dataclass
@@ -48,7 +51,7 @@ class Lake:
             raise MovedError("another writer's commit", subject="table")
         staged = self.staged(properties)
         self.others_act("staged")
-        return staged, "rejected"
+        return StagedWrite(staged, None, rejected=REJECTED)
 
     def staged(self, properties):
         counts, recorded = {"rows": 2, "files": 1, "bytes": 50}, from_json(properties[OFFSETS])
@@ -75,14 +78,10 @@ def write(monkeypatch):
         lake = Lake(table or Table(Snapshot(1, None)), moments, [])
 
         monkeypatch.setattr(writer, "open_or_create_table", lambda *given: (lake.table, False))
-        for step in ("identifiers", "payload_schema", "reject_unwritable_rows"):
-            monkeypatch.setattr(writer, step, lambda *given: None)
-        monkeypatch.setattr(writer, "parse_rows", lambda *given: (None, None))
-        for step in ("_append", "_upsert"):
-            monkeypatch.setattr(Writer, step, lambda self, *given: lake.stage(given[-1].args[3]))
+        monkeypatch.setattr(writer, "stage_records", lambda *given, **_: lake.stage(given[-1]))
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)
-        monkeypatch.setattr(Writer, "_keep_dead_letters", lambda *given: 1)
+        monkeypatch.setattr(DeadLetters, "write", lambda *given: 1)
         monkeypatch.setattr(DeadLetters, "judge_again", lambda *given: None)
         config = IngestConfig(job="j", bootstrap_servers="b:1", topics="t", table="lake.a.t", mode=mode)
         made = Writer(config, DeadLetters(config, "run"), {}, at(0), ATTEMPTS)
