@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.config import OWN_TABLES, IngestConfig, quoted_table
-from icecdc_core.ingest.formats import change_events
+from icecdc_core.ingest.formats import change_events, schemas
 from icecdc_core.ingest.formats.decode_results import (
     ENVELOPE,
     IGNORED,
@@ -30,14 +30,6 @@ from icecdc_core.ingest.formats.decode_results import (
     parse_operation,
 )
 from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, payload_json
-from icecdc_core.ingest.formats.schemas import (
-    RegisteredSchema,
-    json_schema_struct,
-    read_avro,
-    registered_schema,
-    require_avro,
-    require_protoc,
-)
 from icecdc_core.ingest.offsets import Routed
 from icecdc_core.ingest.rows import schema_problem
 from icecdc_core.session.jvm import java_class
@@ -51,7 +43,7 @@ _NO_VALUE = "the record has no value"
 def decode_records(
     records: DataFrame,
     settings: IngestConfig,
-    known_schemas: dict[int, RegisteredSchema] | None = None,
+    known_schemas: dict[int, schemas.RegisteredSchema] | None = None,
     envelope: Collection[str] = (),
 ) -> DataFrame:
     """Decode the records of a batch; plain JSON is not parsed yet: `parse_rows` finds what is wrong in it.
@@ -141,15 +133,15 @@ def _decode_wire_format(
     body: Column,
     tombstone: Column,
     settings: IngestConfig,
-    known: dict[int, RegisteredSchema],
+    known: dict[int, schemas.RegisteredSchema],
     envelope: Collection[str],
 ) -> Column:
     """Decode Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data."""
     wanted = {"json_schema": "JSON", "protobuf": "PROTOBUF"}.get(settings.format, "AVRO")
     if wanted == "AVRO":
-        require_avro(records.sparkSession)
+        schemas.require_avro(records.sparkSession)
     if wanted == "PROTOBUF":
-        require_protoc()
+        schemas.require_protoc()
     url, auth = settings.schema_registry_url, settings.schema_registry_auth
 
     def id_of(body: Column) -> Column:
@@ -172,7 +164,7 @@ def _decode_wire_format(
         schema_id = id_of(body)
         result = F.when(schema_id.isNull(), F.when(tombstone, deleted).otherwise(unframed))
         for number in ids:
-            schema, name = registered_schema(number, known, url, auth), f"schema {number}"
+            schema, name = schemas.registered_schema(number, known, url, auth), f"schema {number}"
             if isinstance(schema, str):
                 decoded = decode_result(problem=schema)
             elif schema.kind != wanted:
@@ -198,12 +190,12 @@ def _decode_avro(
     records: DataFrame,
     envelope: Collection[str],
     name: str,
-    schema: RegisteredSchema,
+    schema: schemas.RegisteredSchema,
     data: Column,
     tombstone: Column,
     settings: IngestConfig,
 ) -> Column:
-    value, logical_type = read_avro(records, schema, data)
+    value, logical_type = schemas.read_avro(records, schema, data)
 
     def with_gained_marks(result: Column) -> Column:
         # As JSON, each byte that is no character is U+FFFD, of which the payload then has more than the bytes.
@@ -230,9 +222,9 @@ def _decode_avro(
 
 
 def _decode_json(
-    name: str, schema: RegisteredSchema, data: Column, tombstone: Column, settings: IngestConfig
+    name: str, schema: schemas.RegisteredSchema, data: Column, tombstone: Column, settings: IngestConfig
 ) -> Column:
-    text, kind = data.cast("string"), json_schema_struct(schema)
+    text, kind = data.cast("string"), schemas.json_schema_struct(schema)
     if kind is None:
         other = decode_result(problem=f"{name} does not describe an object")
         return F.when(tombstone, change_events.delete_by_key(text, settings, is_json=True)).otherwise(other)
@@ -242,7 +234,7 @@ def _decode_json(
 
 
 def _decode_protobuf(
-    name: str, schema: RegisteredSchema, data: Column, tombstone: Column, settings: IngestConfig
+    name: str, schema: schemas.RegisteredSchema, data: Column, tombstone: Column, settings: IngestConfig
 ) -> Column:
     # Only users of this format have its libraries.
     from icecdc_core.ingest.formats.protobuf import decode_protobuf

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from icecdc_core.errors import ConcurrentIngestError, TableResetError
-from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest import commit_log, offsets, writes
 from icecdc_core.ingest.checks import find_failed_records
 from icecdc_core.ingest.commit_log import LogEntry, TableEntry
 from icecdc_core.ingest.config import IngestConfig
@@ -20,14 +20,6 @@ from icecdc_core.ingest.offsets import Offsets, Routed, of_all_topics
 from icecdc_core.ingest.publish import MovedError, publish, restage
 from icecdc_core.ingest.rows import explain_rows, parse_rows
 from icecdc_core.ingest.start_offsets import RefillError
-from icecdc_core.ingest.writes import (
-    DELETE_IN_APPEND,
-    StagedWrite,
-    TableRecords,
-    no_row_reason,
-    reject_truncates,
-    stage_records,
-)
 
 
 @dataclass
@@ -47,13 +39,15 @@ class Writer:
         judged = {topic: parts for topic, parts in self.dead_letters.judged.items() if topic in batch.started_at}
         return offsets.covers(batch.started_at, judged)
 
-    def write(self, spark: SparkSession, name: str, records: TableRecords, batch: LogEntry) -> tuple[TableEntry, int]:
+    def write(
+        self, spark: SparkSession, name: str, records: writes.TableRecords, batch: LogEntry
+    ) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks; returns its entry and the number of dead letters."""
         writer = replace(self, config=self.config.for_table(name))
         start, end = self.routed(name, batch.started_at), self.routed(name, batch.offsets)
         batch = replace(batch, started_at=start, offsets=end)
         if writer.config.on_truncate == "reject" or self.replay:  # it would also remove what came since
-            records = replace(records, decoded=reject_truncates(records.decoded))
+            records = replace(records, decoded=writes.reject_truncates(records.decoded))
         own = TableBatch(writer, spark, name, records, batch, is_first=self.is_first(batch))
         conflict: MovedError | None = None
         # No library repeats that: each attempt goes on from what the one before it staged.
@@ -104,12 +98,12 @@ class TableBatch:
     writer: Writer
     spark: SparkSession
     name: str
-    records: TableRecords
+    records: writes.TableRecords
     batch: LogEntry
     is_first: bool  # no run has judged these records before
     count: int = 0  # of dead letters
     is_new: bool = False
-    staged: StagedWrite | None = None
+    staged: writes.StagedWrite | None = None
     lacking_since: Offsets = field(default_factory=dict)  # what the table recorded when it was staged
     is_judged: bool = False  # the dead letters beside what is staged are written
     failed: DataFrame | None = None  # the records that fail checks
@@ -140,7 +134,7 @@ class TableBatch:
         self.writer.last_entries[self.name] = staged.snapshot.entry
         return staged.snapshot.entry
 
-    def _stage(self, table: Any, recorded: TableEntry, head: int | None) -> StagedWrite | None:
+    def _stage(self, table: Any, recorded: TableEntry, head: int | None) -> writes.StagedWrite | None:
         """Stage the rows that the table lacks; an append is only staged again if others committed in between.
 
         A merge depends on the rows of the table, and what a copy of this job wrote must not be written twice.
@@ -156,7 +150,7 @@ class TableBatch:
         records, batch = self.records, self.batch
         unread = offsets.unread(recorded.offsets, batch.started_at, batch.offsets)
         if unread is not None:
-            records = TableRecords(records.decoded.where(unread), records.in_one_task)
+            records = writes.TableRecords(records.decoded.where(unread), records.in_one_task)
         properties = {
             commit_log.JOB: config.job,
             commit_log.BATCH: str(batch.batch),
@@ -167,11 +161,11 @@ class TableBatch:
         properties |= {commit_log.REPLAYED: self.writer.replay} if self.writer.replay else {}
         is_replay = bool(self.writer.replay)
         given = self.spark, self.name, table, config, records, properties
-        self.staged = stage_records(*given, is_new=self.is_new, is_replay=is_replay)
+        self.staged = writes.stage_records(*given, is_new=self.is_new, is_replay=is_replay)
         self.lacking_since, self.is_judged = recorded.offsets, False
         return self.staged
 
-    def _passes_checks(self, staged: StagedWrite) -> bool:
+    def _passes_checks(self, staged: writes.StagedWrite) -> bool:
         """Whether the staged rows pass the checks. If not, the next attempt stages the others."""
         entry, config = staged.snapshot.entry, self.writer.config
         if not config.checks or not entry.rows + entry.deletes:
@@ -184,10 +178,10 @@ class TableBatch:
         failing = self.records.decoded.drop("problem").join(failed, list(POSITION))
         self.failed = failing if self.failed is None else self.failed.unionByName(failing)
         rest = self.records.decoded.join(failed, list(POSITION), "left_anti")
-        self.records, self.staged = TableRecords(rest, self.records.in_one_task), None
+        self.records, self.staged = writes.TableRecords(rest, self.records.in_one_task), None
         return False
 
-    def _judge(self, staged: StagedWrite, done: Offsets) -> None:
+    def _judge(self, staged: writes.StagedWrite, done: Offsets) -> None:
         """Write what must be there before the rows are: dead letters, and keys that stay deleted."""
         dead_letters = self.writer.dead_letters
         rejected = [each for each in (staged.rejected, self.failed) if each is not None]
@@ -208,8 +202,8 @@ class TableBatch:
         decoded = self.records.decoded.where(f"problem IS NOT NULL OR NOT op <=> '{TRUNCATE}'")  # no rows to remove
         rows = explain_rows(*parse_rows(decoded, columns, config, report_unknown=False))
         of_others = "the table does not exist, and the record has no value from which it could get a column"
-        of_delete = {"append": DELETE_IN_APPEND, "history": of_others}.get(config.mode)
-        reason = F.coalesce("problem", no_row_reason(of_delete).otherwise(F.lit(of_others)))
+        of_delete = {"append": writes.DELETE_IN_APPEND, "history": of_others}.get(config.mode)
+        reason = F.coalesce("problem", writes.no_row_reason(of_delete).otherwise(F.lit(of_others)))
         letters = rows.withColumn("problem", reason).where("problem IS NOT NULL")
         self.count += self.writer.dead_letters.write(letters, self.name)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.

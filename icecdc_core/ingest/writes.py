@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, SourceTruncatedError
-from icecdc_core.ingest import destinations
-from icecdc_core.ingest.branches import on_branch, written_name
+from icecdc_core.ingest import destinations, upserts
+from icecdc_core.ingest.branches import written_name
 from icecdc_core.ingest.commit_log import current_snapshot_id
 from icecdc_core.ingest.config import CHANGE_EVENTS, IngestConfig
 from icecdc_core.ingest.dead_letters import POSITION
@@ -24,16 +24,7 @@ from icecdc_core.ingest.publish import MovedError, StagedSnapshot, append, stage
 from icecdc_core.ingest.readers import StructReader
 from icecdc_core.ingest.rows import IS_VALID, ROW, explain_rows, parse_rows
 from icecdc_core.ingest.unavailable import LOST, NOT_FILLED, fill_unavailable, stored_rows
-from icecdc_core.ingest.upserts import (
-    IDENTIFIER,
-    ORDER,
-    delete_old_identifiers,
-    last_row_of_each,
-    merge_rows,
-    old_identifiers,
-)
 from icecdc_core.session.spark import RowCount
-from icecdc_core.table.catalogs import load_table
 
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
 _GIVEN_OP = "_icecdc_given_op"
@@ -87,8 +78,15 @@ def stage_records(
     if config.keeps_deletes:
         destinations.require_place_for_deletes(spark, name, table, config, keys)
     schema = destinations.payload_schema(spark, table, config)
-    stage_write = partial(stage, spark, name, table, properties)
-    write = TableWrite(config, written_name(name, config.branch), keys, stage_write, records.in_one_task, is_replay)
+    write = TableWrite(
+        config,
+        written_name(name, config.branch),
+        current_snapshot_id(table),
+        keys,
+        partial(stage, spark, name, table, properties),
+        records.in_one_task,
+        is_replay,
+    )
     if records.rows is not None and records.schema == schema:
         rows = destinations.reject_unwritable_rows(records.rows, table, config)
         if rows is records.rows or rows.where(~F.col(IS_VALID)).isEmpty():
@@ -105,18 +103,14 @@ def stage_records(
     if not truncates.value():
         return staged
     if config.on_truncate == "fail":
-        raise _source_truncated(name)
+        raise SourceTruncatedError(
+            "The source table was truncated",
+            subject="on_truncate",
+            value=name,
+            remedy="set on_truncate=apply, to empty this table, too, or reject, to keep its rows; the next run reads "
+            "the records again",
+        )
     return write_rows(rows_after_truncates(rows), reader, empties=True)
-
-
-def _source_truncated(name: str) -> SourceTruncatedError:
-    return SourceTruncatedError(
-        "The source table was truncated",
-        subject="on_truncate",
-        value=name,
-        remedy="set on_truncate=apply, to empty this table, too, or reject, to keep its rows; the next run reads the "
-        "records again",
-    )
 
 
 def reject_truncates(decoded: DataFrame) -> DataFrame:
@@ -144,6 +138,7 @@ class TableWrite:
 
     config: IngestConfig
     name: str
+    head: int | None
     identifiers: list[str]
     stage: Callable[[Callable[[dict[str, str]], None]], StagedSnapshot]
     in_one_task: bool
@@ -179,9 +174,9 @@ class TableWrite:
         """Add a delete, which has only identifiers, to each update that gave its row another identifier."""
         if not self.identifiers or self.config.format not in CHANGE_EVENTS:
             return rows
-        own = {f"{IDENTIFIER}{number}": F.col(ROW)[column] for number, column in enumerate(self.identifiers)}
+        own = {f"{upserts.IDENTIFIER}{number}": F.col(ROW)[column] for number, column in enumerate(self.identifiers)}
         rows = rows.withColumns({**own, _GIVEN_OP: F.col("op")})
-        rows = delete_old_identifiers(rows, *old_identifiers(rows, self.identifiers, kind, self.config))
+        rows = upserts.delete_old_identifiers(rows, *upserts.old_identifiers(rows, self.identifiers, kind, self.config))
         old = dict(zip(self.identifiers, map(F.col, own), strict=True))
         values = (old.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in kind)
         is_added = F.expr(IS_DELETE) & ~F.col(_GIVEN_OP).eqNullSafe("delete")
@@ -199,37 +194,36 @@ class TableWrite:
                 value=ordering,
                 remedy=f"name one of {', '.join(columns)}",
             )
-        own = {f"{IDENTIFIER}{number}": columns[column] for number, column in enumerate(self.identifiers)}
-        rows = rows.withColumns({**own, ORDER: columns[ordering] if ordering else F.lit(0)})
+        own = {f"{upserts.IDENTIFIER}{number}": columns[column] for number, column in enumerate(self.identifiers)}
+        rows = rows.withColumns({**own, upserts.ORDER: columns[ordering] if ordering else F.lit(0)})
         columns |= {column: F.col(name) for column, name in zip(self.identifiers, own, strict=True)}
         is_partial, is_renamed = F.col("op").eqNullSafe(PARTIAL), F.lit(False)
         old: dict[str, Column] | None = None
         if config.format in CHANGE_EVENTS:
-            old, is_renamed = old_identifiers(rows, self.identifiers, reader.kind, config)
+            old, is_renamed = upserts.old_identifiers(rows, self.identifiers, reader.kind, config)
         rows = rows.withColumn(LOST, F.when(is_partial, unavailable_fields(F.col("payload"))))
         problem = self._problem(reader, is_partial, is_renamed)
         fit = F.col(IS_VALID) & problem.isNull()
         unfit = RowCount(rows, ~fit)
         others: list[str] = [*POSITION, "timestamp", *config.metadata_columns]
         others += [] if old is None else ["before"]
-        fitting = unfit.rows.where(fit).select(*own, ORDER, "op", LOST, ROW, *dict.fromkeys(others))
+        fitting = unfit.rows.where(fit).select(*own, upserts.ORDER, "op", LOST, ROW, *dict.fromkeys(others))
         if old is not None:
-            fitting = delete_old_identifiers(fitting, old, is_renamed)
+            fitting = upserts.delete_old_identifiers(fitting, old, is_renamed)
         kept = [ROW, *config.metadata_columns] if is_soft else []
         if is_soft:  # what a delete says of other columns is often no value of the row
             fitting = fitting.withColumn(ROW, F.when(~F.expr(IS_DELETE), F.col(ROW)))
         fitting = fitting if self.in_one_task else fitting.repartition(*own)  # for all windows at once
         # A merge reads its source more than once, and refuses one that may differ the second time.
-        last = last_row_of_each(fitting, bool(ordering), kept).localCheckpoint()
+        last = upserts.last_row_of_each(fitting, bool(ordering), kept).localCheckpoint()
         counts = f"count_if(NOT {IS_DELETE})", f"count_if({IS_DELETE})", f"count_if(op = '{PARTIAL}')"
-        [[upserts, deletes, partials]] = last.selectExpr(*counts).collect()
-        unfilled, filled_from = None, None
+        [[upserted, deletes, partials]] = last.selectExpr(*counts).collect()
+        unfilled: DataFrame | None = None
         if partials:
-            filled_from = self._head(rows.sparkSession)
             table = rows.sparkSession.table(self.name).where(F.lit(not empties))
             stored = stored_rows(table, reader, self.identifiers, ordering)
             last, unfilled = fill_unavailable(last, fitting, stored, reader, bool(ordering))
-            [[upserts, deletes, _]] = last.selectExpr(*counts).collect()
+            [[upserted, deletes, _]] = last.selectExpr(*counts).collect()
         deleted: DataFrame | None = None
         if ordering and config.delete_retention_seconds and not is_soft:
             last, deleted = apply_deleted_keys(last, self.name, self.identifiers, config)
@@ -239,10 +233,12 @@ class TableWrite:
                 ready = last.where(f"NOT {IS_DELETE}").select(*(of.alias(to) for to, of in columns.items()))
                 append(ready, self.name, {"check-nullability": "false"}, properties, empties)
             else:
-                merge_rows(last, self.name, columns, self.identifiers, ordering, properties, config.deleted_column)
+                upserts.merge_rows(
+                    last, self.name, columns, self.identifiers, ordering, properties, config.deleted_column
+                )
 
         snapshot = self.stage(write)
-        if unfilled is not None and snapshot.parent_id != filled_from:
+        if unfilled is not None and snapshot.parent_id != self.head:
             reason = "Another writer changed the rows that updates were filled in from"
             raise MovedError(reason, subject="table", value=self.name)
         rejected = []
@@ -253,7 +249,7 @@ class TableWrite:
             found = rows.join(unfilled, list(POSITION), "left_semi")
             rejected.append(found.withColumn("problem", F.lit(NOT_FILLED)))
         return StagedWrite(
-            replace(snapshot, entry=replace(snapshot.entry, rows=upserts, deletes=deletes)),
+            replace(snapshot, entry=replace(snapshot.entry, rows=upserted, deletes=deletes)),
             rows.where(fit),
             reduce(DataFrame.unionByName, rejected) if rejected else None,
             deleted,
@@ -263,9 +259,11 @@ class TableWrite:
     def _problem(self, reader: StructReader, is_partial: Column, is_renamed: Column) -> Column:
         """Why a record with a row cannot be merged; null if it can."""
         ordering = self.config.ordering_column
-        incomplete = reduce(or_, (F.col(f"{IDENTIFIER}{number}").isNull() for number in range(len(self.identifiers))))
+        incomplete = reduce(
+            or_, (F.col(f"{upserts.IDENTIFIER}{number}").isNull() for number in range(len(self.identifiers)))
+        )
         # A delete without an ordering value is the newest record.
-        unordered = F.col(ORDER).isNull() & (F.lit(self.is_replay) | ~F.expr(IS_DELETE))
+        unordered = F.col(upserts.ORDER).isNull() & (F.lit(self.is_replay) | ~F.expr(IS_DELETE))
         # Such a value cannot be filled in: it is within another one, says which row it is, or is in another row.
         needed = [
             name
@@ -278,9 +276,3 @@ class TableWrite:
         problem = F.when(incomplete, F.lit("a column that identifies the row is missing or null"))
         problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
         return problem.when(unfillable, F.lit(UNAVAILABLE_PROBLEM))
-
-    def _head(self, spark: SparkSession) -> int | None:
-        """The snapshot that readers of the name see now."""
-        branch = self.config.branch
-        table = load_table(spark, self.name.removesuffix(written_name("", branch)))
-        return current_snapshot_id(on_branch(table, branch))

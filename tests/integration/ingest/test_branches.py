@@ -1,7 +1,5 @@
 """An ingest into a branch: the main branch shows its rows once a person has moved it forward."""
 
-import threading
-
 import pytest
 
 from icecdc_core.errors import ConfigError, TableResetError
@@ -30,17 +28,6 @@ class DescribeBranches:
         topic.send(*people(8, 9), partition=0)
         assert (ingest(spark, config).rows_written, ids(spark, config.table)) == (1, [*range(8), 100])
         assert ids(spark, config.table, "audit") == [*range(9), 100]
-
-    def it_starts_on_an_empty_table_and_two_copies_write_each_record_once(self, spark, make_ingest, topic):
-        config = make_ingest(branch="audit", auto_create=True, max_records_per_batch=40, compact_min_files=2)
-        topic.send(*people(0, 100))
-        copies = [threading.Thread(target=ingest, args=(spark.newSession(), config)) for _ in range(2)]
-        for each in copies:
-            each.start()
-        for each in copies:
-            each.join()
-        assert spark.table(config.table).count() == 0
-        assert ids(spark, config.table, "audit") == [*range(100)]
 
     def it_refuses_a_tag_and_a_branch_that_was_dropped_before_it_was_merged(self, spark, sql, make_ingest, topic):
         sql(CREATE, "INSERT INTO {t} VALUES (1, 'a')", "ALTER TABLE {t} CREATE TAG fixed")

@@ -5,19 +5,11 @@ import pytest
 from icecdc_core.errors import ConfigError, FailedCheckError
 from icecdc_core.ingest import ingest
 from icecdc_core.ingest.checks import check_queries
+from tests.checks.ingested import reasons, rows
 
 POSITIVE = {"positive": "SELECT * FROM batch WHERE v < 0"}
 UNIQUE = {"unique": "SELECT id FROM staged GROUP BY id HAVING count(*) > 1"}
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg"
-
-
-def rows(spark, table):
-    return sorted(tuple(row) for row in spark.table(table).collect())
-
-
-def dead_letters(spark, config):
-    found = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
-    return sorted((letter.offset, letter.reason) for letter in found)
 
 
 class DescribeHeldBatches:
@@ -60,8 +52,8 @@ class DescribeRecordsThatFailAnUpsertsCheck:
         values = [(1, 1, "u"), (1, -1, "u"), (2, -2, "u"), (3, -3, "u"), (4, 0, "d"), ("x", 0, "u")]
         entry = static(config).send(*({"id": key, "v": value, "op": op} for key, value, op in values))
         assert rows(spark, config.table) == [(1, 1), (3, 3)]
-        reasons = [(n, "check positive") for n in (1, 2, 3)] + [(5, "field id: 'x' is not of type bigint")]
-        assert (dead_letters(spark, config), entry.dead_letters) == (reasons, 4)
+        expected = [(n, "check positive") for n in (1, 2, 3)] + [(5, "field id: 'x' is not of type bigint")]
+        assert (reasons(spark, config), entry.dead_letters) == (expected, 4)
         assert (entry.tables[0].rows, entry.tables[0].deletes) == (1, 1)
 
 
@@ -75,10 +67,10 @@ class DescribeRecordsThatFailACheck:
         with pytest.raises(SystemExit):
             ingest(spark, config)
         monkeypatch.undo()
-        assert (rows(spark, config.table), len(dead_letters(spark, config))) == ([], 4)
+        assert (rows(spark, config.table), len(reasons(spark, config))) == ([], 4)
         report = ingest(spark, config)
         assert (report.state, report.rows_written, rows(spark, config.table)) == ("ok", 2, [(0, 5), (3, 6)])
-        found = [(offset, reason[:14]) for offset, reason in dead_letters(spark, config)]
+        found = [(offset, reason[:14]) for offset, reason in reasons(spark, config)]
         assert found == [(1, "check positive"), (2, "check joined"), (4, "check positive"), (5, "not one JSON o")]
 
     def it_takes_all_records_of_the_batch_if_the_check_names_none(self, spark, sql, make_ingest, static):
@@ -91,7 +83,7 @@ class DescribeRecordsThatFailACheck:
             [(2, None), (3, None)],
             [2, 0, 1],
         )
-        assert [reason[:12] for _, reason in dead_letters(spark, config)] == ["check enough"] + ["not one JSON"] * 2
+        assert [reason[:12] for _, reason in reasons(spark, config)] == ["check enough"] + ["not one JSON"] * 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
-from pyspark.sql import Row
 
 AT = datetime(2023, 11, 14, 22, 13, 20)
 MICROS = 1_700_000_000_000_000
@@ -45,21 +44,6 @@ CONNECTORS = {
         [int32("id", 1), text("name", "Anne"), text("uid", "b68a35a7-17ad-45b3-af2a-ae46edb4545a"),
          column("at", "int64", MICROS, AT, MICROS, "io.debezium.time.MicroTimestamp")],
         "none", "key",
-    ),
-    "sqlserver": (
-        {"schema": "dbo", "table": "customers", "change_lsn": "00000027:00000758:0003",
-         "commit_lsn": "00000027:00000758:0005", "event_serial_no": 2},
-        [int32("id", 1), text("email", "anne@example.com"),
-         column("at", "int64", MICROS * 1000, AT, MICROS * 1000, "io.debezium.time.NanoTimestamp")],
-        "full", "full",
-    ),
-    "oracle": (
-        {"schema": "DEBEZIUM", "table": "CUSTOMERS", "txId": "6.28.807", "scn": "2122185", "commit_scn": "2122185",
-         "lcr_position": None, "rs_id": "001234.00012345.0124", "ssn": 1, "redo_thread": 1, "user_name": "SHOP"},
-        [int32("ID", 1), text("FIRST_NAME", "Anne"), column("AMOUNT", "struct", SCALED, "128E-1", Row(**SCALED),
-         "io.debezium.data.VariableScaleDecimal", fields=[{"field": "scale", "type": "int32"},
-         {"field": "value", "type": "bytes"}])],
-        "full", "full",
     ),
 }  # fmt: skip
 
@@ -127,24 +111,3 @@ def it_keeps_a_table_in_sync_with_mongodb(spark, sql, make_ingest, static, has_s
     static(config).send(*(value for _, value in events), key=[each for each, _ in events])
     expected = ('{"$oid":"596e275826f08b2730779e10"}', "Anna", [1, 2])
     assert [tuple(row) for row in spark.table(config.table).collect()] == [expected]
-
-
-def nested_dms(operation, row, kind="data"):
-    metadata = {"timestamp": "2023-11-14T22:13:20.1Z", "record-type": kind, "operation": operation,
-                "partition-key-type": "primary-key", "schema-name": "shop", "table-name": "customers",
-                "transaction-id": 571}  # fmt: skip
-    return json.dumps({"data": row, "metadata": metadata} if row else {"metadata": metadata})
-
-
-def flat_dms(operation, row, kind="data"):
-    return json.dumps({"Op": operation[0].upper(), **row}) if row else None
-
-
-@pytest.mark.parametrize("shape", [nested_dms, flat_dms])
-def it_keeps_a_table_in_sync_with_aws_dms(spark, make_ingest, static, shape):
-    anne, bob = {"id": 1, "name": "Anne"}, {"id": 2, "name": "Bob"}
-    records = [shape("create-table", None, "control"), shape("insert", {**anne, "name": "x"}), shape("insert", bob),
-               shape("update", anne), shape("delete", bob)]  # fmt: skip
-    config = make_ingest(format="dms", mode="upsert", identifier_columns="id", auto_create=True)
-    static(config).send(*filter(None, records))
-    assert [(row.id, row.name) for row in spark.table(config.table).collect()] == [(1, "Anne")]

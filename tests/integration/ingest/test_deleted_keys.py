@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import random
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from icecdc_core.ingest import deleted_keys, ingest, table
+from icecdc_core.ingest import deleted_keys, table
 from icecdc_core.ingest.config import quoted_table
 from icecdc_core.ingest.deleted_keys import apply_deleted_keys, write_deleted_keys
 from icecdc_core.ingest.upserts import CLEARED, IDENTIFIER, ORDER
@@ -128,32 +127,6 @@ def delete(key, order):
 
 def rows(spark, config):
     return {row.id: row.ts for row in spark.table(config.table).collect()}
-
-
-def it_keeps_deletes_through_a_crash_before_their_publish_and_with_two_copies_at_once(
-    spark, sql, make_upsert, topic, monkeypatch
-):
-    config = make_upsert(max_records_per_batch=2)
-    sql("CREATE TABLE {t} (id BIGINT, ts BIGINT) USING iceberg")
-    topic.send(upsert(1, 5), upsert(2, 5), partition=0)
-    ingest(spark, config)
-    topic.send(None, key="1", partition=0)
-    topic.send(delete(2, 7), partition=0)
-    with monkeypatch.context() as killed:
-        killed.setattr(table, "publish", lambda *given: exit("killed"))
-        with pytest.raises(SystemExit):
-            ingest(spark, config)
-    kept = {row.key: row.ordering for row in spark.table(config.deletes_table).collect()}
-    assert (rows(spark, config), kept) == ({1: 5, 2: 5}, {'{"id":1}': '{"ts":5}', '{"id":2}': '{"ts":7}'})
-    topic.send(upsert(1, 4), upsert(2, 6), upsert(3, 1), partition=1)
-    topic.send(upsert(1, 3), upsert(2, 5), partition=0)
-    with ThreadPoolExecutor(2) as pool:
-        copies = [pool.submit(ingest, spark.newSession(), config) for _ in range(2)]
-    assert [copy.result().behind for copy in copies] == [[], []]
-    assert rows(spark, config) == {3: 1}
-    topic.send(upsert(1, 5), upsert(2, 8), partition=1)
-    ingest(spark, config)
-    assert rows(spark, config) == {1: 5, 2: 8, 3: 1}
 
 
 @pytest.mark.parametrize("given", [{"ordering_column": ""}, {"delete_retention_seconds": 0}], ids=str)

@@ -3,20 +3,19 @@
 import base64
 import json
 from datetime import datetime
-from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F, types as T
 
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.destinations import evolve_for_records, payload_schema
+from icecdc_core.ingest.destinations import payload_schema
 from icecdc_core.ingest.formats.logical_types import DECIMAL
 from icecdc_core.ingest.formats.schemas import RegisteredSchema
 from icecdc_core.ingest.rows import parse_rows
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 from tests.given.kafka_records import records, settings
-from tests.servers.schema_registry import NULL, framed, text, zigzag
+from tests.servers.schema_registry import NULL, framed, zigzag
 
 LETTER = "dead letter"
 DECIMAL_MAX = int("9" * 38)
@@ -62,19 +61,6 @@ def it_stores_odd_values_of_connect_as_sent_or_makes_them_dead_letters(spark):
     found = rows.orderBy("offset").select("is_valid", texts.alias("text")).collect()
     actual = [row.text if row.is_valid else LETTER for row in found]
     assert [each for each in zip(ODD_VALUES, actual, strict=True) if each[0][2] != each[1]] == []
-
-
-def it_takes_no_decimal_of_avro_with_more_digits_than_its_precision(spark):
-    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
-    schema = {"type": "record", "name": "R", "fields": [{"name": "price", "type": price}]}
-    known = {1: RegisteredSchema("AVRO", json.dumps(schema))}
-    chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", metadata_columns=[])
-    source = [(None, framed(1, text(price.to_bytes(9, "big")))) for price in (150, 2**64 + 150)]
-    rows, _ = parse_rows(
-        decode_records(records(spark, source), chosen, known), T.StructType.fromDDL("price decimal(9,2)"), chosen
-    )
-    found = [tuple(row.row) if row.is_valid else LETTER for row in rows.orderBy("offset").collect()]
-    assert found == [(Decimal("1.50"),), LETTER]
 
 
 # Columns, a record, and the row as JSON; a dead letter without one.
@@ -152,13 +138,3 @@ class DescribeTables:
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", metadata_columns=[])
         decoded = decode_records(records(spark, [(None, framed(1, zigzag(4) + NULL))]), chosen, known)
         assert tuple(parse_rows(decoded, schema, chosen)[0].first().row) == (4, None, None, 7, times[0])
-
-    def it_keeps_the_identifier_fields_of_the_table_required(self, spark, sql, name):
-        sql("CREATE TABLE {t} (id INT NOT NULL, x INT NOT NULL) USING iceberg")
-        sql("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
-        kind = T.StructType.fromDDL("id int, x int").json()
-        columns = "payload string, payload_type string, problem string, op string"
-        source = spark.createDataFrame([('{"id":1}', kind, None, None)], columns)
-        table, chosen = f"lake.ns.{name}", settings(format="avro", evolve_schema=True, metadata_columns=[])
-        evolve_for_records(spark, table, load_table(spark, table), source, chosen)
-        assert [field.nullable for field in spark.table(f"lake.ns.{name}").schema] == [False, True]

@@ -1,9 +1,9 @@
 """Kafka to Iceberg against a real broker: every record once, in the right table, or among the dead letters."""
 
 import json
-import threading
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -21,22 +21,15 @@ from icecdc_core.ingest.formats import schemas
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka import Topics
 from icecdc_core.ingest.table import Writer
+from tests.checks.ingested import at_once, dead_letters, rows
 from tests.given.kafka_records import people
 from tests.servers.schema_registry import framed, registry_of, zigzag
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg"
 
 
-def rows(spark, config):
-    return sorted((row.id, row.name) for row in spark.table(config.table).collect())
-
-
 def expected(start, end):
     return [(number, f"n{number}") for number in range(start, end)]
-
-
-def dead_letters(spark, config):
-    return spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
 
 
 class DescribeIngest:
@@ -84,7 +77,7 @@ class DescribeIngest:
         topic.add_partitions(4)
         topic.send(*people(10, 20), partition=3)
         ingest(spark, config)
-        assert rows(spark, config) == expected(0, 20)
+        assert rows(spark, config.table) == expected(0, 20)
 
 
 class DescribeAnIngestThatIsCutOff:
@@ -95,10 +88,10 @@ class DescribeAnIngestThatIsCutOff:
             spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
         topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20)), b"no json")
         topic.send({"id": "x", "kind": "a"}, {"id": "x", "kind": "b"})
-        rows, log = Writer.write, commit_log.write
+        own, log = Writer.write, commit_log.write
         cuts = [
             # At table b, then with all tables written, before the commit log.
-            (Writer, "write", lambda s, spark, n, *given: exit("killed") if "`b`" in n else rows(s, spark, n, *given)),
+            (Writer, "write", lambda s, spark, n, *given: exit("killed") if "`b`" in n else own(s, spark, n, *given)),
             (commit_log, "write", lambda s, n, e: log(s, n, e) if e.kind == "start" else exit("killed")),
         ]
         for owner, name, cut_off in cuts:
@@ -112,26 +105,18 @@ class DescribeAnIngestThatIsCutOff:
         assert actual == {t: list(range(start, 30, 2)) for start, t in enumerate("ab")}
         assert (report.rows_written, len(dead_letters(spark, config))) == (10, 3)
 
-    def it_writes_nothing_twice_when_two_copies_run_at_once(self, spark, sql, make_ingest, topic):
-        config = make_ingest(max_records_per_batch=60)
-        sql(CREATE)
+    @pytest.mark.parametrize(
+        "given", [{}, {"branch": "audit"}, {"mode": "upsert", "identifier_columns": "id"}], ids=str
+    )
+    def it_writes_nothing_twice_when_two_copies_run_at_once(self, spark, make_ingest, topic, given):
+        config = make_ingest(auto_create=True, max_records_per_batch=60, compact_min_files=2, **given)
         topic.send(*people(0, 100), b"no json")
-        reports, errors = [], []
-
-        def copy():
-            try:
-                reports.append(ingest(spark.newSession(), config))
-            except Exception as error:
-                errors.append(error)
-
-        copies = [threading.Thread(target=copy) for _ in range(2)]
-        for thread in copies:
-            thread.start()
-        for thread in copies:
-            thread.join()
-        assert (errors, rows(spark, config)) == ([], expected(0, 100))
+        reports = at_once(*(partial(ingest, spark.newSession(), config) for _ in range(2)))
         assert sum(report.rows_written for report in reports) == 100
+        written = spark.sql(f"SELECT * FROM {config.table} VERSION AS OF '{config.branch}'")
+        assert sorted(map(tuple, written.collect())) == expected(0, 100)
         assert len(dead_letters(spark, config)) == 1
+        assert rows(spark, config.table) == ([] if config.branch == "audit" else expected(0, 100))
 
 
 class DescribeTopics:
@@ -145,7 +130,7 @@ class DescribeTopics:
         ingest(spark, config)
         other.delete()
         topic.send(*people(5, 8), partition=0)
-        assert (ingest(spark, config).batches, rows(spark, config)) == (1, expected(0, 8))
+        assert (ingest(spark, config).batches, rows(spark, config.table)) == (1, expected(0, 8))
         type(topic)(kafka, partitions=1, name=other.name).send(*people(8, 20))
         with pytest.raises(TopicReplacedError, match="not the one that was read"):
             ingest(spark, config)
@@ -202,7 +187,7 @@ class DescribeSchemasBesideOthers:
                 "no schema 4294967295",
                 "does not start with a zero byte",
             ]
-            reasons = [row.reason for row in sorted(dead_letters(spark, config), key=lambda row: row.offset)]
+            reasons = [row.reason for row in dead_letters(spark, config)]
             assert all(words in reason for words, reason in zip(expected_reasons, reasons, strict=True)), reasons
             # Nobody can say what an unknown schema is while the registry is gone: the records wait.
             monkeypatch.setattr(schemas, "_RETRY_SECONDS", (0.0, 0.0))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from icecdc_core import sync_changes
 from icecdc_core.errors import ColumnNotFoundError, ConfigError
 from icecdc_core.ingest import ingest
 from tests.checks.doc_blocks import all_blocks
@@ -13,22 +12,6 @@ SOFT = {"mode": "upsert", "identifier_columns": "id", "op_field": "op", "deletes
 
 def change(op, before, after):
     return {"op": op, "before": before, "after": after}
-
-
-def it_takes_a_softly_deleted_row_out_of_the_index(spark, make_ingest, make_config, indexed, topic):
-    config = make_ingest(**SOFT, ordering_column="ts", auto_create=True)
-    sync = make_config(identifier_columns=["id"], row_filter="gone IS NULL")
-    topic.send({"id": 1, "ts": 5, "op": "u"}, {"id": 2, "ts": 5, "op": "u"})
-    ingest(spark, config)
-    sync_changes(spark, sync)
-    topic.send({"id": 1, "ts": 6, "op": "d"}, {"id": 2, "ts": 4, "op": "d"})
-    ingest(spark, config)
-    sync_changes(spark, sync)
-    assert [*indexed()] == ["2"]
-    assert sorted((row.id, row.ts, row.gone is None) for row in spark.table(config.table).collect()) == [
-        (1, 6, False),
-        (2, 5, True),
-    ]
 
 
 def it_fills_a_current_table_and_its_history_from_one_read_whose_view_shows_versions(spark, make_ingest, topic, name):

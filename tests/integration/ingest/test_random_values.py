@@ -15,6 +15,7 @@ import time
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 
 import fastavro
 import pytest
@@ -184,8 +185,8 @@ def from_json(kind, value):
     raise UnfitError
 
 
-def coerced(kind, value):
-    """What a column with coercion=lenient, in which numbers are milliseconds since 1970, makes of any JSON."""
+def coerced(unit, kind, value):
+    """What a column with coercion=lenient, in which numbers are of a unit since 1970, makes of any JSON."""
     is_text, is_time = isinstance(value, str), kind in ("date", "timestamp", "timestamp_ntz")
     if kind in ("int", "bigint", "float", "double"):
         exponent = "E" if kind in ("int", "bigint") else "[eE]"
@@ -196,8 +197,11 @@ def coerced(kind, value):
     elif kind == "boolean" and is_text and value.lower() in ("true", "false"):
         return value.lower() == "true"
     elif is_time and (type(value) is int or (is_text and re.fullmatch(r"-?\d{1,19}", value, re.ASCII))):
-        time = from_millis(int(value))
-        if kind == "date" and time.time() == datetime.min.time():
+        nanos = int(value) * UNITS[unit]
+        if not FIRST_NANOS <= nanos <= LAST_NANOS:
+            raise UnfitError
+        time = at(nanos // 1000)
+        if kind == "date" and nanos % (1000 * DAY) == 0:
             return time.date()
         value = time.replace(tzinfo=UTC) if kind == "timestamp" else time
         return required(datetime if kind != "date" else str, value)
@@ -239,11 +243,15 @@ def any_json(kind):
     return mostly(own, others, numbers, odd)
 
 
-def loose_json(kind):
-    """Any JSON, the text of what the column holds, or a number of milliseconds, some of which are no times."""
-    midnights = st.dates().map(lambda day: (day - EPOCH.date()).days * 86_400_000)
+UNITS = {"days": 1000 * DAY, "seconds": 10**9, "millis": 10**6, "micros": 1000, "nanos": 1}
+FIRST_NANOS, LAST_NANOS = ((each - EPOCH) // timedelta(microseconds=1) * 1000 for each in (datetime.min, datetime.max))
+
+
+def loose_json(unit, kind):
+    """Any JSON, the text of what the column holds, or a number of a unit, some of which are no times."""
     if kind in ("date", "timestamp", "timestamp_ntz"):
-        numbers = MILLIS | midnights
+        days = st.dates().map(lambda day: (day - EPOCH.date()).days * 1000 * DAY // UNITS[unit])
+        numbers = since_epoch(st.datetimes(), Decimal(1000) / UNITS[unit]) | days
         return any_json(kind) | numbers | numbers.map(str)
     if kind not in ("boolean", "int", "bigint", "float", "double"):
         return any_json(kind)
@@ -498,14 +506,16 @@ class DescribeValues:
 
         for_examples(check, MANY, given=struct_and_rows(SCALARS, any_json))
 
-    def it_coerces_what_lenient_columns_and_named_units_allow(self, spark):
+    @pytest.mark.parametrize("unit", UNITS)
+    def it_coerces_what_lenient_columns_and_named_units_allow(self, spark, unit):
         def check(given):
             kind, rows = given
-            sent = [(text, meaning_of(record_of_json, kind, text, coerced)) for text in map(json_text, rows)]
-            options = {"coercion": "lenient", "epoch_units": {"*": "millis"}}
+            read = partial(coerced, unit)
+            sent = [(text, meaning_of(record_of_json, kind, text, read)) for text in map(json_text, rows)]
+            options = {"coercion": "lenient", "epoch_units": {"*": unit}}
             assert wrong_rows(spark, "json", columns_of(kind), sent, {}, **options) == []
 
-        for_examples(check, MANY, given=struct_and_rows(SCALARS, loose_json))
+        for_examples(check, MANY, given=struct_and_rows(SCALARS, partial(loose_json, unit)))
 
     def it_stores_avro_as_fastavro_reads_it(self, spark):
         def check(given):

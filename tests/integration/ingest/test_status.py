@@ -1,11 +1,13 @@
 """An ingest seen from outside: what its tables have, and what they lack."""
 
+import json
 import time
 from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
 
+from icecdc_core.__main__ import main
 from icecdc_core.ingest import commit_log, ingest
 from icecdc_core.ingest.batch import Batches
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN
@@ -138,6 +140,14 @@ def it_claims_no_time_while_a_partition_or_a_topic_that_was_just_added_has_unrea
         assert batches._valid_through(ends)
         type(topic)(kafka, name=f"{topic.name}.more").send({"id": 2})
         assert batches._valid_through(ends) is None
+
+
+def it_is_printed_for_each_ingest_of_a_file(config, name, tmp_path, capsys):
+    given = {each: getattr(config, each) for each in sorted(config.model_fields_set)}
+    given["catalog_properties"] = dict(config.catalog_properties)
+    (tmp_path / "ingests.yml").write_text(json.dumps({"ingests": {name: given}}))
+    assert main(["status", "--ingest", "--file", str(tmp_path / "ingests.yml")]) == 12
+    assert f"{name} has not run" in capsys.readouterr().out
 
 
 def it_counts_dead_letters_by_reason_whatever_values_they_quote(spark, config, create, static, name):

@@ -21,6 +21,7 @@ from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.writes import DELETE_IN_APPEND
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
+from tests.checks.ingested import dead_letters, ids, reasons
 from tests.given.kafka_records import people
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
@@ -43,15 +44,6 @@ def _with_odd_types(spark, table):
     update.addColumn("g", types.FixedType.ofLength(200)).addColumn("s", "f", fixed).commit()
     load_table(spark, table).updateSpec().addField("g").commit()
     spark.catalog.refreshTable(table)
-
-
-def ids(spark, table):
-    return sorted(row.id for row in spark.table(table).collect())
-
-
-def reasons(spark, config):
-    found = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
-    return sorted((letter.offset, letter.reason) for letter in found)
 
 
 @pytest.fixture
@@ -297,8 +289,10 @@ class DescribeValuesThatIcebergDoesNotWrite:
         found = reasons(spark, config)
         assert [offset for offset, _ in found] == [0, 2]
         assert all(reason.endswith("makes the name of a partition folder longer than 244 bytes") for _, reason in found)
-        kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
-        assert {bytes(row.value) for row in kept} == {b'{"id": 0, "kind": "a"}', b'{"id": 2, "kind": "a"}'}
+        assert {bytes(row.value) for row in dead_letters(spark, config)} == {
+            b'{"id": 0, "kind": "a"}',
+            b'{"id": 2, "kind": "a"}',
+        }
 
 
 def it_creates_a_namespace_that_another_run_creates_at_the_same_time(spark, name):

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from icecdc_core.errors import SourceTruncatedError
 from icecdc_core.ingest import ingest, table, writes
 from icecdc_core.ingest.writes import rows_after_truncates
+from tests.checks.ingested import reasons, rows as stored
 
 LOST = "__debezium_unavailable_value"
 FULL, NULL, PARTIAL, DELETE = "full", "null", "partial", "delete"
@@ -23,12 +24,6 @@ def event(op, row=None, **more):
 def make_upsert(make_ingest):
     standard = {"mode": "upsert", "identifier_columns": "id", "format": "debezium_json"}
     return lambda **overrides: make_ingest(**{**standard, **overrides})
-
-
-def reasons(spark, config):
-    """The dead letters of the job: offset and reason."""
-    found = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
-    return {row.offset: row.reason for row in found}
 
 
 def after_batch(row, records):
@@ -92,7 +87,7 @@ def it_gives_an_update_the_value_that_its_row_had_in_every_history_and_cut(spark
     assert {
         key: (found.get(key), expected.get(key)) for key in {*found, *expected} if found.get(key) != expected.get(key)
     } == {}
-    assert set(reasons(spark, config)) == dead
+    assert {offset for offset, _ in reasons(spark, config)} == dead
 
 
 FORMS = {"body": LOST, "data": base64.b64encode(LOST.encode()).decode(), "tags": [LOST], "pairs": {LOST: LOST}}
@@ -112,7 +107,7 @@ def it_keeps_values_of_every_form_out_of_a_topic(spark, sql, make_upsert, topic)
     rows = spark.table(config.table).orderBy("id").collect()
     kept = "long", b"\1\2", ["a"], {"a": "b"}
     assert [tuple(row) for row in rows] == [(1, 2, *kept), (2, 3, "second", *kept[1:])]
-    assert [*reasons(spark, config).values()] == [
+    assert [reason for _, reason in reasons(spark, config)] == [
         "a value is unavailable: unchanged, and neither in the source's log nor in the row here"
     ]
 
@@ -126,11 +121,11 @@ def it_rejects_an_update_without_a_value_that_no_row_can_give(spark, sql, make_u
     renamed = json.dumps({"op": "u", "before": {"id": "1"}, "after": rows[3]})
     static(config).send(*(event("u", row) for row in rows[:3]), renamed)
     lost = "a value is __debezium_unavailable_value: unchanged, and not in the source's log"
-    assert reasons(spark, config) == dict.fromkeys(range(4), lost)
+    assert reasons(spark, config) == [(offset, lost) for offset in range(4)]
     assert [tuple(row) for row in spark.table(config.table).collect()] == [("1", "a", "c", None)]
     other = config.replace(mode="append", ordering_column="", job=f"{config.job}_append")
     static(other).send(event("u", {"id": "1", "c": LOST}))
-    assert reasons(spark, other) == {0: lost}
+    assert reasons(spark, other) == [(0, lost)]
 
 
 def it_looks_again_at_a_row_that_another_writer_changed(spark, sql, make_upsert, static, monkeypatch):
@@ -165,15 +160,10 @@ class DescribeTruncations:
 
         monkeypatch.setattr(table, "publish", late)
         topic.send(*rows, event("t"), rows[0], event("t"), rows[1])
-        found = lambda: sorted(tuple(row) for row in spark.table(config.table).collect())  # noqa: E731
-        assert (found(), others, 1) == (
-            [(3, 2)],
-            [],
-            1,
-        )
+        assert (stored(spark, config.table), others) == ([(3, 2)], [])
         topic.send(event("t"))
         topic.send(rows[0])
-        assert found() == [(2, 2)]
+        assert stored(spark, config.table) == [(2, 2)]
 
     def it_fails_by_default_or_rejects_the_record(self, spark, sql, make_upsert, static):
         sql("CREATE TABLE {t} (id INT, v INT) USING iceberg")
@@ -183,12 +173,12 @@ class DescribeTruncations:
         static(config.replace(on_truncate="reject")).send(row, event("t"))
         assert spark.table(config.table).count() == 1
         rejected = "the source table was truncated; delete its rows here by hand if they should go"
-        assert reasons(spark, config) == {1: rejected}
+        assert reasons(spark, config) == [(1, rejected)]
 
     def it_cannot_be_routed_by_a_field_of_rows(self, spark, make_upsert, static):
         config = make_upsert(route_by="field", route_field="t", table="", namespace="lake.ingests", on_truncate="apply")
         static(config).send(event("t"))
-        assert reasons(spark, config) == {0: "no table: a truncation has no row with the field t; route it otherwise"}
+        assert reasons(spark, config) == [(0, "no table: a truncation has no row with the field t; route it otherwise")]
 
     def it_is_after_records_of_other_partitions_that_are_older(self, spark):
         rows = [(0, 1, 9, "c"), (0, 2, 5, "truncate"), (0, 3, 1, "c"), (1, 1, 4, "c"), (1, 2, 5, "c"), (1, 3, 4, "c")]

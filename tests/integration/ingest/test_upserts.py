@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from icecdc_core import sync_changes
-from icecdc_core.ingest import dead_letters, ingest, writes
+from icecdc_core.ingest import dead_letters, ingest, upserts
 from icecdc_core.ingest.publish import MovedError
 from tests.checks.waiting import await_true
 
@@ -35,12 +35,13 @@ def rows(spark, config):
 
 class DescribeUpserts:
     def it_keeps_the_last_record_of_a_key_and_deletes(self, spark, sql, make_upsert, static, monkeypatch):
-        config = make_upsert()
-        sql(CREATE.replace("{mode}", "copy-on-write"))
+        config = make_upsert(identifier_columns="")
+        sql(CREATE.replace("{mode}", "copy-on-write").replace("id BIGINT", "id BIGINT NOT NULL"))
+        sql("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
         topic = static(config)
         [first] = topic.send(upsert(1, 1), upsert(2, 1), upsert(1, 2), delete(2), upsert(3, 1), delete(4)).tables
         assert (rows(spark, config), first.rows, first.deletes) == ({1: 2, 3: 1}, 2, 2)
-        staged, merge, merges = dead_letters.stage, writes.merge_rows, []
+        staged, merge, merges = dead_letters.stage, upserts.merge_rows, []
         moved = [MovedError("Another writer committed in between")]
 
         def somebody_was_faster(*given):
@@ -50,21 +51,11 @@ class DescribeUpserts:
 
         # A commit of another to the table of dead letters makes no other merge.
         monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
-        monkeypatch.setattr(writes, "merge_rows", lambda *given: merges.append(merge(*given)))
+        monkeypatch.setattr(upserts, "merge_rows", lambda *given: merges.append(merge(*given)))
         last = topic.send(delete(1), upsert(1, 3), upsert(2, 2), delete(3), {"v": 5, "op": "u"})
         kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
         assert (rows(spark, config), kept, moved, len(merges)) == ({1: 3, 2: 2}, 1, [], 1)
         assert (last.tables[0].rows, last.tables[0].deletes, last.dead_letters) == (2, 1, 1)
-
-    def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, sql, make_upsert, static):
-        sql("CREATE TABLE {t} (id STRING NOT NULL, v BIGINT) USING iceberg")
-        sql("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
-        config = make_upsert(identifier_columns="", op_field="")
-        names = ["1.1", "1.10", "1e3", "1000.0", "-0", "0", '"q"', "q", " 5", "5", "null"]
-        topic = static(config)
-        topic.send(*({"id": name, "v": 1} for name in names))
-        entry = topic.send(*[None] * 6, key=["1.10", "1e3", "-0", '"q"', " 5", "null"])
-        assert (sorted(rows(spark, config)), entry.tables[0].deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
 
     @pytest.mark.parametrize(
         "given",
@@ -101,7 +92,7 @@ def meanwhile(monkeypatch, tmp_path):
     """Let another writer commit during a merge: after the merge has read the table, before its own commit."""
 
     def schedule(act):
-        real, merges, failed = writes.merge_rows, [], []
+        real, merges, failed = upserts.merge_rows, [], []
         begun, done = tmp_path / "begun", tmp_path / "done"
 
         def somebody():
@@ -127,7 +118,7 @@ def meanwhile(monkeypatch, tmp_path):
                 last = last.coalesce(1).mapInArrow(waiting, last.schema)
             return real(last, *given)
 
-        monkeypatch.setattr(writes, "merge_rows", merging)
+        monkeypatch.setattr(upserts, "merge_rows", merging)
         return merges, failed
 
     return schedule

@@ -55,20 +55,6 @@ def it_reads_the_last_batch_of_the_job_and_its_highest_offsets_in_whatever_order
     assert actual == LoggedJob(True, 3, {"t": {0: 9}}, {"t": "id"}, {})
 
 
-def it_reads_the_last_entry_of_each_table_and_the_newest_id_of_each_topic_however_old(read):
-    old, new = {"t": "old", "gone": "g"}, {"t": "new", "more": "m"}
-    a = [TableEntry("a", "u", number, rows=number) for number in range(3)]
-    b = TableEntry("b", "u", 9, state=BEHIND, offsets={"t": {0: 4}}, error="x")
-    entries = [
-        entry(0, 1, a[0], b, topic_ids=old),
-        entry(1, 2, a[1], second=1, topic_ids=new),
-        entry(1, 2, a[2], second=2, topic_ids=new),
-    ]
-    actual = read(*entries, *(entry(number, 9, topic_ids={"t": "new"}) for number in range(2, 30)))
-    assert (actual.tables, actual.behind) == ({"a": a[2], "b": b}, {"b": {"t": {0: 4}}})
-    assert actual.topic_ids == {"t": "new", "gone": "g", "more": "m"}
-
-
 def it_knows_what_one_of_two_runs_left_behind_until_the_table_has_all_that_it_read(read):
     def written(batch, offset, run):
         return entry(batch, offset, TableEntry("a", offsets={"t": {0: offset}}), run=run)

@@ -37,6 +37,7 @@ class DescribePlanEvolution:
 
     def it_changes_nothing_for_a_guess_or_of_identifier_columns(self):
         assert changes("id int not null", "id int", identifier_columns=["ID"]) == []
+        assert changes("id int not null", "id int", (), ["id"]) == []  # the table's own
         assert plan_evolution(ddl("id int not null"), Seen(ddl("id bigint")), settings(evolve_schema=True)) == []
 
     @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import PySparkException
 
-from icecdc_core.errors import ConfigError, DiskFullError, IcecdcError, IngestWriteError, KafkaError, LostOffsetsError
+from icecdc_core.errors import ConfigError, DiskFullError, IngestWriteError, KafkaError, LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
 from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
 from icecdc_core.ingest.job import IngestRun
@@ -119,13 +118,6 @@ def callback(tmp_path):
 
 
 class DescribeStreamCallback:
-    def it_gives_each_batch_the_offsets_from_the_end_of_the_one_before(self, callback):
-        batches = []
-        made = callback(lambda *given: batches.append(given))
-        made.process_batch("first", 0)
-        made.process_batch("second", 1)
-        assert batches == [("first", START, {"t": {0: 4, 1: 5}}), ("second", {"t": {0: 4, 1: 5}}, {"t": {0: 4, 1: 9}})]
-
     def it_lets_the_stream_end_between_two_batches_only(self, callback):
         during, answers = [], [True, False]
         made = callback(lambda *given: during.append(made.may_end()), answers.pop)
@@ -141,14 +133,6 @@ class DescribeStreamCallback:
         assert (batches, made.may_end()) == ([], True)
         # It may also end before the first batch.
         assert [callback(None, [wanted].pop).may_end() for wanted in (True, False)] == [True, False]
-
-    @pytest.mark.parametrize("failure", [ValueError("wrong"), SystemExit("killed"), KeyboardInterrupt()])
-    def it_keeps_the_failure_of_a_batch_and_lets_the_stream_end(self, callback, failure):
-        made = callback(Mock(side_effect=failure), [True, False].pop)
-        # An error that Spark can pass on: it waits forever for a callback that ends with SystemExit.
-        with pytest.raises(IcecdcError, match="cut off"):
-            made.process_batch("first", 0)
-        assert (made.failure, made.may_end()) == (failure, True)
 
 
 FRAMES = "\n\tat org.apache.kafka.clients.consumer.internals.FetchCollector.run(FetchCollector.java:1)"

@@ -150,46 +150,7 @@ JSON = st.recursive(
 PIECES = st.text('{}[]":,0123eE.+-ntfu\\ ab', max_size=30)
 
 
-# fmt: off
-# A type, a value in JSON, a unit, and the value by coercion=lenient, if it fits. The groups are those of the tests of
-# the Kafka Connect sink's record converter.
-COERCED = [
-    ("int", '"123"', "", "123"), ("int", "123.0", "", "123"), ("int", '"-2.00"', "", "-2"), ("int", "1.5", "", None),
-    ("int", "1.000000000000000001", "", None), ("int", '"2147483648"', "", None), ("int", "true", "", None),
-    ("bigint", "9007199254740993.0", "", "9007199254740993"), ("bigint", '"9223372036854775808"', "", None),
-    ("float", '"1.5"', "", "1.5"), ("float", '"1e39"', "", None), ("double", '"Infinity"', "", '"Infinity"'),
-    ("double", '"1d"', "", None), ("double", "1e309", "", None), ("double", '"1e309"', "", None),
-    ("decimal(9,2)", '"1.005"', "", "1.01"), ("boolean", '"TRUE"', "", "true"), ("boolean", '"no"', "", None),
-    ("boolean", "1", "", None), ("string", "true", "", '"true"'), ("string", "12.50", "", '"12.5"'),
-    ("date", "19000", "days", '"2022-01-08"'), ("date", "19000", "", None), ("date", "86400001", "millis", None),
-    ("date", '"-86400"', "seconds", '"1969-12-31"'), ("date", '"2022-01-08"', "days", '"2022-01-08"'),
-    ("date", "2932897", "days", None), ("timestamp", "1700000000", "", None),
-    ("timestamp", "1700000000", "seconds", '"2023-11-14T22:13:20.000000Z"'),
-    ("timestamp", '"1700000000123"', "millis", '"2023-11-14T22:13:20.123000Z"'),
-    ("timestamp", "-1", "micros", '"1969-12-31T23:59:59.999999Z"'),
-    ("timestamp", "-1", "nanos", '"1969-12-31T23:59:59.999999Z"'),
-    ("timestamp", "19000", "days", '"2022-01-08T00:00:00.000000Z"'), ("timestamp", "1.5", "seconds", None),
-    ("timestamp", "9223372036854775807", "seconds", None), ("timestamp", "9223372036854775808", "nanos", None),
-    ("array<int>", '["1",2.0]', "", "[1,2]"), ("map<string,boolean>", '{"a":"false"}', "", '{"a":false}'),
-    ("array<date>", "[0]", "days", '["1970-01-01"]'), ("struct<y:bigint>", '{"y":"5"}', "", '{"y":5}'),
-]
-# fmt: on
-
-
 class DescribeCoercion:
-    @pytest.mark.parametrize("unit", ["", "days", "seconds", "millis", "micros", "nanos"])
-    def it_accepts_text_and_whole_numbers_and_times_in_the_named_unit(self, fit, unit):
-        cases = [(f"x{at}", kind, text, row) for at, (kind, text, of, row) in enumerate(COERCED) if of == unit]
-        ddl = ", ".join(f"{name} {kind}" for name, kind, *_ in cases)
-        found = fit(
-            ddl,
-            [f'{{"{name}":{text}}}' for name, _, text, _ in cases],
-            coercion="lenient",
-            epoch_units={"*": unit} if unit else {},
-        )
-        expected = [f'{{"{name}":{row}}}' if row else f"field {name}" for name, *_, row in cases]
-        assert [each[: len(row)] for each, row in zip(found, expected, strict=True)] == expected
-
     def it_reads_numbers_of_the_named_column_also_if_it_is_strict_and_says_which_parameter_decided(self, fit):
         ddl, values = "d date, s struct<t:date>, n int", ['{"d":1}', '{"s":{"t":1}}', '{"d":"x"}', '{"n":"1"}']
         found = fit(ddl, values, epoch_units={"s.t": "days"})

@@ -78,7 +78,7 @@ def write(monkeypatch):
         lake = Lake(table or Table(Snapshot(1, None)), moments, [])
 
         monkeypatch.setattr(writer, "open_or_create_table", lambda *given: (lake.table, False))
-        monkeypatch.setattr(writer, "stage_records", lambda *given, **_: lake.stage(given[-1]))
+        monkeypatch.setattr(writer.writes, "stage_records", lambda *given, **_: lake.stage(given[-1]))
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)
         monkeypatch.setattr(DeadLetters, "write", lambda *given: 1)
