@@ -27,6 +27,7 @@ from icecdc_core.ingest.formats.decode_results import (
     has_long_number,
     has_too_big_number,
     json_field,
+    once,
     parse_operation,
 )
 from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, payload_json
@@ -69,9 +70,7 @@ def decode_records(
         decoded = records.select(*columns, result).select(*columns, f"{_RESULT}.*")
         decoded = decoded if envelope and settings.format == "debezium_avro" else decoded.drop(ENVELOPE)
         unusable = F.when(F.col("payload").contains(SECRET), F.regexp_extract("payload", f'{SECRET}([^"]*)', 1))
-        # The nondeterministic condition stops Spark from pushing the filter below, where it would decode twice.
-        op = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(F.col("op"))
-        decoded = decoded.withColumns({"problem": F.coalesce("problem", unusable), "op": op})
+        decoded = decoded.withColumns({"problem": F.coalesce("problem", unusable), "op": once(F.col("op"))})
         decoded = decoded.where(~F.col("op").eqNullSafe(IGNORED))
     if not settings.op_field:
         return decoded
@@ -261,11 +260,9 @@ def route_records(
     """Add the table of each record; one that goes to several tables becomes several rows."""
     value, what = F.col("topic"), "the topic"
     if config.route_field:
-        # Spark repeats a deterministic expression wherever its column is used, and would parse the record each time.
         named = json_field(F.col("payload"), config.route_field.split(".")) if named_by is None else named_by
         named = F.nullif(named, F.lit(change_events.UNAVAILABLE))
-        once = F.when(F.monotonically_increasing_id() >= 0, named)
-        decoded, value, what = decoded.withColumn(_VALUE, once), F.col(_VALUE), f"the field {config.route_field}"
+        decoded, value, what = decoded.withColumn(_VALUE, once(named)), F.col(_VALUE), f"the field {config.route_field}"
     # A record that could not be decoded has no table, so it is one dead letter, however many expressions match.
     is_decoded, shown = F.col("problem").isNull(), F.substring(value, 1, 200)
     if config.route_by == "regex":

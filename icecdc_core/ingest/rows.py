@@ -14,6 +14,7 @@ from icecdc_core.ingest.formats.decode_results import (
     SHOWN,
     evaluate_once,
     is_whole_object,
+    once,
     parse_object,
     unreadable_reason,
     with_start,
@@ -56,10 +57,8 @@ def parse_rows(
     rows = name_key(rows, identifiers, *(own[0] if own else (None, None)))
     rows = rows.withColumn(PARSED, parse_object(payload, reader.json_type))
     rows = rows.withColumn(ROW, reader.row(wrapped_record(F.col(PARSED))))
-    is_invalid = _is_invalid(reader, F.col(PARSED), F.col(ROW))
-    # Behind a nondeterministic condition: pushed below the parse, this one would parse every record twice.
-    first = F.when(F.monotonically_increasing_id() < 0, F.lit(False))
-    return rows.withColumn(IS_VALID, first.otherwise(F.col("problem").isNull() & ~is_invalid)), reader
+    is_valid = F.col("problem").isNull() & ~_is_invalid(reader, F.col(PARSED), F.col(ROW))
+    return rows.withColumn(IS_VALID, once(is_valid)), reader
 
 
 def _without_column(payload: Column, names: list[str]) -> Column:

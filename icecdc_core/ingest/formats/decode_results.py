@@ -161,6 +161,11 @@ def evaluate_once(value: Column, use: Callable[[Column], Column]) -> Column:
     return F.transform(F.array(value), use)[0]
 
 
+def once(value: Column) -> Column:
+    """A value that Spark neither computes wherever its column is used, nor filters by below what it is made of."""
+    return F.when(F.monotonically_increasing_id() >= 0, value)
+
+
 def parse_operation(code: Column, field: str) -> tuple[Column, Column]:
     """Return the operation that a code stands for, in any case, and the problem if it stands for none."""
     lower = F.lower(code)

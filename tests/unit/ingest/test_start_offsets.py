@@ -10,7 +10,6 @@ from icecdc_core.errors import (
     ConfigError,
     LostOffsetsError,
     TableNotFoundError,
-    TableResetError,
     TopicReplacedError,
 )
 from icecdc_core.ingest import IngestConfig, offsets, start_offsets
@@ -210,15 +209,6 @@ class DescribeOffsetsOfTables:
     def it_returns_what_the_table_records_or_the_log_if_that_is_higher(self, entry, reached):
         actual = self.writer("fail", entry).read_or_reset("n", Table(Snapshot(3, 2, 9)), at(7))
         assert actual == TableEntry("n", "u", 3, 3, offsets=at(reached), snapshot_ms=3000)
-
-    def it_refuses_a_table_that_was_reset_or_continues_with_new_records(self):
-        for table, match in ((Table(Snapshot(2, 1, 5)), "rolled back"), (Table(uuid="new"), "made again")):
-            with pytest.raises(TableResetError, match=match):
-                self.writer("fail", logged(9)).read_or_reset("n", table, at(7))
-        writer = self.writer("continue", logged(9))
-        found = [writer.read_or_reset("n", Table(Snapshot(2, 1, 5)), at(12)) for _ in range(2)]
-        assert found == [TableEntry("n", "u", 2, 2, offsets=at(12), snapshot_ms=2000)] * 2
-        assert writer.last_entries["n"] == TableEntry("n", "u", offsets=at(12))
 
     def it_refills_from_what_the_table_and_the_topic_have(self):
         for table, earliest, expected in (
