@@ -186,15 +186,6 @@ class DescribeCreatedTables:
         topic.send({"id": 4, "new": 3})
         assert sql("SELECT _pos, id, new, s.y FROM {t} ORDER BY id").count() == 3
 
-    def it_makes_them_readable_whatever_names_records_bring(self, spark, make_ingest, static):
-        config = make_ingest(auto_create=True, partition_by="bucket(2, id)")
-        bad = [{"Id": 5}, *({"id": 5, **each} for each in ({"_file": "x"}, {"": 1}, {"id_bucket": 1}, {"s": {"X": 1}},
-               {"n": {"": 1}}, {"s": {"": 1}}))]  # fmt: skip
-        static(config).send(*bad, *({"id": number, "s": {"x": number}} for number in range(3)))
-        found = reasons(spark, config)
-        assert [offset for offset, _ in found] == list(range(7)), found
-        assert (ids(spark, config.table), spark.table(config.table).select("s.x").count()) == ([0, 1, 2], 3)
-
     def it_waits_for_the_first_record_that_can_be_a_row(self, spark, make_ingest, static):
         config = make_ingest(auto_create=True, mode="upsert", identifier_columns="id", column_case="lower")
         topic = static(config)

@@ -92,17 +92,9 @@ def it_publishes_counts_and_the_time_that_the_tables_have_reached_and_what_they_
     run._publish_progress(SimpleNamespace(**through, behind={"t": None}, recovering={"t": {}}))
     lines = (tmp_path / "icecdc-raw-ingest.prom").read_text().splitlines()
     found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
-    assert found == {
-        "icecdc_ingest_records": 5,
-        "icecdc_ingest_rows": 4,
-        "icecdc_ingest_dead_letters": 1,
-        "icecdc_ingest_filtered": 0,
-        "icecdc_ingest_tables_behind": 1,
-        "icecdc_ingest_complete_through_timestamp_seconds": THROUGH.timestamp(),
-        "icecdc_ingest_lag_records": 7,
-        "icecdc_ingest_lag_seconds": 60.5,
-        "icecdc_ingest_table_lag_records": 7,
-    }
+    assert found["icecdc_ingest_complete_through_timestamp_seconds"] == THROUGH.timestamp()
+    names = "records", "rows", "dead_letters", "filtered", "tables_behind", "lag_seconds", "table_lag_records"
+    assert [found[f"icecdc_ingest_{name}"] for name in names] == [5, 4, 1, 0, 1, 60.5, 7]
 
 
 START = {"t": {0: 2, 1: 5}}
