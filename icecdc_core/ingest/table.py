@@ -104,7 +104,7 @@ class TableBatch:
     count: int = 0  # of dead letters
     is_new: bool = False
     staged: writes.StagedWrite | None = None
-    lacking_since: Offsets = field(default_factory=dict)  # what the table recorded when it was staged
+    recorded: Offsets = field(default_factory=dict)  # what the table recorded when it was staged
     is_judged: bool = False  # the dead letters beside what is staged are written
     failed: DataFrame | None = None  # the records that fail checks
     checks: int = 0
@@ -140,7 +140,7 @@ class TableBatch:
         A merge depends on the rows of the table, and what a copy of this job wrote must not be written twice.
         """
         config, staged = self.writer.config, self.staged
-        if staged is not None and recorded.offsets == self.lacking_since:
+        if staged is not None and recorded.offsets == self.recorded:
             if staged.snapshot.parent_id == head:
                 return staged
             if config.mode != "upsert" and not staged.empties:
@@ -159,10 +159,9 @@ class TableBatch:
         }
         properties |= {commit_log.VALID_THROUGH: batch.valid_through.isoformat()} if batch.valid_through else {}
         properties |= {commit_log.REPLAYED: self.writer.replay} if self.writer.replay else {}
-        is_replay = bool(self.writer.replay)
         given = self.spark, self.name, table, config, records, properties
-        self.staged = writes.stage_records(*given, is_new=self.is_new, is_replay=is_replay)
-        self.lacking_since, self.is_judged = recorded.offsets, False
+        self.staged = writes.stage_records(*given, is_new=self.is_new)
+        self.recorded, self.is_judged = recorded.offsets, False
         return self.staged
 
     def _passes_checks(self, staged: writes.StagedWrite) -> bool:

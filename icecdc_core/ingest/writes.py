@@ -13,7 +13,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, SourceTruncatedError
 from icecdc_core.ingest import destinations, upserts
 from icecdc_core.ingest.branches import written_name
-from icecdc_core.ingest.commit_log import current_snapshot_id
+from icecdc_core.ingest.commit_log import REPLAYED, current_snapshot_id
 from icecdc_core.ingest.config import CHANGE_EVENTS, IngestConfig
 from icecdc_core.ingest.dead_letters import POSITION
 from icecdc_core.ingest.deleted_keys import apply_deleted_keys
@@ -67,7 +67,6 @@ def stage_records(
     records: TableRecords,
     properties: dict[str, str],
     is_new: bool = False,
-    is_replay: bool = False,
 ) -> StagedWrite:
     """Stage the rows of records as one snapshot with these properties."""
     seen = None
@@ -77,7 +76,7 @@ def stage_records(
     keys = destinations.identifiers(spark, table, config) if is_upsert or config.identifier_columns else []
     if config.keeps_deletes:
         destinations.require_place_for_deletes(spark, name, table, config, keys)
-    schema = destinations.payload_schema(spark, table, config)
+    schema, is_replay = destinations.payload_schema(spark, table, config), REPLAYED in properties
     write = TableWrite(
         config,
         written_name(name, config.branch),
