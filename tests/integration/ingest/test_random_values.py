@@ -198,7 +198,7 @@ def coerced(unit, kind, value):
         return value.lower() == "true"
     elif is_time and (type(value) is int or (is_text and re.fullmatch(r"-?\d{1,19}", value, re.ASCII))):
         nanos = int(value) * UNITS[unit]
-        if not FIRST_NANOS <= nanos <= LAST_NANOS:
+        if not (FIRST_NANOS <= nanos <= LAST_NANOS and -(2**63) <= int(value) < 2**63):
             raise UnfitError
         time = at(nanos // 1000)
         if kind == "date" and nanos % (1000 * DAY) == 0:
@@ -251,7 +251,7 @@ def loose_json(unit, kind):
     """Any JSON, the text of what the column holds, or a number of a unit, some of which are no times."""
     if kind in ("date", "timestamp", "timestamp_ntz"):
         days = st.dates().map(lambda day: (day - EPOCH.date()).days * 1000 * DAY // UNITS[unit])
-        numbers = since_epoch(st.datetimes(), Decimal(1000) / UNITS[unit]) | days
+        numbers = since_epoch(st.datetimes(), 1000 / UNITS[unit]) | days
         return any_json(kind) | numbers | numbers.map(str)
     if kind not in ("boolean", "int", "bigint", "float", "double"):
         return any_json(kind)
