@@ -277,7 +277,8 @@ class StatusConfig(SyncConfig):
 
     @property
     def subject(self) -> dict[str, str]:
-        return super().subject if "table" in self.model_fields_set else {"table": "", "index": ""}
+        table, index = (name in self.model_fields_set for name in ("table", "index"))
+        return {"table": self.table if table else "", "index": self.index if table or index else ""}
 
 
 class InitConfig(ParameterModel):

@@ -57,10 +57,7 @@ def killed(job, config, rng, tmp_path):
 def it_ends_equal_after_every_kill(
     spark, sql, make_config, name, indexed, opensearch, tmp_path, trial, of_several_tables
 ):
-    rng, config = (
-        random.Random(f"{SEED} {trial} {of_several_tables}"),
-        make_config(export_group_bytes=1, keep_index="7d"),
-    )
+    rng, config = random.Random(f"{SEED} {trial} {of_several_tables}"), make_config(export_group_bytes=1)
     job, kind = trial if trial == "rollback" else rng.choice(JOBS), rng.choice(list(KINDS))
     if of_several_tables:
         shop, kind = Shop(spark, name, *PROPERTIES), "several tables"
@@ -77,7 +74,7 @@ def it_ends_equal_after_every_kill(
 
     change()
     if job == "rollback":
-        export_table(spark, config)
+        export_table(spark, config.replace(keep_index="7d"))
         change()
     if job == "validate":
         # The killed run is a repair, so it gets a document to remove.
