@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icecdc_core.jobs.sync import sync_changes as sync_changes
     from icecdc_core.jobs.validate import validate_table as validate_table
     from icecdc_core.reporting.reports import RunReport as RunReport, ValidationReport as ValidationReport
+    from icecdc_core.runs.wait import wait_for as wait_for
     from icecdc_core.session.spark import get_spark as get_spark
 
 _MODULES = {
@@ -27,6 +28,7 @@ _MODULES = {
     "status": "jobs.status",
     "sync_changes": "jobs.sync",
     "validate_table": "jobs.validate",
+    "wait_for": "runs.wait",
 }
 __all__ = [*_MODULES]
 

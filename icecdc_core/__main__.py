@@ -6,17 +6,15 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
-from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError, IcecdcError
-from icecdc_core.ingest import IngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, state_of
 from icecdc_core.reporting.progress import activity, hidden, print_line
 from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_page, write_report
@@ -94,8 +92,8 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
     config = command.kind(**request.parameters)
     facts |= config.subject
     check_report_path(config.report_path)
-    if request.command == "status" and not request.tables:
-        report = _status(config)
+    if ask := _without_spark(request):
+        report = ask(config)
     else:
         spark = _session([config], request, facts)
         polls = request.command == "sync" and config.polls  # type: ignore[attr-defined]
@@ -109,8 +107,8 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
 def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     begin = time.monotonic()
     command = COMMANDS[request.command]
-    load: Any = command.kind.load_all if issubclass(command.kind, IngestConfig) else SyncConfig.load_all
-    configs: Mapping[str, Any] = load(request.file, request.only, **request.parameters)
+    kind: Any = command.kind
+    configs: Mapping[str, Any] = kind.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = [*dict.fromkeys(config.report_path for config in configs.values() if config.report_path)]
     for path in facts["report_paths"]:
         check_report_path(path)
@@ -130,19 +128,19 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
             print_line(trace.rstrip(), sys.stderr)
         _print_failure(f"{request.command} {name}", failure)
 
-    if request.command == "status" and not request.tables:
+    if ask := _without_spark(request):
         from icecdc_core.runs.cluster_status import THREADS  # no help needs it
 
-        def status_of(name: str) -> Report | dict[str, Any]:
+        def answer(name: str) -> Report | dict[str, Any]:
             try:
-                return _status(configs[name])
+                return ask(configs[name])
             except IcecdcError as error:
-                failure = failure_report(error, {"job": "status", **configs[name].subject})
+                failure = failure_report(error, {"job": request.command, **configs[name].subject})
                 on_failure(name, failure, "")
                 return failure
 
         with ThreadPool(min(THREADS, len(configs))) as pool:
-            reports = dict(zip(configs, pool.map(status_of, configs), strict=True))
+            reports = dict(zip(configs, pool.map(answer, configs), strict=True))
         report = ManyReport(reports, round(time.monotonic() - begin, 3))
     else:
         from icecdc_core.jobs.many import require_one_session, run_many  # no help needs Spark
@@ -164,11 +162,21 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     return report
 
 
-def _status(config: Any) -> Report:
+def _without_spark(request: Request) -> Callable[[Any], Report] | None:
+    """What answers a command for one index without Spark; None: the command needs it."""
+    if request.command == "wait":
+        from icecdc_core.runs.wait import wait  # no help needs it
+
+        return wait
+    if request.command != "status" or request.tables:
+        return None
     from icecdc_core.runs.cluster_status import cluster_status  # no help needs it
 
-    with activity("reading positions and tables"):
-        return cluster_status(config, config.index if "index" in config.model_fields_set else "")
+    def status(config: Any) -> Report:
+        with activity("reading positions and tables"):
+            return cluster_status(config, config.index if "index" in config.model_fields_set else "")
+
+    return status
 
 
 def _session(configs: Sequence[ParameterModel], request: Request, facts: dict[str, Any]) -> SparkSession:

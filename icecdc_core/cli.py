@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, problems_error
-from icecdc_core.config.sync import InitConfig, StatusConfig
+from icecdc_core.config.sync import InitConfig, StatusConfig, WaitConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.config import InitIngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES
@@ -107,6 +107,13 @@ COMMANDS: dict[str, Command] = {
         "--opensearch-url https://search:9200",
         ("opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
         StatusConfig,
+    ),
+    "wait": Command(
+        "runs.wait:wait",
+        "wait until searches find what a table has, without Spark",
+        "--index orders --snapshot 3051729675574597004 --timeout 60s",
+        ("index", "snapshot", "committed_by", "now", "timeout", "opensearch_url", "catalog_properties", "warehouse"),
+        WaitConfig,
     ),
     "status --ingest": Command(
         "ingest.status:ingest_status",

@@ -155,6 +155,14 @@ class IndexNotFoundError(IcecdcError, state="reexport"):
     """The index, its alias or its position does not exist."""
 
 
+class IndexLaggingError(IcecdcError, state="lagging"):
+    """An index did not get what `wait_for` waits for in time."""
+
+
+class SnapshotNotFoundError(IcecdcError, state="config"):
+    """An index can never have a snapshot that `wait_for` waits for: its table does not lead to it."""
+
+
 class PositionError(IcecdcError, state="config"):
     """A position cannot be used: a newer release wrote it, it was edited, or its index was not created by icecdc."""
 

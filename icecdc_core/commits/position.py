@@ -18,6 +18,9 @@ from icecdc_core.session.processes import host_name, is_running, started_at
 FORMAT = 3
 """The format of a stored position. It grows when an older release could misread it."""
 
+CONFIRMED_EVERY = 60.0
+"""Seconds between two writes of `current_at` by polls that find nothing new."""
+
 _DOCUMENT_FIELDS = frozenset({"type", "format", "owner", "updated_at"})
 _STRICT = ConfigDict(extra="forbid")
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from opensearchpy.exceptions import ConflictError, NotFoundError
 
 from icecdc_core.commits.audit import Audit
 from icecdc_core.commits.position import (
+    CONFIRMED_EVERY,
     Batch,
     LeaseHolder,
     Position,
@@ -41,7 +42,6 @@ MAX_EPOCH = 2**52
 
 # How long a run that ends waits for a renewal in flight, and for each answer when it releases the lock.
 _RELEASE_SECONDS = 10.0
-_CONFIRMED_EVERY = timedelta(minutes=1)
 
 MAPPING: dict[str, Any] = {
     "dynamic": False,  # OpenSearch guesses no field
@@ -167,7 +167,7 @@ class PositionStore:
         """Record without the lock that a position was still current, at most once a minute; any other write wins."""
         times = (position.current_at, confirmed.current_at)
         last, now = (datetime.fromisoformat(each) if each else datetime.min.replace(tzinfo=UTC) for each in times)
-        if abs(now - last) < _CONFIRMED_EVERY:
+        if abs((now - last).total_seconds()) < CONFIRMED_EVERY:
             return
         try:
             with self._typed_errors("confirming the position"), without_retries(self.client):

@@ -149,6 +149,9 @@ class SyncConfig(ParameterModel):
     target_lag: Annotated[Seconds, BeforeValidator(values.parse_duration)] = 0.0
     """Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m or 1h.
     Default: none."""
+    freshness_slo: Annotated[Seconds, BeforeValidator(values.parse_duration)] = 0.0
+    """Promised freshness, in seconds or as 30s, 5m or 1h: the index is lagging when it lacks an older commit.
+    Default: none."""
     bulk_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, le=100 * 1024 * 1024)
     """Bytes of one bulk request (1 KiB to 100 MiB)."""
     bulk_connections: int = Field(default=2, ge=1, le=64)
@@ -197,7 +200,8 @@ class SyncConfig(ParameterModel):
                 f"identifier_columns: {', '.join(outside)} not in columns={columns!r}. "
                 "Remedy: add them to columns, or leave columns empty to take all."
             )
-        for name, other in (("select", "columns"), ("opensearch_aws_region", "opensearch_username")):
+        apart = [("select", "columns"), ("opensearch_aws_region", "opensearch_username")]
+        for name, other in [*apart, ("snapshot", "committed_by"), ("now", "snapshot"), ("now", "committed_by")]:
             if given.get(name) and given.get(other):
                 problems.append(f"{name}: given together with {other}. Remedy: leave one of them out.")
         for name, needed in (
@@ -274,11 +278,29 @@ class StatusConfig(SyncConfig):
 
     table: OptionalTableName = _ANY_TABLE
     """A table of the catalog that the lag is read from. Default: the catalog is named lake."""
+    check: bool = False
+    """Let an index that keeps its freshness_slo be ok although it lacks commits, and publish its freshness as
+    metrics."""
 
     @property
     def subject(self) -> dict[str, str]:
         table, index = (name in self.model_fields_set for name in ("table", "index"))
         return {"table": self.table if table else "", "index": self.index if table or index else ""}
+
+
+class WaitConfig(StatusConfig):
+    """The parameters of `icecdc wait`: an index, and what to wait for."""
+
+    index: Annotated[str, Field(min_length=1)]
+    """OpenSearch index to wait for. Default: the table's name in lower case."""
+    snapshot: int | None = None
+    """Snapshot id that searches must find. Default: what was committed before the start."""
+    committed_by: datetime | None = None
+    """ISO time (UTC) up to which searches must find all commits. Default: the start."""
+    now: bool = False
+    """Wait for what was committed before the start, the default."""
+    timeout: Annotated[Seconds, BeforeValidator(values.parse_duration)] = 60.0
+    """Longest wait, in seconds or as 10s, 5m or 1h; 0 looks once."""
 
 
 class InitConfig(ParameterModel):

@@ -33,7 +33,7 @@ from icecdc_core.ingest.table import Writer
 from icecdc_core.ingest.upkeep import failures_logged, rewrite_small_files
 from icecdc_core.logs import event
 from icecdc_core.reporting import telemetry
-from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
+from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.session.jvm import has_ended, java_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
@@ -169,7 +169,7 @@ class IngestRun(JobRun[IngestConfig]):
             if (through := batches.complete_through()) is not None:
                 facts["complete_through"] = through.timestamp()
         facts |= self._lags(batches.topics)
-        publish_run_metrics(RunMetrics({**facts, "job": "ingest", **config.subject}), config)
+        telemetry.publish_run_metrics(RunMetrics({**facts, "job": "ingest", **config.subject}), config)
 
     @property
     def _has_metrics(self) -> bool:

@@ -72,7 +72,9 @@ class IngestStatus(Report):
         return f"{super().text()}\n\n{text_table([('', 'unread', 'age'), *rows])}"
 
     def figure(self) -> str:
-        return cards.bars_html("Unread offsets of partitions and tables, and the age of the first", self._bars())
+        title = "Unread offsets of partitions and tables, and the age of the first"
+        bars = [(*bar, cards.BEHIND if bar[1] else cards.IN_SYNC) for bar in self._bars()]
+        return cards.bars_html(title, bars)
 
     def _bars(self) -> list[tuple[str, int, str]]:
         """The partitions that lack most, then the tables."""

@@ -14,10 +14,11 @@ from icecdc_core.errors import IcecdcError, SparkJobError
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.instrumentation import leave_report, publish_run_metrics
+from icecdc_core.reporting.instrumentation import leave_report
 from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.progress import activity, print_line
 from icecdc_core.reporting.reports import RunReport
+from icecdc_core.reporting.telemetry import publish_run_metrics
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
 

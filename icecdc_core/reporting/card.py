@@ -104,11 +104,14 @@ def card_html(card: Card) -> str:
     )
 
 
-def bars_html(title: str, bars: Sequence[tuple[str, float, str]]) -> str:
-    """Bars with a name, a value and a remark, below each other."""
-    longest, lines = max((value for _, value, _ in bars), default=0) or 1, f"<b>{escape(title)}</b>"
-    for name, value, remark in bars:
-        colour, width = _AMBER if value else _GREEN, f"max(3px, {100 * value / longest:.1f}%)"
+Bar = tuple[str, float, str, str]
+"""A name, a value, a remark, and the word of a card with its colour."""
+
+
+def bars_html(title: str, bars: Sequence[Bar]) -> str:
+    longest, lines = max((value for _, value, *_ in bars), default=0) or 1, f"<b>{escape(title)}</b>"
+    for name, value, remark, word in bars:
+        colour, width = _COLOURS.get(word, _GREEN), f"max(3px, {100 * value / longest:.1f}%)"
         lines += (
             '<div style="display: flex; flex-wrap: wrap; gap: 0 .8em; align-items: center; margin: .15em 0">'
             f'<span style="flex: 0 0 15em; overflow-wrap: anywhere">{escape(name)}</span> <span style="flex: 1 1 8em">'

@@ -51,6 +51,11 @@ EXIT_STATES: dict[str, ExitState] = {
         "whether an index, or a table of an ingest, is up to date is not known",
         "give status the parameters of the sync or ingest; --tables asks Spark",
     ),
+    "lagging": ExitState(
+        13,
+        "an index is later than its freshness_slo, or did not get in time what a wait was for",
+        "see whether a sync polls; if it fails, do what it says",
+    ),
 }
 
 

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from http.client import HTTPException
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -20,10 +19,10 @@ from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.card import card_html, failure_card
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of, utc_now
 from icecdc_core.reporting.lineage import send_lineage
-from icecdc_core.reporting.metrics import RunMetrics, push_metrics, write_metrics
+from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.progress import activity
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
-from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, trace_of_run
+from icecdc_core.reporting.telemetry import orchestrator, publish_run_metrics, span, trace_of_run
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
@@ -161,16 +160,3 @@ def leave_report(report: Report | Mapping[str, Any], config: ParameterModel) -> 
             write_report(report, config.report_path)
         except ConfigError as unwritable:
             event(str(unwritable), logging.WARNING)
-
-
-def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
-    """Write, push and send the metrics; a problem here is logged and does not change how the run ended."""
-    if getattr(config, "dry_run", False):  # it would count as a success, although nothing was written
-        return
-    for send, target in ((write_metrics, config.metrics_folder), (push_metrics, config.metrics_url)):
-        try:
-            if target:
-                send(metrics, target)
-        except (OSError, ValueError, RuntimeError, HTTPException) as error:
-            event(f"the metrics were not published: {type(error).__name__}: {error}", logging.WARNING)
-    send_gauges(metrics)

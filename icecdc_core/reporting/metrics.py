@@ -28,6 +28,8 @@ METRICS = {
     "icecdc_lag_achieved_seconds": ("lag_achieved", "Longest time until a commit was searchable, in the last poll."),
     "icecdc_target_lag_kept_seconds": ("target_lag_kept", "How long the polling run has kept its target lag."),
     "icecdc_target_lag_missed_seconds": ("target_lag_missed", "How long the polling run has missed its target lag."),
+    "icecdc_freshness_seconds": ("freshness_seconds", "Age of the oldest commit that searches lacked at a check."),
+    "icecdc_freshness_slo_seconds": ("freshness_slo", "The promised freshness."),
     "icecdc_documents": ("", "Documents by result: upserts, deletes, already_applied, rejected."),
     "icecdc_drifted_documents": ("drifted", "Updates and deletes that did not find their document."),
     "icecdc_carryovers": ("carryovers_removed", "Unchanged rows of rewritten files that were found and not sent."),
@@ -98,6 +100,8 @@ class RunMetrics:
             return samples
         succeeded = facts["state"] == "ok"
         states = {"icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES]}
+        if facts["job"] == "status":
+            return {**samples, **states}
         if facts["state"] == "locked":
             return states  # the rest describes the run that holds the lock, or the one before it
         samples |= {

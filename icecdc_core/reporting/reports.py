@@ -58,9 +58,14 @@ class Report:
         title = ", from ".join(filter(None, (index, table)))
         return cards.Card(self.word, title, "\n".join([self.line, *problems]), [("Ended", self.ended)], command)
 
+    def bars(self) -> list[cards.Bar]:
+        """For a status: how many seconds each index is behind."""
+        return []
+
     def figure(self) -> str:
         """What is shown below the card, as HTML."""
-        return ""
+        bars = self.bars()
+        return cards.bars_html("Seconds behind the tables", bars) if len(bars) > 1 else ""
 
     @property
     def ended(self) -> str:
@@ -333,7 +338,7 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
 # The states, those first that a retry does not help.
 WORST_FIRST = (
     *("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry"),
-    *("unknown", "behind", "locked", "ok"),
+    *("lagging", "unknown", "behind", "locked", "ok"),
 )
 
 
@@ -371,6 +376,11 @@ class ManyReport(Report):
     def card(self) -> cards.Card:
         what = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
         return super().card()._replace(title=f"{len(self.indexes)} {self.section}", what=what)
+
+    def bars(self) -> list[cards.Bar]:
+        failed = {name: [(name, 0.0, self.states[name], cards.FAILED)] for name in self.indexes}
+        found = (each.bars() if isinstance(each, Report) else failed[name] for name, each in self.indexes.items())
+        return [bar for bars in found for bar in bars]
 
     def text(self) -> str:
         """A table, those that took longest first."""

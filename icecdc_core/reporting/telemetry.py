@@ -4,16 +4,19 @@ The application or `opentelemetry-instrument` says where they go. Only the API i
 Spans say what was done and how it ended. They never have a value of a row, a secret or the text of an error.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
 
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.dependencies import installed_version
-from icecdc_core.logs import set_fields
+from icecdc_core.logs import event, set_fields
 from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.metrics import RunMetrics
+from icecdc_core.reporting.metrics import RunMetrics, push_metrics, write_metrics
 
 
 def is_loaded() -> bool:
@@ -84,3 +87,16 @@ def send_gauges(run_metrics: RunMetrics) -> None:
         gauge = meter.create_gauge(family.name, description=family.documentation)
         for sample in family.samples:
             gauge.set(sample.value, dict(sample.labels))
+
+
+def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
+    """Write, push and send the metrics; a problem here is logged and does not change how the run ended."""
+    if getattr(config, "dry_run", False):  # it would count as a success, although nothing was written
+        return
+    for send, target in ((write_metrics, config.metrics_folder), (push_metrics, config.metrics_url)):
+        try:
+            if target:
+                send(metrics, target)
+        except (OSError, ValueError, RuntimeError, HTTPException) as error:
+            event(f"the metrics were not published: {type(error).__name__}: {error}", logging.WARNING)
+    send_gauges(metrics)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from multiprocessing import TimeoutError
 from multiprocessing.pool import ThreadPool
@@ -12,7 +13,7 @@ from typing import Any
 from opensearchpy import OpenSearch
 
 from icecdc_core.commits.history import refusal
-from icecdc_core.commits.position import LeaseHolder, is_gone, parse_position
+from icecdc_core.commits.position import CONFIRMED_EVERY, LeaseHolder, Position, is_gone, parse_position
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import SchemaChangeError, StatusUnknownError
 from icecdc_core.opensearch.client import Connection, reading, typed_errors
@@ -21,6 +22,7 @@ from icecdc_core.reporting.card import (
     FAILED,
     IN_SYNC,
     UNKNOWN,
+    Bar,
     Card,
     in_few_words,
     lag_text,
@@ -28,7 +30,9 @@ from icecdc_core.reporting.card import (
     snapshots_text,
 )
 from icecdc_core.reporting.exit_states import failure_report
+from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
+from icecdc_core.reporting.telemetry import publish_run_metrics
 from icecdc_core.table.metadata_reader import read_metadata
 from icecdc_core.table.snapshots import MAIN_BRANCH, TableMetadata, head_snapshot_id, lag
 
@@ -59,6 +63,11 @@ class IndexStatus:
         running: The run that has locked the index; null if there is none.
         dead_letters: Rejected documents that wait for a replay; null if that is unknown.
         drifted: Documents that syncs did not find since the index was last exported, repaired or found equal.
+        committed_at: When the newest of its snapshots was committed.
+        current_at: When its snapshots were last known to be the newest, by the clock of the sync.
+        freshness_seconds: Age of the oldest commit it lacks; if that is unknown, of `current_at`, less the minute that
+            polls may leave it.
+        freshness_slo: The promised freshness in seconds; null if none is.
         problem: Why something of this is unknown, or why the next sync fails or exports the table again.
         state: How the status is to be judged, one of `EXIT_STATES`; ``ok`` only if it is known to be in sync.
     """
@@ -74,10 +83,16 @@ class IndexStatus:
     running: dict[str, Any] | None = None
     dead_letters: int | None = None
     drifted: int = 0
+    committed_at: str | None = None
+    current_at: str | None = None
+    freshness_seconds: float | None = None
+    freshness_slo: float | None = None
     problem: str = ""
     state: str = "unknown"
 
 
+_WORDS = {"ok": IN_SYNC, "behind": BEHIND, "unknown": UNKNOWN}
+_NEXT_EXPORTS = "The next sync exports the table again"
 _NONE = "No index has a position: none was exported to this cluster, or positions_index is another one."
 
 
@@ -93,7 +108,7 @@ class StatusReport(Report):
 
     @property
     def word(self) -> str:
-        return {"ok": IN_SYNC, "behind": BEHIND, "unknown": UNKNOWN}.get(self.state, FAILED)
+        return _WORDS.get(self.state, FAILED)
 
     @property
     def problems(self) -> list[str]:
@@ -103,6 +118,15 @@ class StatusReport(Report):
     def line(self) -> str:
         """The status of the first index."""
         return _line(self.indexes[0]) if self.indexes else "not exported yet"
+
+    def bars(self) -> list[Bar]:
+        found: list[Bar] = []
+        for each in self.indexes:
+            needs_export = each.state == "reexport" or each.problem.startswith(_NEXT_EXPORTS)
+            remark = "needs an export" if needs_export else each.state
+            remark += f", {each.dead_letters:,} dead letters" if each.dead_letters else ""
+            found.append((each.index, round(each.freshness_seconds or 0), remark, _WORDS.get(each.state, FAILED)))
+        return found
 
     def card(self) -> Card:
         rows = [f"{each.index}, from {each.table}: {_line(each)}\n{each.problem}".rstrip() for each in self.indexes]
@@ -150,29 +174,44 @@ def _newest(client: OpenSearch, config: SyncConfig, kind: str, index: str) -> di
 def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], steps: tuple[Step, ...]) -> IndexStatus:
     found: dict[str, Any] = {}
     problems: dict[str, str] = {}
-    for step in (_position, *steps):
+    for step in (position_facts, *steps):
         try:
             found |= step(config, source)
         except Exception as error:  # whatever is wrong with one table, the others have a status
             failed = failure_report(error, {})
             problems[str(failed["message"])] = str(failed["state"])
-            if step is _position:
+            if step is position_facts:
                 break
     states, lacks = [*problems.values()], found.get("lag_snapshots")
+    freshness, is_check = found.get("lag_seconds"), getattr(config, "check", False)
+    if freshness is None and found.get("current_at"):
+        freshness = max(0.0, time.time() - datetime.fromisoformat(found["current_at"]).timestamp() - CONFIRMED_EVERY)
+    if config.freshness_slo and freshness is not None:
+        if freshness > config.freshness_slo:
+            states.append("lagging")
+        elif is_check:  # fresh enough, whatever it lacks
+            states, lacks = [each for each in states if each != "unknown"], 0
     if found.get("drifted"):
         states.append("differs")
-    if lacks or any(found.get(name) for name in ("pending", "dead_letters", "problem")):
+    is_begun = found.get("pending") and not (is_check and config.freshness_slo)
+    if lacks or is_begun or any(found.get(name) for name in ("dead_letters", "problem")):
         states.append("behind")
     elif lacks is None and not states:
         states.append("unknown")
-    return IndexStatus(
+    status = IndexStatus(
         index=str(source.get("index")),
         table=str(source.get("table")),
         last_run={name: last.get(name) for name in _OF_RUN if last},
         problem=" ".join([*problems, *filter(None, [found.pop("problem", "")])]),
         state=min(states, key=WORST_FIRST.index, default="ok"),
+        freshness_seconds=freshness,
+        freshness_slo=config.freshness_slo or None,
         **found,
     )
+    if is_check:
+        names = ("index", "table", "state", "freshness_seconds", "freshness_slo")
+        publish_run_metrics(RunMetrics({"job": "status", **{name: getattr(status, name) for name in names}}), config)
+    return status
 
 
 def table_facts(
@@ -180,19 +219,17 @@ def table_facts(
 ) -> dict[str, Any]:
     """How far a position is behind its tables; raises why the next sync cannot read them."""
     position, _ = parse_position(source)
-    positions = [(position, position.selection.get("branch", config.branch))]
-    positions += [(position.of_nested(name), MAIN_BRANCH) for name in position.nested]
     lags, moved = [], []
     if not position.exists:
         return {"problem": "not exported yet"}
-    for at, branch in positions:
+    for at, branch in positions_of_tables(position, config):
         metadata = metadata_of(at.table)
         head = head_snapshot_id(metadata, branch)
         if (error := refusal(at, metadata, head, branch)) is not None:
             policy = config.on_schema_change if isinstance(error, SchemaChangeError) else config.on_history_gap
             if policy == "fail":
                 raise error  # also of a table that was created again
-            return {"problem": f"The next sync exports the table again: {error.message}."}
+            return {"problem": f"{_NEXT_EXPORTS}: {error.message}."}
         lags.append(lag(metadata, at.snapshot_id, head))
         moved += [f"{at.table} is at snapshot {head}, an earlier one."] if at.snapshot_id != head else []
     lacks = sum(each[0] for each in lags)
@@ -200,7 +237,13 @@ def table_facts(
     return found if lacks else {**found, "problem": " ".join(moved)}
 
 
-def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+def positions_of_tables(position: Position, config: SyncConfig) -> list[tuple[Position, str]]:
+    """A position for each of its tables, and the branch that it follows."""
+    nested = [(position.of_nested(name), MAIN_BRANCH) for name in position.nested]
+    return [(position, position.selection.get("branch", config.branch)), *nested]
+
+
+def position_facts(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     position, holder = parse_position(source)
     gone = is_gone(holder, LeaseHolder.this_process("")) if holder else True
     running: dict[str, Any] | None = None
@@ -214,6 +257,8 @@ def _position(config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
         "pending": {name: getattr(position.batch, name) for name in _OF_BATCH} if position.batch else None,
         "running": running,
         "drifted": position.drifted,
+        "committed_at": position.committed_at,
+        "current_at": position.current_at,
     }
 
 
@@ -223,7 +268,8 @@ def _line(status: IndexStatus) -> str:
         lag = lag_text(status.lag_snapshots, status.lag_seconds)
     failure = f" ({pending['failure']})" if pending.get("failure") else ""
     parts = (
-        lag or UNKNOWN,
+        lag or (UNKNOWN if status.state != "ok" else ""),
+        f"promised within {status.freshness_slo:,.0f} s" if status.freshness_slo else "",
         snapshots_text(status.snapshot_id, status.nested_snapshots) if status.snapshot_id is not None else "",
         f"last {last.get('kind')} {moment(str(last.get('updated_at') or ''))}".rstrip() if last else "",
         f"a begun {pending['kind']} is not finished{failure}" if pending else "",

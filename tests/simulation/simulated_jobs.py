@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -152,7 +152,7 @@ def simulated() -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         *((module, "time", TIME) for module in (position, store, retry)),
         (store, "threading", THREADING),
-        (store, "_CONFIRMED_EVERY", timedelta(0)),
+        (store, "CONFIRMED_EVERY", 0.0),
         (retry, "random", RANDOM),
         *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
         (position, "host_name", lambda: current().task.process.host),

@@ -16,7 +16,7 @@ from icecdc_core.__main__ import main
 from icecdc_core.cli import COMMANDS
 from icecdc_core.commits import position
 from icecdc_core.config.model import ParameterModel
-from icecdc_core.config.sync import InitConfig, StatusConfig, SyncConfig
+from icecdc_core.config.sync import InitConfig, StatusConfig, SyncConfig, WaitConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig, IngestReport, commit_log
 from icecdc_core.ingest.status import IngestStatus
@@ -31,7 +31,7 @@ from icecdc_core.runs.cluster_status import IndexStatus, StatusReport
 ROOT = Path(__file__).parents[3]
 LIST = Path(__file__).with_name("public_contract.txt")
 PACKAGES = ("", ".changes", ".config", ".documents", ".ingest", ".local")
-CONFIGS = (ParameterModel, SyncConfig, InitConfig, StatusConfig, ExploreConfig, IngestConfig)
+CONFIGS = (ParameterModel, SyncConfig, InitConfig, StatusConfig, WaitConfig, ExploreConfig, IngestConfig)
 REPORTS = (
     *(RunReport, ValidationReport, SetupReport, InitReport, StatusReport, IndexStatus),
     *(IngestReport, IngestStatus, ManyReport),

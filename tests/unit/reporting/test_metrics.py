@@ -14,9 +14,9 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.local.opensearch import cluster_at
 from icecdc_core.opensearch.counts import COUNTERS
-from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import RunMetrics, write_metrics
 from icecdc_core.reporting.reports import RunReport, ValidationReport
+from icecdc_core.reporting.telemetry import publish_run_metrics
 from tests.checks.metric_samples import samples, samples_of, text_of
 from tests.servers.monitoring_receivers import receiver
 
@@ -96,6 +96,7 @@ FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
 RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
 LAG = {"target_lag": 10.0, "lag_achieved": 2.5, "target_lag_kept": 60.0, "target_lag_missed": 1.5}
+FRESHNESS = {"freshness_seconds": 1.0, "freshness_slo": 5.0}
 
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
@@ -107,7 +108,7 @@ def emitted() -> dict[str, set[str]]:
     run = RunReport("sync", "lake.ns.t", "t", stage_seconds={"write": 1.0}, lag_snapshots=1, lag_seconds=2.0)
     reports = [run, ValidationReport(ok=True, source_rows=1, index_documents=1), IngestReport("t")]
     unread = {"topic": "t", "partition": 0, "destination": "t", "lag_records": 1, "lag_seconds": 1.0}
-    others = {**LAG, "complete_through": 1.0, "partition_lags": [unread], "table_lags": [unread]}
+    others = {**LAG, **FRESHNESS, "complete_through": 1.0, "partition_lags": [unread], "table_lags": [unread]}
     facts = [*({**each.to_dict(), **LABELS} for each in reports), {**LABELS, **others}]
     families = [family for each in facts for family in RunMetrics(each, 100.0).collect()]
     return {family.name: {*family.samples[0].labels} for family in families if family.samples}

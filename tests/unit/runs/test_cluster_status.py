@@ -1,16 +1,30 @@
 """How a position stands to its tables, from their metadata alone."""
 
 import json
+import re
+import time
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from icecdc_core.commits.position import Batch, NestedPosition, Position, position_document
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import HistoryGapError, SchemaChangeError, StatusUnknownError, TableReplacedError
+from icecdc_core.config.sync import StatusConfig
+from icecdc_core.errors import (
+    CatalogAuthError,
+    HistoryGapError,
+    SchemaChangeError,
+    StatusUnknownError,
+    TableReplacedError,
+)
+from icecdc_core.reporting.card import FAILED, IN_SYNC, UNKNOWN
+from icecdc_core.reporting.exit_states import failure_report
+from icecdc_core.reporting.reports import ManyReport, report_html
 from icecdc_core.runs import cluster_status
-from icecdc_core.runs.cluster_status import table_facts
+from icecdc_core.runs.cluster_status import IndexStatus, StatusReport, table_facts
 from icecdc_core.table.metadata_reader import read_metadata
+from tests.checks.metric_samples import samples
 from tests.given.table_metadata import SCHEMA, UUID, metadata, metadata_of
 
 SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_columns": ["id"]}
@@ -83,6 +97,56 @@ class DescribeAStatus:
         source = position_document(replace(AT_1, **changes), None)
         actual = cluster_status._status(SyncConfig(table="l.n.t"), source, {}, (lambda *_: dict(found),))
         assert actual.state == state
+
+
+class DescribeThePromisedFreshness:
+    """Of 5 minutes: by the catalog, else by `current_at`, which polls may leave for a minute."""
+
+    @pytest.mark.parametrize(
+        ("found", "plain", "check"),
+        [
+            ({"lag_snapshots": 0, "lag_seconds": 0.0}, "ok", "ok"),
+            ({"lag_snapshots": 2, "lag_seconds": 299.0}, "behind", "ok"),
+            ({"lag_snapshots": 2, "lag_seconds": 301.0}, "lagging", "lagging"),
+            # Nothing was committed, and no sync has run.
+            ({"lag_snapshots": 0, "lag_seconds": 0.0, "current_at": 9999}, "ok", "ok"),
+            ({"current_at": 350}, "unknown", "ok"),
+            ({"current_at": 370}, "lagging", "lagging"),
+            ({}, "unknown", "unknown"),
+            ({"lag_snapshots": 0, "lag_seconds": 0.0, "pending": {"kind": "sync"}}, "behind", "ok"),
+            ({"lag_snapshots": 0, "lag_seconds": 0.0, "dead_letters": 3}, "behind", "behind"),
+            ({"lag_snapshots": 0, "lag_seconds": 0.0, "drifted": 3}, "differs", "differs"),
+        ],
+    )
+    def it_is_all_that_a_check_asks_for(self, found, plain, check, tmp_path):
+        states, age = [], found.get("current_at")
+        found |= {"current_at": datetime.fromtimestamp(time.time() - age, UTC).isoformat()} if age else {}
+        for is_check in (False, True):
+            config = StatusConfig(freshness_slo="5m", check=is_check, metrics_folder=str(tmp_path))
+            source = position_document(AT_1, None)
+            states.append(cluster_status._status(config, source, {}, (lambda *_: dict(found),)).state)
+        assert states == [plain, check]
+        metrics = samples((tmp_path / "icecdc-t-status.prom").read_text())
+        shown = metrics["icecdc_freshness_slo_seconds", ""], metrics["icecdc_run_state", f'state="{check}"']
+        assert shown == (300, 1)
+        assert (metrics.get(("icecdc_freshness_seconds", ""), 0) > 300) == (check == "lagging")
+
+
+def it_shows_many_indexes_at_one_glance():
+    found = {
+        "late": IndexStatus("late", "l.n.a", lag_snapshots=3, freshness_seconds=400.0, state="lagging"),
+        "good": IndexStatus("good", "l.n.b", lag_snapshots=0, freshness_seconds=0.0, state="ok"),
+        "gap": IndexStatus("gap", "l.n.c", state="reexport"),
+        "rejects": IndexStatus("rejects", "l.n.d", lag_snapshots=1, freshness_seconds=100.0, dead_letters=7),
+    }
+    reports = {name: StatusReport([each]) for name, each in found.items()}
+    report = ManyReport({**reports, "refused": failure_report(CatalogAuthError("no"), {})})
+    bars = [("late", 400, "lagging", FAILED), ("good", 0, "ok", IN_SYNC), ("gap", 0, "needs an export", FAILED)]
+    bars += [("rejects", 100, "unknown, 7 dead letters", UNKNOWN), ("refused", 0, "access", FAILED)]
+    assert report.bars() == bars
+    page = report_html(report)
+    shown = [re.sub("<[^>]*>", "", page).count(each) for each in ("400; lagging", "0; needs an export", "100; unknown")]
+    assert (shown, "width: max(3px, 25.0%)" in page) == ([1, 1, 1], True)
 
 
 class DescribeReadMetadata:
