@@ -21,7 +21,6 @@ from icecdc_core.ingest.formats.decode_results import (
     JSON_READ_OPTIONS,
     LONG_NUMBER,
     PARTIAL,
-    evaluate_once,
     has_long_number,
     is_whole_object,
     parse_object,
@@ -164,6 +163,7 @@ class Expressions:
         self.format, self.row, self.envelope = config.format, Fields(), Fields()
         self.single = {name: Expression(name, text) for name in _SINGLE if (text := getattr(config, name))}
         self.star: list[str] | None = None  # the fields that `*` leaves out
+        self.drops_by_row = False  # whether `where` looks at the row
         self.items: list[Expression] = []
         parser: Any = spark._jsparkSession.sessionState().sqlParser()
         for each in (*self.single.values(), *(Expression("select", text) for text in config.select)):
@@ -190,6 +190,7 @@ class Expressions:
             if (place := self._place(path)) is None:
                 continue
             fields, inner = place
+            self.drops_by_row |= given.parameter == "where" and fields is self.row
             near = [each for each in fields if each and inner and each != inner and each[0] == inner[0]]
             if any(each[: len(inner)] == inner or inner[: len(each)] == each for each in near):
                 remedy = "use get_json_object(field, '$.inner') for what is in it"
@@ -200,10 +201,6 @@ class Expressions:
     def makes_all(self) -> bool:
         """Whether `select` makes the whole row, which then says no longer that the record was not one object."""
         return bool(self.star or (self.items and self.star is None))
-
-    @property
-    def _row(self) -> Column:
-        return wrapped_record(F.col(_ROW)) if self.makes_all else F.col(_ROW)
 
     @property
     def envelope_fields(self) -> set[str]:
@@ -227,23 +224,21 @@ class Expressions:
         is_nested = self.format == "debezium_json"  # perhaps beside a `schema`
         whole = T.StructType([*beside, T.StructField("payload", beside)]) if is_nested else beside
         fields = _shape(self.row)
-        parsed = {_ROW: parse_object(given[payload], fields)} if self.makes_all else {}
-        if fields and not self.makes_all:  # a record that is not one object is found later, when its columns are read
-            parsed[_ROW] = F.from_json(given[payload], fields, JSON_READ_OPTIONS)
+        parsed = {_ROW: parse_object(given[payload], fields)} if fields or self.makes_all else {}
         parsed |= {_ENVELOPE: F.from_json(text, whole, JSON_READ_OPTIONS)} if beside else {}
         hidden = hidden.withColumns({name: _once(F.when(is_usable, each)) for name, each in parsed.items()})
         if beside and is_nested:
             outer = F.struct(*(F.col(_ENVELOPE)[name].alias(name) for name in beside.names))
             hidden = hidden.withColumn(_ENVELOPE, F.coalesce(F.col(_ENVELOPE)["payload"], outer))
-        row = _texts(self._row, fields)
-        pairs = F.transform(given["headers"], lambda each: F.struct(each["key"], each["value"].cast("string")))
+        row = _texts(wrapped_record(F.col(_ROW)), fields)
+        headers = given["headers"]
         names = {
             **{name: each for name, each in row.items() if name not in _CLOCKS},
             **_texts(F.col(_ENVELOPE), beside),
             "value": given[payload] if () in self.row or not row else F.struct(*(v.alias(k) for k, v in row.items())),
             **{name: given[name] for name in _KAFKA},
             "key": given["key"].cast("string"),
-            "headers": F.map_from_entries(pairs),
+            "headers": F.map_from_arrays(headers["key"], headers["value"].cast("array<string>")),
         }
         return hidden.select(*hidden.columns, *(each.alias(name) for name, each in names.items())), [*names]
 
@@ -259,10 +254,10 @@ class Expressions:
         """Add what the expressions make of a JSON object and its record; null for those that fail."""
         frame, _ = self._scoped(decoded, payload)
         spark, given = decoded.sparkSession, [F.col(f"{_GIVEN}{name}").alias(name) for name in decoded.columns]
-        # In a lambda function Spark computes each where it stands. Elsewhere it computes what two have in common first,
+        # Under a condition Spark computes each where it stands. Elsewhere it computes what two have in common first,
         # outside of their attempts.
         values = F.struct(*(each.evaluated(spark) for each in expressions))
-        result = F.when(F.col(f"{_GIVEN}problem").isNull(), evaluate_once(F.lit(0), lambda _: values))
+        result = F.when(F.col(f"{_GIVEN}problem").isNull(), values)
         beside = [name for name in (_ROW, _ENVELOPE) if name in frame.columns]
         # Beside the renamed columns, Spark would take a name for one of these.
         return frame.withColumn(_RESULT, _once(result)).select(*given, *beside, _RESULT)
@@ -272,15 +267,17 @@ class Expressions:
         columns, filtered, computed = decoded.columns, None, [each for each in self.items if each.path is None]
         decoded = self._evaluated(decoded, "payload", [*self.single.values(), *computed])
         unread = unreadable_reason(F.col("payload"), F.lit(None).cast("string"))
-        problem = F.col("problem")
+        problem, is_unread = F.col("problem"), F.col("payload").isNotNull() & ~is_whole_object(F.col(_ROW))
         if self.makes_all:
-            problem = F.coalesce(problem, F.when(F.col("payload").isNotNull() & ~is_whole_object(F.col(_ROW)), unread))
+            problem = F.coalesce(problem, F.when(is_unread, unread))
         if _ROW in decoded.columns:
             is_lost = F.col("op").eqNullSafe(PARTIAL) & is_unavailable(F.to_json(F.col(_ROW)))
             problem = F.coalesce(problem, F.when(is_lost, F.lit(f"an expression uses a value that is {UNAVAILABLE}")))
         if where := self.single.get("where"):
             is_true = F.coalesce(where.attempt["value"], F.lit(False))
-            problem = F.coalesce(problem, where.failure, F.when(~is_true & F.col("payload").isNotNull(), unread))
+            problem = F.coalesce(problem, where.failure)
+            if self.drops_by_row:  # of which all are null if the record is not one object
+                problem = F.coalesce(problem, F.when(~is_true & is_unread, unread))
             decoded = decoded.withColumn("problem", problem)
             is_dropped = F.col("problem").isNull() & ~is_true
             filtered = RowCount(decoded, is_dropped)
@@ -309,7 +306,7 @@ class Expressions:
             if item.path is None:
                 return item.attempt["value"]
             fields, path = self._place(item.path) or ({}, ())
-            whole = self._row if fields is self.row else F.col(_ENVELOPE)
+            whole = wrapped_record(F.col(_ROW)) if fields is self.row else F.col(_ENVELOPE)
             return reduce(Column.getField, path, whole) if path else F.try_parse_json(F.col(payload))
 
         def json_of(options: dict[str, str]) -> Column:

@@ -148,13 +148,20 @@ class DescribeRefusedExpressions:
 
 
 class DescribeWhere:
-    def it_keeps_what_cannot_be_decoded_or_fails_as_dead_letters(self, evaluate):
+    @pytest.mark.parametrize("plans", ["interpreted", "compiled_plans"])
+    @pytest.mark.parametrize("given", [{}, {"select": ["CAST(a AS INT) AS n", "CAST(a AS INT) + 1 AS m"]}])
+    def it_keeps_what_cannot_be_decoded_or_fails_as_dead_letters(self, evaluate, request, plans, given):
+        if plans != "interpreted":
+            request.getfixturevalue(plans)
         values = ['{"a": 1}', '{"a": 2}', "{", '{"a": "x"}', '{"b": 1}', '{"a": {"b": 1}}', None]
-        found, filtered = evaluate([("{}", value) for value in values], where="CAST(a AS INT) > 1")
+        found, filtered = evaluate([("{}", value) for value in values], where="CAST(a AS INT) > 1", **given)
         reasons = {row.offset: row.problem and row.problem[:20] for row in found}
         fails = "where: CAST(a AS INT"
         assert reasons == {1: None, 2: "not one JSON object:", 3: fails, 5: fails}
         assert filtered == 3
+
+    def it_drops_by_a_header_without_a_look_at_the_record(self, evaluate):
+        assert evaluate([(None, "{"), (None, '{"a": 1}')], where="headers['op'] <> 'd'") == ([], 2)
 
 
 class DescribeRoute:
