@@ -52,6 +52,8 @@ suite-soak = $(SAMPLES) ICECDC_SOAK_MINUTES=$(MINUTES) $(PYTEST) tests/faults/te
 suite-model = ICECDC_MODEL=whole $(PYTEST) tests/model -s --timeout 0
 suite-traces = $(SAMPLES) ICECDC_LIVES=$(TRACES) $(PYTEST) tests/faults/test_recorded_runs.py -s --timeout 0
 suite-simulate = ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(PYTEST) tests/simulation/test_simulation.py -s --timeout 0
+suite-comet = ICECDC_ACCELERATOR=comet ICECDC_COMPILED_PLANS=1 ICECDC_HISTORIES=$(HISTORIES) $(PYTEST) $(PROCESSES) --timeout 0 \
+	tests/histories tests/integration/changes tests/integration/jobs/test_sync.py
 suite-schedulers = PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) tests/schedulers
 suite-monitoring = $(PYTEST) tests/monitoring
 suite-spark40 = ICECDC_HISTORIES=0 $(SPARK40)/bin/python -m pytest -m "not tools and not long" $(PROCESSES) \
@@ -110,6 +112,7 @@ more: ## Show the other targets, and the suites of tests
 #@ coverage: all tests, with branch coverage of at least 90 %
 #@ lowest: unit tests and jobs with the lowest versions that pyproject.toml allows
 #@ spark40: support matrix, integration and unit tests on Spark 4.0 with Iceberg 1.11
+#@ comet: random table histories, support matrix and syncs with Apache DataFusion Comet (HISTORIES=)
 #@ histories: 500 random table histories and the whole support matrix (HISTORIES=, SEED=)
 #@ fuzz: 300 examples of each generator: tables of other writers, documents, specs, records, answers (EXAMPLES=, SEED=)
 #@ faults: 100 kills, each fault at each kind of request (FAULTS=, CLUSTER_RUNS=, SEED=)

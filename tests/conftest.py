@@ -18,6 +18,7 @@ from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
 from icecdc_core.session.spark import get_spark
 from tests.given.kafka_topics import Topic
+from tests.servers.catalog_servers import comet_plugin
 from tests.servers.shared_servers import server, start_servers
 from tests.speed.fast_java import (
     INTERPRETED,
@@ -35,6 +36,9 @@ remember_java_names()
 use_memory_for_files()
 use_quick_local_files()
 _numbers = itertools.count(1)
+
+ACCELERATOR = os.environ.get("ICECDC_ACCELERATOR", "")
+"""`comet`: Spark starts with its plugin, and syncs compare rows by it."""
 
 GIVEN_CATALOG = os.environ.get("ICECDC_CATALOG_PROPERTIES", "")
 """Properties of a running catalog, see compose.yaml; empty: the embedded one."""
@@ -68,7 +72,12 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
         table="lake.ns.t",
         warehouse=str(warehouse),
         catalog_properties=GIVEN_CATALOG,
-        spark_conf={"spark.master": "local[2]", **SPARK_CONF, **QUICK_DAEMON},
+        spark_conf={
+            "spark.master": "local[2]",
+            **SPARK_CONF,
+            **QUICK_DAEMON,
+            **(comet_plugin() if ACCELERATOR else {}),
+        },
     )
     session = get_spark(config)
     session.sparkContext.setLogLevel("ERROR")
@@ -157,6 +166,7 @@ def make_config(
         "catalog_properties": GIVEN_CATALOG,
         "identifier_columns": ["id"],
         "positions_index": f"positions-{name}",
+        "accelerator": ACCELERATOR,
     }
     yield lambda **overrides: SyncConfig(**{**values, **overrides})
     # With each index that is there, OpenSearch takes longer to make another.

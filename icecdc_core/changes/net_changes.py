@@ -37,6 +37,7 @@ from icecdc_core.changes.row_changes import INSERT_ONLY, NetChanges, PlannedRang
 from icecdc_core.changes.row_ids import find_changes_by_row_ids
 from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.columns import WAS_THERE
+from icecdc_core.session.job_session import accelerated
 from icecdc_core.session.spark import fits_in_memory
 from icecdc_core.table.schema import require_unique
 
@@ -56,10 +57,13 @@ def compute_net_changes(planned: PlannedRange, count: Callable[[DataFrame], int]
     if any(scan.by_value for scan in planned.scans):
         changes, counts = planned.changes(), planned.side_counts()
         found = None
-        if counts and _joining_pays(planned, changes, *counts):
-            step, ids = planned.scans[0].step, planned.identifier_columns
-            found = find_joined_changes(changes, ids, step, *counts, planned.row_hash, planned.file_bytes)
-        return found or find_narrow_changes(planned, changes, sum(counts) if counts else None)
+        # Other engines are not tested with delete files, row ids and deletion vectors.
+        is_tested = counts is not None and not planned.table.has_row_lineage
+        with accelerated(planned.table.spark, planned.accelerator if is_tested else ""):
+            if counts and _joining_pays(planned, changes, *counts):
+                step, ids = planned.scans[0].step, planned.identifier_columns
+                found = find_joined_changes(changes, ids, step, *counts, planned.row_hash, planned.file_bytes)
+            return found or find_narrow_changes(planned, changes, sum(counts) if counts else None)
     # Nothing else of a DELETE is needed than its identifiers.
     bare = replace(planned.selection, delete_columns=tuple(planned.identifier_columns))
     planned = replace(planned, selection=bare)

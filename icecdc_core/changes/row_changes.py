@@ -115,6 +115,7 @@ class PlannedRange:
     file_bytes: int
     selection: Selection
     row_hash: str = "fast"
+    accelerator: str = ""
 
     def changes(self) -> DataFrame:
         return changes_frame(self.table, self.scans, self.selection)

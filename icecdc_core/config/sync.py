@@ -120,6 +120,9 @@ class SyncConfig(ParameterModel):
     select, nest, embed, routing, index_column, mapping or settings that the index has and this run does not."""
     on_duplicate_identifier: Annotated[Literal["fail", "last"], LowerCase] = "fail"
     """When two rows share an identifier: fail, or let the last one win."""
+    accelerator: Annotated[Literal["", "comet"], LowerCase] = ""
+    """Engine that compares rows of copy-on-write tables of format v1 and v2: comet, if its plugin is loaded. Default:
+    Spark; jobs switch other engines off in their own session."""
     row_hash: Annotated[Literal["fast", "keyed"], LowerCase] = "fast"
     """Hash that compares the rows of rewritten files: fast (xxhash64), or keyed (SHA-256 with a random key), which
     also detects updates that are crafted to collide."""

@@ -47,9 +47,8 @@ _ROWS_PER_PARTITION = 50_000  # a small nested table may change many documents
 
 def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     """Compute the changes of a batch and check their identifiers, so that bad data stops it before its first write."""
-    planned = PlannedRange(
-        source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
-    )
+    how = config.row_hash, config.accelerator
+    planned = PlannedRange(source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, *how)
 
     def computed() -> NetChanges:
         if not plan.steps:

@@ -3,6 +3,7 @@
 A document must not depend on what a session happens to have: its time zone, ANSI mode, legacy switches, temporary
 functions, variables. So jobs have another session of the same Spark application. Of the caller's SQL settings it takes
 over what says where tables are and how Spark executes; all others have Spark's own defaults, or the values below.
+Engines that replace Spark's own are off, because each had wrong results of its own.
 """
 
 import functools
@@ -17,7 +18,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from icecdc_core.errors import SparkJobError
+from icecdc_core.errors import ConfigError, SparkJobError
 from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, active_session, has_ended, java_ended
 from icecdc_core.session.processes import Stopped, StopRequest
@@ -31,6 +32,7 @@ _TAKEN_OVER = tuple(
         *("inMemoryColumnarStorage.", "join.", "optimizer.", "shuffle.", "statistics.", "streaming.", "ui."),
     )
 )
+_COMET = "spark.comet.enabled"
 _FIXED = {
     f"{_SQL}session.timeZone": "UTC",
     f"{_SQL}ansi.enabled": "true",
@@ -38,6 +40,7 @@ _FIXED = {
     f"{_SQL}broadcastTimeout": "30d",
     f"{_SQL}execution.arrow.maxBytesPerBatch": "16m",
     f"{_SQL}variable.substitute": "false",  # the text ${...} is no reference to the environment
+    **dict.fromkeys((_COMET, "spark.gluten.enabled", "spark.rapids.sql.enabled"), "false"),
 }
 
 
@@ -103,6 +106,30 @@ def new_job_session(spark: SparkSession) -> SparkSession:
                 own.conf.set(key, wanted[key])
     _own.add(own)
     return own
+
+
+def require_accelerator(spark: SparkSession, accelerator: str) -> None:
+    if accelerator and "CometPlugin" not in str(spark.conf.get("spark.plugins", "")):
+        raise ConfigError(
+            "Spark was started without the plugin of this engine",
+            subject="accelerator",
+            value=accelerator,
+            remedy="leave accelerator out, or start Spark with the plugin (docs/databricks.md has its settings)",
+        )
+
+
+@contextmanager
+def accelerated(spark: SparkSession, accelerator: str) -> Iterator[None]:
+    """Let the engine of a plugin execute the block's jobs; none if it has no name."""
+    if not accelerator:
+        yield
+        return
+    spark.conf.set(_COMET, "true")
+    try:
+        yield
+    finally:
+        with suppress(*SPARK_HAS_ENDED):
+            spark.conf.set(_COMET, "false")
 
 
 @contextmanager

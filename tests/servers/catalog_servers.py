@@ -125,5 +125,17 @@ def _jars(name: str) -> list[Path]:
     return jars_in_cache([Jar(**each) for each in listed], f"test-{name}")
 
 
+def comet_plugin() -> dict[str, str]:
+    """The Spark settings for Apache DataFusion Comet."""
+    [jar] = _jars("comet")
+    return {
+        **dict.fromkeys(("spark.jars", "spark.driver.extraClassPath", "spark.executor.extraClassPath"), str(jar)),
+        "spark.plugins": "org.apache.spark.CometPlugin",
+        "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
+        "spark.memory.offHeap.enabled": "true",
+        "spark.memory.offHeap.size": "2g",
+    }
+
+
 def _spark_jars() -> Path:
     return Path(pyspark.__file__).parent / "jars"

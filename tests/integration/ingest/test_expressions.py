@@ -142,6 +142,10 @@ class DescribeRefusedExpressions:
         assert (refused.value.subject, refused.value.value in given[parameter]) == (parameter, True)
         assert "Remedy" in str(refused.value)
 
+    def it_prints_nothing_about_the_values_that_it_tries(self, spark, capsys):
+        Expressions(spark, configured(where="CAST(a AS INT) > 1")).check(spark)
+        assert capsys.readouterr().err == ""
+
     def it_is_before_the_first_record(self, spark, make_ingest, topic):
         with pytest.raises(ConfigError, match="where is not deterministic"):
             ingest(spark, make_ingest(where="rand() > 0.5"))

@@ -224,12 +224,21 @@ class DescribeTheSessionOfTheCaller:
         given |= {"spark.sql.artifact.isolation.enabled": "false"}  # else Python's workers start in another folder
         for name, value in given.items():
             caller.conf.set(name, value)
+        caller.conf.set("spark.comet.enabled", "true")
         with job_session(caller) as own, job_session(own) as inner, job_session(caller) as again:
             assert (inner, again) == (own, own)
             assert {name: own.conf.get(name) for name in given} == given
+            engines = {name: own.conf.get(f"spark.{name}.enabled") for name in ("comet", "gluten", "rapids.sql")}
+            assert set(engines.values()) == {"false"}
         caller.conf.set("spark.sql.catalog.later.type", "hadoop")
         with job_session(caller) as other:
             assert other.conf.get("spark.sql.catalog.later.type") == "hadoop"
+
+
+def it_refuses_an_accelerator_whose_plugin_is_missing(spark, make_config):
+    with pytest.raises(ConfigError, match="leave accelerator out") as refused:
+        sync_changes(spark, make_config(accelerator="comet"))
+    assert refused.value.subject == "accelerator"
 
 
 def it_refuses_spark_connect_wherever_a_session_is_given():
