@@ -19,6 +19,7 @@ from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import IngestConfig, IngestReport
 from icecdc_core.jobs.init import InitReport
+from icecdc_core.jobs.plan import PlanReport
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
@@ -29,6 +30,7 @@ from icecdc_core.runs.cluster_status import IndexStatus, StatusReport
 REPORTS = {
     RunReport: "From `export`, `sync` and `replay`.",
     ValidationReport: "From `validate` and `repair`.",
+    PlanReport: "From `plan`.",
     SetupReport: "From `setup`.",
     InitReport: "From `init`.",
     StatusReport: "From `status`.",
@@ -156,7 +158,8 @@ def field_meanings(kind: type) -> dict[str, str]:
     """What each field of a report means, by its docstring."""
     _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
     found = re.findall(r"^    (\w+): ((?:.*(?:\n {8}.*)*))", section.partition("\n\n")[0], re.MULTILINE)
-    return {"ended_at": "When it ended.", **{name: re.sub(r"\s+", " ", text.replace("``", "")) for name, text in found}}
+    inherited = field_meanings(kind.__base__) if kind.__base__ in REPORTS else {"ended_at": "When it ended."}
+    return {**inherited, **{name: re.sub(r"\s+", " ", text.replace("``", "")) for name, text in found}}
 
 
 def _json_type(annotation: str) -> str:

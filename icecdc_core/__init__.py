@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig as SyncConfig
     from icecdc_core.jobs.export import export_table as export_table
+    from icecdc_core.jobs.plan import plan_index as plan_index
     from icecdc_core.jobs.replay import replay_dead_letters as replay_dead_letters
     from icecdc_core.jobs.rollback import rollback_index as rollback_index
     from icecdc_core.jobs.status import status as status
@@ -23,6 +24,7 @@ _MODULES = {
     "ValidationReport": "reporting.reports",
     "export_table": "jobs.export",
     "get_spark": "session.spark",
+    "plan_index": "jobs.plan",
     "replay_dead_letters": "jobs.replay",
     "rollback_index": "jobs.rollback",
     "status": "jobs.status",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.cli import COMMANDS, SERVICES, Request, help_text, parse
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError, IcecdcError
-from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, state_of
+from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, failure_report, state_of
 from icecdc_core.reporting.progress import activity, hidden, print_line
 from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, report_json, write_page, write_report
 from icecdc_core.secrets import mask_secrets
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):  # Python would try again when it ends, and replace the exit code
         sys.stdout = None
-    return EXIT_STATES[state].code
+    return exit_code(state, facts["job"])
 
 
 def _one(request: Request, facts: dict[str, Any]) -> Report:

@@ -74,7 +74,12 @@ COMMANDS: dict[str, Command] = {
         "jobs.poll:follow_changes",
         "write the changes since the last run; the first run exports the table",
         "--table lake.shop.orders --poll-interval-seconds 30 --max-polls 0",
-        (*_COMMON, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run"),
+        (*_COMMON, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run", "only_as_planned"),
+    ),
+    "plan": Command(
+        "jobs.plan:plan_index",
+        "show what a sync would do with each index and what that costs; writes nothing",
+        "--table lake.shop.orders --opensearch-url https://search:9200",
     ),
     "validate": Command(
         "jobs.validate:validate_table",

@@ -143,6 +143,10 @@ class SchemaChangeError(IcecdcError, state="reexport"):
     """The table's schema changed in a way that the existing index cannot follow."""
 
 
+class UnplannedActionError(IcecdcError, state="config"):
+    """A sync would do something with an index that the plan in `only_as_planned` did not announce."""
+
+
 class UnsupportedTypeError(IcecdcError, state="config"):
     """An OpenSearch document cannot contain a column of this type or name."""
 

@@ -103,10 +103,12 @@ class PositionStore:
         document = self._get()
         return parse_position(document["_source"])[0] if document else None
 
-    def log(self, size: int = 100) -> list[dict[str, Any]]:
-        epochs = {"range": {"epoch": {"lte": MAX_EPOCH}}}
-        wanted = [{"term": {"type": "commit"}}, {"term": {"index": self._index}}, epochs]
-        body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": size}
+    def log(self, size: int = 100, order: str = "epoch", **terms: str | None) -> list[dict[str, Any]]:
+        """Return entries, the newest first: those of the index, or with ``index=None`` those of all."""
+        terms = {"type": "commit", "index": self._index, **terms}
+        wanted: list[Any] = [{"term": {name: value}} for name, value in terms.items() if value is not None]
+        wanted.append({"range": {"epoch": {"lte": MAX_EPOCH}}})
+        body = {"query": {"bool": {"filter": wanted}}, "sort": [{order: "desc"}], "size": size}
         with self._typed_errors("reading the commit log"):
             if not self.client.indices.exists(index=self._positions_index):
                 return []

@@ -133,6 +133,9 @@ class SyncConfig(ParameterModel):
     source table."""
     dry_run: bool = False
     """Read and count the changes, write nothing."""
+    only_as_planned: PathText = ""
+    """File that icecdc plan --json was written to: a sync refuses to create, follow or export what it did not announce.
+    Default: none."""
     validate_at: Annotated[Literal["current", "position"], LowerCase] = "current"
     """Compare the index with the current snapshot or with that of the position."""
     part: Annotated[str, AfterValidator(values.check_part)] = ""

@@ -23,6 +23,7 @@ from icecdc_core.opensearch.index_settings import named_pipelines, require_pipel
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
+    Tally,
     commit_batch,
     count_documents,
     find_suffixes,
@@ -256,7 +257,7 @@ def _store_vectors(run: Run, source: Source, groups: Sequence[FileTasks]) -> Non
             source.release()
 
 
-def dry_run_export(run: Run, position: Position, source: Source) -> RunReport:
+def dry_run_export(run: Run, position: Position, source: Source, tally: Tally | None = None) -> RunReport:
     """Check and count what an export would write, and write nothing; a begun export continues if it can."""
     require_identity(run.client, run.config, position, source)
     config, snapshot_id, nested, begun = run.config, source.head, heads(source), position.batch
@@ -275,7 +276,9 @@ def dry_run_export(run: Run, position: Position, source: Source) -> RunReport:
             source.release()
         files = source.files(snapshot_id)
     with run.stage("count"):
-        count = count_documents(source, source.rows_as_inserts(files, config.on_duplicate_identifier))
+        rows = source.rows_as_inserts(files, config.on_duplicate_identifier)
+        expected = sum(source.table.row_counts(files))
+        count = tally.count(source, rows, expected) if tally else count_documents(source, rows)
     found = {"upserts": count, "snapshots": int(snapshot_id is not None), "notes": notes, "nested_snapshots": nested}
     return run.report("export", None, snapshot_id, "export", **found, dry_run=True)
 

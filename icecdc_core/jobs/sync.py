@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from icecdc_core import errors
 from icecdc_core.changes.row_changes import INSERT_ONLY, NONE, NetChanges
 from icecdc_core.commits.position import Batch, Position
-from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
+from icecdc_core.commits.preconditions import parameter_changes
 from icecdc_core.commits.store import IndexLock
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import dry_run_export, export_locked
@@ -18,6 +18,7 @@ from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
+    Tally,
     commit_batch,
     compute_changes,
     count_rows,
@@ -25,7 +26,6 @@ from icecdc_core.runs.batch import (
     find_suffixes,
     follow_spec,
     has_few_texts,
-    has_other_schema,
     noted_changes,
     position_at,
     prepared_index,
@@ -39,14 +39,17 @@ from icecdc_core.runs.batch import (
 )
 from icecdc_core.runs.dead_letters import supersede_dead_letters
 from icecdc_core.runs.plan import (
+    EXPORT,
     BatchPlan,
     has_other_spec,
     heads,
     is_at_head,
+    is_up_to_date,
     lag_of_tables,
     needs_reexport,
     nested_positions,
     plan_batch,
+    require_planned,
     start_position,
 )
 from icecdc_core.runs.run import Run, require_identity, require_no_documents, require_readable_index
@@ -78,16 +81,18 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     """
     with Run("sync", spark, config) as run:
         with run.stage("check"):
-            position, source = _checked_look(run)
+            position, source = checked_look(run)
             require_pipelines(run.client, config)
+        require_planned(position, source, config)  # before the lock is written, and again in case it waited
         if config.dry_run:
-            return run.finish(_dry_run(run, position, source))
-        if _is_up_to_date(position, source):
+            return run.finish(dry_run_sync(run, position, source))
+        if is_up_to_date(position, source):
             run.positions.confirm(position, with_times(position, source))
-            return run.finish(_nothing(run, source))
+            return run.finish(nothing_to_do(run, source))
         with run.lock(position, source) as (lock, source):
-            if _is_up_to_date(lock.position, source):
-                return run.finish(_nothing(run, source))
+            if is_up_to_date(lock.position, source):
+                return run.finish(nothing_to_do(run, source))
+            require_planned(lock.position, source, config)
             start = start_position(lock.position, source, config)
             if start is None:
                 report = export_locked(run, source, lock)
@@ -105,7 +110,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             return run.finish(_catch_up(run, source, lock))
 
 
-def _checked_look(run: Run) -> tuple[Position, Source]:
+def checked_look(run: Run) -> tuple[Position, Source]:
     """Look at position and table, and check the index; again if another run moves the position meanwhile."""
     position, source = run.look()
     while True:
@@ -234,32 +239,22 @@ def _batch_report(run: Run, position: Position, plan: BatchPlan, changes: NetCha
 
 
 def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | None = None) -> RunReport:
+    require_planned(lock.position, source, run.config, EXPORT)
     # A begun batch is forgotten only when the export begins: what it wrote is in the index until then.
     report = replace(export_locked(run, source, lock), strategy="reexport")
     return report if earlier is None else earlier.then(report)
 
 
-def _nothing(run: Run, source: Source) -> RunReport:
+def nothing_to_do(run: Run, source: Source) -> RunReport:
     return run.report("sync", source.head, source.head, "none", nested_snapshots=heads(source))
 
 
-def _is_up_to_date(position: Position, source: Source) -> bool:
-    return (
-        position.exists
-        and position.batch is None
-        and is_at_head(position, source)
-        and check_preconditions(position, source) is None
-        and not has_other_spec(position, source)
-        and not has_other_schema(position, source)
-    )
-
-
-def _dry_run(run: Run, stored: Position, source: Source) -> RunReport:
+def dry_run_sync(run: Run, stored: Position, source: Source, tally: Tally | None = None) -> RunReport:
     """Count what a sync from the stored position would do, by the decisions of the sync itself; nothing is written."""
     export, report = None, None
     position = start_position(stored, source, run.config)
     if position is None:
-        export = dry_run_export(run, stored, source)
+        export = dry_run_export(run, stored, source, tally)
         nested = nested_positions(source, export.nested_snapshots)
         position = replace(position_at(stored, source, export.to_snapshot_id, nested), batch=None)
         if is_at_head(position, source):
@@ -267,17 +262,20 @@ def _dry_run(run: Run, stored: Position, source: Source) -> RunReport:
     elif not position.exists:
         position = position_at(position, source, position.snapshot_id, position.nested)
     if needs_reexport(position, source, run.config):
-        return replace(dry_run_export(run, position, source), strategy="reexport")
+        return replace(dry_run_export(run, position, source, tally), strategy="reexport")
     notes = noted_changes(parameter_changes(position, source))
     position = replace(position, selection=source.stored_selection)  # a sync follows a changed spec first
     while report is None or not is_at_head(position, source):
         try:
             with _next_batch(run, source, position) as (plan, changes):
                 found = {"upserts": changes.upserts, "deletes": changes.deletes, "dry_run": True}
+                if tally and changes.rows is not None:
+                    with run.stage("count"):
+                        tally.count(source, changes.rows, changes.upserts)
         except errors.HistoryGapError:
             if run.config.on_history_gap != "reexport":
                 raise
-            return replace(dry_run_export(run, position, source), strategy="reexport")
+            return replace(dry_run_export(run, position, source, tally), strategy="reexport")
         finally:
             source.release()
         part = _batch_report(run, position, plan, changes, **found)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -20,8 +20,8 @@ from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError
 from icecdc_core.logs import event
 from icecdc_core.opensearch import index_settings
-from icecdc_core.opensearch.bulk import item_outcomes
-from icecdc_core.opensearch.client import error_reason, exception_reason, without_retries
+from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, bulk_requests, count_outcomes
+from icecdc_core.opensearch.client import exception_reason, without_retries
 
 
 def physical_index(index: str, epoch: int) -> str:
@@ -177,6 +177,41 @@ def _fenced(config: SyncConfig, seen: Collection[str]) -> FencedError:
     )
 
 
+# What OpenSearch gives every index itself, and blocks of writes.
+_NOT_COPIED = ("uuid", "history", "creation_date", "provided_name", "version", "resize", "remote_store", "blocks")
+
+
+@contextmanager
+def trial_index(client: OpenSearch, config: SyncConfig, schema: StructType, like: str = "") -> Iterator[str]:
+    """An index of its own, as a new one would be or ``like`` one that exists; it goes with the block."""
+    run_id = uuid.uuid4().hex
+    trial = f"{config.index}--check{run_id[:12]}"  # other runs may try at the same time
+    try:
+        if not like:
+            create_physical(client, config, trial, schema, run_id)
+        else:
+            entry = indexes_behind(client, like)[like]
+            settings = {name: each for name, each in entry["settings"]["index"].items() if name not in _NOT_COPIED}
+            meta = {"_meta": {"icecdc": {**icecdc_meta(entry), "name": trial}}}  # one that is left is dropped later
+            body = {"settings": {"index": settings}, "mappings": {**entry["mappings"], **meta}}
+            create_index(client, trial, {**body, "aliases": {write_alias(trial): {}}})
+        yield trial
+    finally:
+        _delete(client, trial)
+
+
+def try_documents(client: OpenSearch, config: SyncConfig, trial: str, actions: Sequence[str]) -> BulkResult:
+    """Index documents in a trial index; the result has those that OpenSearch refuses."""
+    result, alias = BulkResult(), write_alias(trial)
+    for part in bulk_requests(pa.array(actions, pa.string()), config.bulk_bytes) if actions else ():
+        answer = client.bulk(index=alias, body="".join(part.to_pylist()), params={"require_alias": "true"})
+        tried, _, _ = count_outcomes(answer, part, alias, len(actions), ANY_VERSION)
+        if tried.failure:
+            raise tried.failure
+        result += tried
+    return result
+
+
 def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) -> None:
     """Let the server index a document in an index of its own: do the fields of the mapping accept the columns?"""
     if not config.full_mapping:
@@ -184,20 +219,13 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
     given = index_settings.given_settings(config.settings).items()
     settings = {name: value for name, value in given if name not in ("default_pipeline", "final_pipeline")}
     properties = index_mapping(schema, config.full_mapping, config.pipeline_fields)["properties"]
-    run_id = uuid.uuid4().hex
-    probe = f"{config.index}--check{run_id[:12]}"  # other runs may check at the same time
-    create_physical(client, config.replace(settings=settings), probe, schema, run_id)
-    try:
-        body = [{"index": {"routing": "a"} if config.routing else {}}, sample_document(schema, properties)]
-        answer = client.bulk(index=write_alias(probe), body=body, params={"require_alias": "true"})
-    finally:
-        _delete(client, probe)
-    ((_, item),) = item_outcomes(answer, pa.array(['{"index"']))
-    if error := item.get("error"):
-        if item["status"] != 400:  # it says nothing about the mapping
-            raise exceptions.TransportError(item["status"], error.get("type"), {"error": error})
+    head = {"_id": "1", "version": 1, "version_type": "external", **({"routing": "a"} if config.routing else {})}
+    action = f"{json.dumps({'index': head})}\n{json.dumps(sample_document(schema, properties))}\n"
+    with trial_index(client, config.replace(settings=settings), schema) as trial:
+        tried = try_documents(client, config, trial, [action])
+    for refused in tried.rejected_samples:
         raise ConfigError(
-            f"OpenSearch refuses a document of the table's columns: {error_reason(error)}",
+            f"OpenSearch refuses a document of the table's columns: {refused['reason']}",
             subject="mapping",
             value=config.full_mapping,
             remedy="map the fields as types that read the columns, or cast the columns in select",

@@ -11,7 +11,7 @@ IN_SYNC, BEHIND, FAILED, NOTHING, UNKNOWN = "in sync", "behind", "failed", "noth
 UP_TO_DATE = "up to date"
 _MOST_WORDS = 90  # characters
 _GREEN, _AMBER, _RED, _GREY = "#1f7a6f", "#a85f00", "#b3243c", "#5b6672"
-_COLOURS = {BEHIND: _AMBER, "differs": _AMBER, FAILED: _RED, NOTHING: _GREY, UNKNOWN: _GREY}
+_COLOURS = {BEHIND: _AMBER, "differs": _AMBER, "changes": _AMBER, FAILED: _RED, NOTHING: _GREY, UNKNOWN: _GREY}
 
 
 class Card(NamedTuple):

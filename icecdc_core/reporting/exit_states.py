@@ -18,6 +18,9 @@ EXIT_STATES: dict[str, ExitState] = {
     "ok": ExitState(0, "done, or nothing to do", "nothing"),
     "failed": ExitState(1, "an unexpected error", "see the log and please report it"),
     "config": ExitState(2, "a parameter or the environment is wrong", "correct it; a retry does not help"),
+    "changes": ExitState(
+        2, "a plan found something to do (a wrong parameter of a plan ends with 1)", "review it, then sync"
+    ),
     "data": ExitState(
         3, "rows or documents cannot be indexed", "correct the rows, or allow them; a retry does not help"
     ),
@@ -64,6 +67,11 @@ def state_of(error: BaseException | None) -> str:
     return "ok" if error is None else error.state if isinstance(error, IcecdcError) else "failed"
 
 
+def exit_code(state: str, job: str | None) -> int:
+    """A plan ends as one of Terraform: 2 means changes, so its own failures never do."""
+    return 1 if (job, state) == ("plan", "config") else EXIT_STATES[state].code
+
+
 def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -90,7 +98,7 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
     return {
         **about,
         "state": state,
-        "exit_code": EXIT_STATES[state].code,
+        "exit_code": exit_code(state, about["job"]),
         "error": type(error).__name__,
         "message": text,
         "remedy": remedy or "; ".join(remedies) or EXIT_STATES[state].action,

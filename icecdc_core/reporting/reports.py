@@ -50,7 +50,7 @@ class Report:
 
     @property
     def word(self) -> str:
-        return "done" if self.state == "ok" else cards.FAILED
+        return {"ok": "done", "changes": "changes"}.get(self.state, cards.FAILED)
 
     def card(self) -> cards.Card:
         table, index, problems = (getattr(self, name, "") for name in ("table", "index", "problems"))
@@ -338,7 +338,7 @@ def _write(path: str, text: str, mode: str = "w", subject: str = "report_path") 
 # The states, those first that a retry does not help.
 WORST_FIRST = (
     *("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry"),
-    *("lagging", "unknown", "behind", "locked", "ok"),
+    *("lagging", "unknown", "behind", "locked", "changes", "ok"),
 )
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import ceil
@@ -32,13 +32,13 @@ from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested import compute_nested_changes
-from icecdc_core.runs.plan import BatchPlan, is_at_head, lag_of_tables
+from icecdc_core.runs.plan import BatchPlan, has_other_schema, is_at_head, lag_of_tables
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark import shuffle_partitions_for, unless_broadcast_fails
 from icecdc_core.table.schema import require_no_null
 from icecdc_core.table.snapshots import committed_at, identity_of
 from icecdc_core.table.source import Source
-from icecdc_core.table.vectors import FEW_TEXTS, with_vectors
+from icecdc_core.table.vectors import FEW_TEXTS, count_new_texts, with_vectors
 
 _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 _BYTES_PER_PARTITION = 16 * 1024 * 1024
@@ -144,6 +144,26 @@ def count_documents(source: Source, rows: DataFrame) -> int:
         return rows.count()
     actions = to_actions(rows, source.key_columns, epoch=0)
     return int(actions.agg(F.count("*"), F.sum(F.length("action"))).collect()[0][0])
+
+
+@dataclass
+class Tally:
+    """What a plan learns where a dry run counts: bytes, texts without a vector, and a sample, some 16 MiB at most."""
+
+    bytes: int = 0
+    new_texts: int = 0
+    sample: list[str] = field(default_factory=list)
+
+    def count(self, source: Source, rows: DataFrame, expected: int) -> int:
+        by_chance = f"rand() * {max(1, expected)} < 1000 AND octet_length(action) < 16384"
+        sampled = F.expr(f"CASE WHEN {by_chance} AND startswith(action, '{{\"index') THEN action END")
+        actions = to_actions(rows, source.key_columns, epoch=1).select("action", sampled.alias("sampled"))
+        totals = F.count("*"), F.sum(F.octet_length("action")), F.collect_list("sampled")
+        ((count, size, sample),) = actions.agg(*totals).collect()
+        self.bytes += size or 0
+        self.sample += sample
+        self.new_texts += count_new_texts(source, rows)
+        return int(count)
 
 
 def written_to(source: Source, physical: str) -> Source:
@@ -286,11 +306,6 @@ def report_fields(result: bulk.BulkResult) -> dict[str, Any]:
     return {**asdict(result.counts), **found}
 
 
-def has_other_schema(position: Position, source: Source) -> bool:
-    schemas = {name: each.schema_json for name, each in source.nested.items()}
-    return position.schema != source.schema_json or {n: at.schema for n, at in position.nested.items()} != schemas
-
-
 def position_at(
     position: Position, source: Source, snapshot_id: int | None, nested: Mapping[str, NestedPosition]
 ) -> Position:
@@ -321,18 +336,31 @@ def log_entry(report: RunReport) -> dict[str, Any]:
     return {name: getattr(report, name) for name in _LOGGED}
 
 
+def _changed_settings(position: Position, source: Source) -> dict[str, Any]:
+    changes = [dynamic_settings(each, source.spec) for each in (position.selection, *position.unfinished_specs)]
+    return {name: value for each in changes for name, value in each.items()}
+
+
+@contextmanager
+def trial_in_place(run: Run, source: Source, position: Position) -> Iterator[str]:
+    """Let an empty copy of the index take a changed spec and new columns, as ``follow_spec`` lets the index."""
+    with indexes.trial_index(run.client, run.config, source.schema, like=position.physical_index) as trial:
+        change_settings(run.client, run.config, trial, _changed_settings(position, source))
+        indexes.evolve_mapping(run.client, run.config, trial, source.schema)
+        yield trial
+
+
 def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     """Put a changed spec in place, where that leaves every indexed document right."""
     physical = indexes.with_suffixes(run.config, lock.position.physical_index)
     was, unfinished = lock.position.selection, lock.position.unfinished_specs
+    changed = _changed_settings(lock.position, source)
     # Recorded before the first write: a run that dies halfway leaves parts of this spec, and the next one must know.
     lock.write(
         replace(
             lock.position, unfinished_specs=[*(each for each in unfinished if each != source.spec), dict(source.spec)]
         )
     )
-    changes = [dynamic_settings(each, source.spec) for each in (was, *unfinished)]
-    changed = {name: value for each in changes for name, value in each.items()}
     are_changed = False
     try:
         # First: a new field may need a limit that was raised.

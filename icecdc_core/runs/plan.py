@@ -1,8 +1,11 @@
-"""Decides what a sync does next, from position, table and parameters; used by the run and by its dry run."""
+"""Decides what a sync does next, from position, table and parameters; used by the run, its dry run and its plan."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
@@ -11,7 +14,7 @@ from icecdc_core.commits.position import Batch, NestedPosition, Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import DIGEST
-from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError, SchemaChangeError
+from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError, SchemaChangeError, UnplannedActionError
 from icecdc_core.table.snapshots import history_gap_error, identity_of, lag, snapshot_as_of
 from icecdc_core.table.source import Source
 
@@ -109,6 +112,62 @@ def needs_reexport(position: Position, source: Source, config: SyncConfig) -> Ic
 
 def has_other_spec(position: Position, source: Source) -> bool:
     return bool(position.unfinished_specs) or position.selection.get(DIGEST) != source.spec.get(DIGEST)
+
+
+def has_other_schema(position: Position, source: Source) -> bool:
+    schemas = {name: each.schema_json for name, each in source.nested.items()}
+    return position.schema != source.schema_json or {n: at.schema for n, at in position.nested.items()} != schemas
+
+
+def is_up_to_date(position: Position, source: Source) -> bool:
+    return (
+        position.exists
+        and position.batch is None
+        and is_at_head(position, source)
+        and check_preconditions(position, source) is None
+        and not has_other_spec(position, source)
+        and not has_other_schema(position, source)
+    )
+
+
+CREATE, EXPORT, FOLLOW, SYNC, NOTHING = "create", "export", "follow", "sync", "nothing"
+
+
+def next_action(position: Position, source: Source, config: SyncConfig) -> tuple[str, IcecdcError | None]:
+    """Return what a sync does with an index, and why it exports it again."""
+    if is_up_to_date(position, source):
+        return NOTHING, None
+    start = start_position(position, source, config)
+    if start is None or not start.exists:
+        return EXPORT if position.exists else CREATE, None
+    if (reason := needs_reexport(start, source, config)) is not None:
+        return EXPORT, reason
+    return FOLLOW if has_other_spec(start, source) else SYNC, None
+
+
+def planned_spec(source: Source) -> str:
+    text = json.dumps([source.table.name, source.stored_selection], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_planned(position: Position, source: Source, config: SyncConfig, action: str = "") -> None:
+    """Refuse what the plan in `only_as_planned` did not announce; changes of rows are always allowed."""
+    if not (path := config.only_as_planned):
+        return
+    action, problem = action or next_action(position, source, config)[0], ""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8").splitlines()[-1])
+        plans = content.get("indexes", {"": content}).values()
+        plan = next((each for each in plans if each["index"] == config.index and "action" in each), {"action": NOTHING})
+        # Only the server can refuse to follow; then the export is checked.
+        tried = FOLLOW if plan["action"] == EXPORT else ""
+        if action not in (plan["action"], tried, SYNC, NOTHING) or plan.get("spec") != planned_spec(source):
+            problem = f"A sync would {action} '{config.index}' as its spec is now; the plan announced {plan['action']}"
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        problem = "The file cannot be read as the report of a plan"
+    if problem:
+        remedy = "write the plan (icecdc plan --json) to the file and review it, or leave only_as_planned out"
+        raise UnplannedActionError(problem, subject="only_as_planned", value=path, remedy=remedy)
 
 
 def next_range(position: Position, source: Source, config: SyncConfig) -> BatchPlan:

@@ -136,20 +136,28 @@ def stored_vectors(rows: DataFrame, table: str, entry: Embedding, few: bool) -> 
     return known
 
 
+def _new_texts(embeddings: Embeddings, name: str, rows: DataFrame, few: bool = False) -> DataFrame:
+    texts = _with_text(rows, embeddings.texts[name]).select(_TEXT).dropna().distinct()
+    texts = texts.withColumn(_KEY, F.sha2(_TEXT, 256))
+    known = stored_vectors(texts, embeddings.table, embeddings.fields[name], few).select(_KEY)
+    return texts.join(known, _KEY, "left_anti")
+
+
+def count_new_texts(source: Source, rows: DataFrame) -> int:
+    embeddings = source.embeddings
+    return sum(_new_texts(embeddings, name, rows).count() for name in embeddings.fields) if embeddings else 0
+
+
 def store_vectors(source: Source, rows: DataFrame, timeout_seconds: float, few: bool = False) -> None:
     assert source.embeddings is not None
     spark, table = rows.sparkSession, source.embeddings.table
     for name, entry in source.embeddings.fields.items():
-        texts = _with_text(rows, source.embeddings.texts[name]).select(_TEXT).dropna().distinct()
-        texts = texts.withColumn(_KEY, F.sha2(_TEXT, 256))
-        with _storing[table, entry.model]:
-            known = stored_vectors(texts, table, entry, few).select(_KEY)
-            with persisted(texts.join(known, _KEY, "left_anti")) as missing:
-                if count := missing.count():
-                    event(f"making the vectors of {count:,} texts", field=name, model=entry.model)
-                    with usable_table(*_ABOUT, table):
-                        create_table_once(spark, table, SCHEMA, _PROPERTIES, partition="model")
-                    _store(name, entry, missing, count, table, timeout_seconds)
+        with _storing[table, entry.model], persisted(_new_texts(source.embeddings, name, rows, few)) as missing:
+            if count := missing.count():
+                event(f"making the vectors of {count:,} texts", field=name, model=entry.model)
+                with usable_table(*_ABOUT, table):
+                    create_table_once(spark, table, SCHEMA, _PROPERTIES, partition="model")
+                _store(name, entry, missing, count, table, timeout_seconds)
 
 
 def _store(name: str, entry: Embedding, missing: DataFrame, count: int, table: str, timeout_seconds: float) -> None:

@@ -80,7 +80,13 @@ class DescribeAWrongCommandLine:
         init = [*INGEST[2:-2], "--namespace", "lake.ns"]
         given = {"ingest": INGEST, "status --ingest": INGEST, "init-ingest": init}.get(job, GIVEN)
         code, report, _ = run(job, *given, "--report-path", "/dev/null/report.json")
-        assert (code, report["state"], report["stage"]) == (2, "config", "parameters")
+        expected = 1 if job == "plan" else 2  # of a plan, 2 means changes
+        assert (code, report["exit_code"], report["state"], report["stage"]) == (
+            expected,
+            expected,
+            "config",
+            "parameters",
+        )
         assert "report_path='/dev/null/report.json'" in report["message"]
 
 

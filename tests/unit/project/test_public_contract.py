@@ -21,6 +21,7 @@ from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig, IngestReport, commit_log
 from icecdc_core.ingest.status import IngestStatus
 from icecdc_core.jobs.init import InitReport
+from icecdc_core.jobs.plan import PlanReport
 from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, failure_report, state_of
 from icecdc_core.reporting.metrics import METRICS
@@ -33,7 +34,7 @@ LIST = Path(__file__).with_name("public_contract.txt")
 PACKAGES = ("", ".changes", ".config", ".documents", ".ingest", ".local")
 CONFIGS = (ParameterModel, SyncConfig, InitConfig, StatusConfig, WaitConfig, ExploreConfig, IngestConfig)
 REPORTS = (
-    *(RunReport, ValidationReport, SetupReport, InitReport, StatusReport, IndexStatus),
+    *(RunReport, ValidationReport, PlanReport, SetupReport, InitReport, StatusReport, IndexStatus),
     *(IngestReport, IngestStatus, ManyReport),
 )
 
