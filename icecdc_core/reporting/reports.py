@@ -177,7 +177,7 @@ class RunReport(Report):
         if self.lag_snapshots and self.lag_seconds is not None:
             before = cards.lag_text(self.lag_snapshots, self.lag_seconds)
         if self.kind == "rollback":
-            word, job, what = cards.BEHIND, "sync", "Readers see the index from before the last export."
+            word, job, lag, what = cards.BEHIND, "sync", "", "Readers see the index from before the last export."
         elif self.kind == "replay":
             again = f", {self.rejected:,} refused again" if self.rejected else ""
             word, lag = cards.BEHIND if self.rejected else "done", ""

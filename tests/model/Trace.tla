@@ -67,7 +67,7 @@ PositionIsWritten ==
     /\ \/ /\ RunStep(r)
           /\ <<pos', owner'>> = <<Event.pos, Event.owner>>
           /\ <<pos', owner'>> # <<pos, owner>>
-          /\ Event.from = 0 \/ Event.from = pos.snap[Root]
+          /\ Event.from = 0 \/ Event.from = pos'.snap[Root]
        \/ /\ <<pos, owner>> = <<Event.pos, Event.owner>> \* it renews its lease
           /\ owner = r /\ UNCHANGED vars
     /\ Created \subseteq shadow
