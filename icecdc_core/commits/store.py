@@ -167,21 +167,17 @@ class PositionStore:
 
     def confirm(self, position: Position, confirmed: Position) -> None:
         """Record without the lock that a position was still current, at most once a minute; any other write wins."""
-        times = (position.current_at, confirmed.current_at)
-        last, now = (datetime.fromisoformat(each) if each else datetime.min.replace(tzinfo=UTC) for each in times)
+        times = (each.current_at or "0001-01-01T00:00+00:00" for each in (position, confirmed))
+        last, now = map(datetime.fromisoformat, times)
         if abs((now - last).total_seconds()) < CONFIRMED_EVERY:
             return
-        try:
-            with self._typed_errors("confirming the position"), without_retries(self.client):
-                document = self.require_unlocked()
-                if document is not None and parse_position(document["_source"])[0] == position:
-                    condition = dict(zip(("if_seq_no", "if_primary_term"), _version_of(document), strict=True))
-                    with suppress(ConflictError):
-                        self._put(f"position:{self._index}", position_document(confirmed, None), condition)
-        except TableLockedError:
-            return  # the run that has the lock writes the position
-        except IcecdcError as error:
-            event(f"the position was not confirmed: {error}", logging.WARNING)
+        # A run that has the lock writes the position itself; any other problem meets the next sync with changes, too.
+        with suppress(IcecdcError), self._typed_errors("confirming the position"), without_retries(self.client):
+            document = self.require_unlocked()
+            if document is not None and parse_position(document["_source"])[0] == position:
+                condition = dict(zip(("if_seq_no", "if_primary_term"), _version_of(document), strict=True))
+                with suppress(ConflictError):
+                    self._put(f"position:{self._index}", position_document(confirmed, None), condition)
 
     def write(
         self, position: Position, holder: LeaseHolder, version: tuple[int, int] | None, releases: bool = False

@@ -37,8 +37,7 @@ def wait_for(
         IcecdcError: Any other error of the package.
     """
     if snapshot_id is not None and committed_by is not None:
-        remedy = "leave one of them out"
-        raise ConfigError("Given with snapshot_id", subject="committed_by", value=str(committed_by), remedy=remedy)
+        raise ConfigError("Given with snapshot_id", subject="committed_by", remedy="leave one of them out")
     began, by = time.monotonic(), committed_by or datetime.now(UTC)
     by = by if by.tzinfo else by.replace(tzinfo=UTC)
     what = f"what was committed by {by.isoformat()}" if snapshot_id is None else f"snapshot {snapshot_id}"
@@ -65,8 +64,7 @@ def wait_for(
                     with suppress(*ignored):  # a catalog may not answer at all
                         has = pool.apply_async(_is_in_history, (config, position, snapshot_id)).get(_CATALOG_SECONDS)
                 if has:
-                    facts = position_facts(config, found)
-                    return IndexStatus(config.index, position.table, **facts, state="ok")
+                    return IndexStatus(config.index, position.table, **position_facts(config, found), state="ok")
             if left <= 0:
                 raise IndexLaggingError(
                     f"After {timeout:g} s searches in '{config.index}' may lack {what}: {known}",

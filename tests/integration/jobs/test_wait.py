@@ -7,32 +7,22 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from icecdc_core import export_table, sync_changes, wait_for
 from icecdc_core.commits import store
 from icecdc_core.errors import IndexLaggingError, SnapshotNotFoundError
-
-ROOT = Path(__file__).parents[3]
-WITHOUT_SPARK = """
-import sys
-sys.modules["pyspark"] = sys.modules["py4j"] = None
-from icecdc_core.__main__ import console
-sys.exit(console())
-"""
+from tests.integration.jobs.test_status import ROOT, WITHOUT_SPARK
 
 
 @pytest.fixture
-def icecdc(tmp_path):
+def icecdc():
     def run(config, *arguments):
         """The command of an application without Spark, and its report."""
         names = ("index", "opensearch_url", "positions_index", "warehouse", "catalog_properties")
-        values = {name: getattr(config, name) for name in names}
-        given = {
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items() if value
-        }
+        given = {name: getattr(config, name) for name in names if getattr(config, name)}
+        given = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
         options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
         command = [sys.executable, "-c", WITHOUT_SPARK, *arguments, *options, "--json"]
         ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})

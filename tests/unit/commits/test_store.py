@@ -167,12 +167,8 @@ class DescribeABatch:
 
 
 class DescribeAConfirmation:
-    """A poll found nothing new: the position says when that was."""
-
     @pytest.fixture
     def confirm(self, store):
-        """Confirm the position as a run does that read it before, the table at a time, and the position since."""
-
         def run(before, time):
             store(retry_timeout_seconds=0).confirm(before, replace(before, current_at=f"2026-01-31T{time}+00:00"))
 
@@ -185,23 +181,12 @@ class DescribeAConfirmation:
         found = server.document("positions", POSITION)
         assert (found.source["current_at"], found.version) == ("2026-01-31T12:02:00.001+00:00", 5)
 
-    def it_leaves_what_a_run_wrote_or_may_write(self, server, store, lock, confirm):
+    def it_waits_for_no_lock_and_fails_no_poll(self, server, store, lock, confirm):
         confirm(lock.position, "12:00:00")
-        lock.write(replace(lock.position, snapshot_id=8))
         lock.release()
-        confirm(Position("t", "lake.ns.t", "uuid", 7), "12:00:00")
-        request = server.request
-
-        def overtaken(method, target, body):
-            if method == "PUT" and is_position(target):
-                server.document("positions", POSITION).seq_no += 1
-            return request(method, target, body)
-
-        with mock.patch.object(server, "request", overtaken):
-            confirm(store().read(), "12:00:00")
         server.trouble = lambda method, path: error(503, "busy") if method == "PUT" else None
-        confirm(store().read(), "12:00:00")  # a poll does not fail for that
-        assert (stored(server)["snapshot_id"], stored(server)["current_at"]) == (8, None)
+        confirm(store().read(), "12:00:00")
+        assert stored(server)["current_at"] is None
 
     def it_ends_the_lock_of_a_run_that_is_gone(self, server, store, confirm):
         store().lock("lake.ns.t", "uuid", "the-run").release()

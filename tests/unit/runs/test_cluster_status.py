@@ -1,7 +1,6 @@
 """How a position stands to its tables, from their metadata alone."""
 
 import json
-import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -133,20 +132,16 @@ class DescribeThePromisedFreshness:
 
 
 def it_shows_many_indexes_at_one_glance():
-    found = {
-        "late": IndexStatus("late", "l.n.a", lag_snapshots=3, freshness_seconds=400.0, state="lagging"),
-        "good": IndexStatus("good", "l.n.b", lag_snapshots=0, freshness_seconds=0.0, state="ok"),
-        "gap": IndexStatus("gap", "l.n.c", state="reexport"),
-        "rejects": IndexStatus("rejects", "l.n.d", lag_snapshots=1, freshness_seconds=100.0, dead_letters=7),
-    }
-    reports = {name: StatusReport([each]) for name, each in found.items()}
+    late = IndexStatus("late", "l.n.t", freshness_seconds=400.0, state="lagging")
+    good = replace(late, index="good", freshness_seconds=0.0, state="ok")
+    rejects = replace(late, index="rejects", freshness_seconds=100.0, dead_letters=7, state="unknown")
+    found = [late, good, IndexStatus("gap", "l.n.t", state="reexport"), rejects]
+    reports = {each.index: StatusReport([each]) for each in found}
     report = ManyReport({**reports, "refused": failure_report(CatalogAuthError("no"), {})})
     bars = [("late", 400, "lagging", FAILED), ("good", 0, "ok", IN_SYNC), ("gap", 0, "needs an export", FAILED)]
     bars += [("rejects", 100, "unknown, 7 dead letters", UNKNOWN), ("refused", 0, "access", FAILED)]
     assert report.bars() == bars
-    page = report_html(report)
-    shown = [re.sub("<[^>]*>", "", page).count(each) for each in ("400; lagging", "0; needs an export", "100; unknown")]
-    assert (shown, "width: max(3px, 25.0%)" in page) == ([1, 1, 1], True)
+    assert report_html(report).count("width: max(3px, 25.0%)") == 1
 
 
 class DescribeReadMetadata:
