@@ -34,7 +34,7 @@ class PlanReport(RunReport):
         action: ``create``, ``follow`` (its spec, in place), ``export`` (again), ``sync`` or ``nothing``; ``notes`` say
             why.
         refused_by: The policy that is ``fail``, so that a sync refuses to export again; else empty.
-        documents: Documents to write or delete. ``bytes`` counts their bulk lines, without vectors.
+        documents: Documents to write or delete. ``bytes`` is about that of their bulk lines, without vectors.
         new_vectors: Texts without a stored vector.
         estimated_seconds: Seconds at the rate of the last export of ``rate_from``; null if there was none.
         rate_from: This index, or another one with the same ``positions_index``.

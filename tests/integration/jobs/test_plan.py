@@ -104,8 +104,9 @@ def it_says_what_a_sync_then_does_and_the_sync_does_nothing_else(
             documents = found["upserts"] + found["deletes"] + found["already_applied"]
             assert (entry, documents) == (entry, planned[entry]["documents"])
             if entry != "new":  # whose vectors are not counted
-                assert (entry, found["bytes"]) == (entry, planned[entry]["bytes"])
-            assert (entry, planned[entry]["rate_from"] in (f"{name}-{entry}", f"{name}-selected")) == (entry, True)
+                assert found["bytes"] == pytest.approx(planned[entry]["bytes"], rel=0.1)
+            known = [entry] if entry in BEFORE else BEFORE  # else the rate is that of the last export of any index
+            assert planned[entry]["rate_from"] in [f"{name}-{each}" for each in known]
         kept = {entry for entry, indexes in here.items() if physical(entry) == indexes}
         assert (kept, len(model.calls())) == ({"same", "followed"}, 61)
 
