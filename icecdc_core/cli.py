@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel, problems_error
 from icecdc_core.config.sync import InitConfig, StatusConfig, WaitConfig
+from icecdc_core.explore.config import ExplainConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.ingest.config import InitIngestConfig
 from icecdc_core.reporting.exit_states import EXIT_STATES
@@ -92,6 +93,13 @@ COMMANDS: dict[str, Command] = {
         "compare the index with the table and correct what differs",
         "--table lake.shop.orders",
         fixed={"repair": "true"},
+    ),
+    "explain": Command(
+        "explore.documents:explain",
+        "show what happened to one document, and what has it now",
+        "--table lake.shop.orders --id 4711",
+        (*_COMMON, "id"),
+        ExplainConfig,
     ),
     "replay": Command(
         "jobs.replay:replay_dead_letters",

@@ -1,42 +1,28 @@
-"""What is known of the parts of an index: when each was compared, and what differed."""
+"""What is known of the parts of an index: when each was last compared, and what differed then."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
 
-@dataclass(frozen=True)
-class Audit:
-    physical_index: str
-    compared_at: list[str]
-    """When each part was last compared; empty: not yet."""
-    differences: list[int]
-    """What that comparison found of each part, without what a repair corrected."""
-    next: int = 0
-    repaired: int = 0
+def known_parts(stored: Mapping[str, Any], physical_index: str, parts: int = 0) -> dict[str, Any]:
+    """Return what is known of so many parts (0: any number); of an index that an export made, nothing is."""
+    if stored.get("physical_index") == physical_index and parts in (0, len(stored["compared_at"])):
+        return dict(stored)
+    known = {"physical_index": physical_index, "compared_at": [""] * parts, "differences": [0] * parts}
+    return {**known, "next": 0, "repaired": 0}
 
-    @classmethod
-    def of(cls, stored: Mapping[str, Any], physical_index: str, parts: int = 0) -> Self:
-        """Return what is stored of so many parts (0: any number); of an index that an export made, nothing is known."""
-        if stored.get("physical_index") == physical_index and parts in (0, len(stored["compared_at"])):
-            return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
-        return cls(physical_index, [""] * parts, [0] * parts)
 
-    def then(self, number: int, differences: int, repaired: int) -> Self:
-        """Return what is known after the comparison of a part, which need not be the next one."""
-        compared_at, found, following = [*self.compared_at], [*self.differences], self.next
-        compared_at[number], found[number] = datetime.now(UTC).isoformat(timespec="seconds"), differences
-        if number == following:
-            following = (number + 1) % len(compared_at)
-        repaired += self.repaired
-        return replace(self, compared_at=compared_at, differences=found, next=following, repaired=repaired)
+def with_part(known: dict[str, Any], number: int, differences: int, repaired: int) -> dict[str, Any]:
+    """Return what is known after the comparison of a part, which need not be the next one."""
+    times, found, following = [*known["compared_at"]], [*known["differences"]], known["next"]
+    times[number], found[number] = datetime.now(UTC).isoformat(timespec="seconds"), differences
+    following = (number + 1) % len(times) if number == following else following
+    repaired += known["repaired"]
+    return {**known, "compared_at": times, "differences": found, "next": following, "repaired": repaired}
 
-    def facts(self) -> dict[str, Any]:
-        compared = [*filter(None, self.compared_at)]
-        found = {
-            "parts": len(self.compared_at),
-            "compared": len(compared),
-            "oldest_compared_at": min(compared, default=""),
-        }
-        return {**found, "differences": sum(self.differences), "repaired": self.repaired}
+
+def audit_facts(known: Mapping[str, Any]) -> dict[str, Any]:
+    times = [*filter(None, known["compared_at"])]
+    found = {"parts": len(known["compared_at"]), "compared": len(times), "oldest_compared_at": min(times, default="")}
+    return {**found, "differences": sum(known["differences"]), "repaired": known["repaired"]}

@@ -20,7 +20,7 @@ from typing import Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError
 
-from icecdc_core.commits.audit import Audit
+from icecdc_core.commits.audit import known_parts, with_part
 from icecdc_core.commits.position import (
     CONFIRMED_EVERY,
     Batch,
@@ -211,18 +211,18 @@ class PositionStore:
         with self._typed_errors("writing the commit log"), suppress(ConflictError):
             self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
 
-    def audit(self, position: Position, parts: int) -> Audit:
-        document = self._get("audit")
-        return Audit.of(document["_source"] if document else {}, position.physical_index, parts)
+    def audit(self, position: Position, parts: int = 0) -> dict[str, Any]:
+        document = self._get("audit") or {}
+        return known_parts(document.get("_source", {}), position.physical_index, parts)
 
     def remember_part(self, position: Position, number: int, parts: int, **found: int) -> None:
         """Store what the comparison of a part found; another run may store that of another part meanwhile."""
         while True:
-            document, condition = self._get("audit"), {"op_type": "create"}
-            if document is not None:
+            document, condition = self._get("audit") or {}, {"op_type": "create"}
+            if document:
                 condition = {"if_seq_no": document["_seq_no"], "if_primary_term": document["_primary_term"]}
-            audit = Audit.of(document["_source"] if document else {}, position.physical_index, parts)
-            body = {"type": "audit", "index": self._index, **asdict(audit.then(number, **found))}
+            known = known_parts(document.get("_source", {}), position.physical_index, parts)
+            body = {**with_part(known, number, **found), "type": "audit", "index": self._index}
             with self._typed_errors("writing the audit"), suppress(ConflictError):
                 self._put(f"audit:{self._index}", body, condition)
                 return

@@ -141,7 +141,9 @@ class SyncConfig(ParameterModel):
     part: Annotated[str, AfterValidator(values.check_part)] = ""
     """Part of the document ids that the validation compares: one such as 3/100, or auto for the next one of
     audit_parts. Default: everything."""
-    audit_parts: int = Field(default=100, ge=1, le=values.MAX_PARTS)
+    audit_seconds: Seconds = 0.0
+    """Seconds that a sync may spend after each poll, on average, to compare the next parts of the index. 0: none."""
+    audit_parts: int = Field(default=100, ge=1, le=1024)
     """Parts that part=auto compares one after the other (1 to 1024); fewer if the index has more than 10 shards."""
     repair: bool = False
     """Let the validation correct missing, extra and stale documents."""

@@ -139,14 +139,11 @@ def parse_start_from(value: object) -> object:
     return text
 
 
-MAX_PARTS = 1024  # by default, a point in time may have no more slices
-
-
 def check_part(text: str) -> str:
     match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
-    if text not in ("", "auto") and not (match and 1 <= int(match[1]) <= int(match[2]) <= MAX_PARTS):
+    if text not in ("", "auto") and not (match and 1 <= int(match[1]) <= int(match[2])):
         raise parameter_problem(
-            "is neither auto nor a part such as 3/100", f"write auto, or a number, / and how many (at most {MAX_PARTS})"
+            "is neither auto nor a part such as 3/100", "write auto, or the number of a part/of all"
         )
     return text
 

@@ -33,3 +33,10 @@ class ExploreConfig(SyncConfig):
     """Changes and documents to show at most (1 to 1000)."""
     max_snapshots: Annotated[int, Field(ge=1, le=500)] = 25
     """Newest snapshots to show, and to search for a document's history (1 to 500)."""
+
+
+class ExplainConfig(SyncConfig):
+    """The parameters of an index, and the document to explain."""
+
+    id: Annotated[Text, Field(min_length=1)]
+    """The _id of the document: identifier values, joined with |."""

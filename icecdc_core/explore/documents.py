@@ -4,16 +4,18 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 from opensearchpy import OpenSearch
+from pyspark.sql import SparkSession
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.documents.bulk_lines import document_json
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
+from icecdc_core.explore.config import ExplainConfig
 from icecdc_core.explore.differences import (
     Document,
     RowChange,
@@ -26,8 +28,10 @@ from icecdc_core.explore.differences import (
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part, View
 from icecdc_core.opensearch.checksums import WHOLE, content_digests, without_fields
 from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.indexes import with_suffixes
+from icecdc_core.reporting.reports import Report
 from icecdc_core.runs.plan import is_at_head
-from icecdc_core.runs.run import connect
+from icecdc_core.runs.run import Run, connect
 from icecdc_core.table.snapshots import Snapshot, ancestors, committed_at
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import with_vectors
@@ -101,7 +105,7 @@ def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tup
         start = chain[most]
     scans = plan_scans(source.table, metadata, start, chain[0], "snapshot")
     searched = len(chain) if start is None else chain.index(start)
-    older = "" if start is None else " What happened before them is not known, or was not searched."
+    older = "" if start is None else f" What happened up to snapshot {start} is not known, or was not searched."
     note = f"{searched:,} snapshots were searched.{older}"
     if not scans:
         return note, []
@@ -110,6 +114,72 @@ def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tup
     found = collect_changes(row_changes(of_document, source.key_columns), source.key_columns)
     found.sort(key=lambda each: chain.index(each.snapshot_id))
     return note, [(metadata.by_id[each.snapshot_id], each) for each in found]
+
+
+_MOST_BATCHES = 1000
+
+
+@dataclass(frozen=True)
+class ExplainReport(Report):
+    """What is known of one document.
+
+    Attributes:
+        id: The document's id.
+        in_table: Whether the table's current snapshot has its row.
+        documents: Index, routing and version of each document in the index that has the id now, in any shard.
+        changes: Each snapshot that changed the row, newest first: ``snapshot_id``, ``committed_at``, ``change``, and of
+            the batch that brought it to the index ``epoch`` and ``followed_at``; null if none is known.
+        searched: Which snapshots were searched, and since which of them.
+        seconds: Seconds the run took.
+    """
+
+    table: str
+    index: str
+    id: str
+    in_table: bool
+    documents: list[dict[str, Any]]
+    changes: list[dict[str, Any]]
+    searched: str
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        change = "{change} by snapshot {snapshot_id} of {committed_at}; the index followed {followed_at}, batch {epoch}"
+        has = "has" if self.in_table else "does not have"
+        found = f"{len(self.documents)} documents have the id {self.id}, the table {has} its row"
+        return "\n".join([found, *(change.format(**each) for each in self.changes), self.searched])
+
+
+def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
+    """Say which snapshots changed the row of a document, when the index followed, and what has the id now."""
+    with Run("explain", spark, config) as run:
+        with run.stage("check"):
+            position, source = run.look(needs_history=False)
+            run.require_position(position, source, needs_history=False)
+            source.require_identifier_columns("the id of a document says which row it is")
+        with run.stage("history"):
+            rows = source.current_rows(source.head, "fail")
+            in_table = not rows.where(complete_id(rows.schema, source.key_columns) == config.id).isEmpty()
+            searched, history = _history(source, config.id, len(source.metadata.snapshots))
+        followed = dict[int, tuple[int, str]]()
+        for batch in run.positions.log(_MOST_BATCHES):  # the newest first: what an older one brought is its own
+            before = ancestors(source.metadata, batch["from_snapshot_id"])
+            brought = {*ancestors(source.metadata, batch["snapshot_id"])}.difference(before)
+            followed |= dict.fromkeys(brought, (batch["epoch"], batch["updated_at"]))
+        with run.stage("look up"):
+            names = with_suffixes(config, position.physical_index)
+            run.client.indices.refresh(index=names)
+            body = {"query": {"ids": {"values": [config.id]}}, "_source": False, "version": True, "size": 1000}
+            hits = run.client.search(index=names, body=body, params=WHOLE)["hits"]["hits"]
+        documents = [{name: hit.get(name) for name in ("_index", "_routing", "_version")} for hit in hits]
+        fields = "snapshot_id", "committed_at", "change", "epoch", "followed_at"
+        changes = [
+            dict(zip(fields, (each.snapshot_id, committed_at(each).isoformat(), change.kind, *batch), strict=True))
+            for each, change in history
+            for batch in [followed.get(each.snapshot_id, (None, None))]
+        ]
+        found = config.table, config.index, config.id, in_table, documents, changes, searched, run.seconds
+        return run.finish(ExplainReport(*found))
 
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> tuple[Document | None, int | None]:

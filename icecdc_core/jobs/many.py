@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.jobs.poll import audited, follow_changes
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import failure_report
 from icecdc_core.reporting.reports import ManyReport, Report, RunReport
@@ -70,7 +70,7 @@ def run_many(
                 on_poll(ManyReport(dict(reports), round(time.monotonic() - began, 3)))
 
     def run_one(name: str, config: Any, own: SparkSession, stop: StopRequest) -> None:
-        started, reported = time.monotonic(), list[BaseException]()
+        started, reported, sync_one = time.monotonic(), list[BaseException](), audited(sync_changes)
 
         def failed(error: BaseException) -> None:
             if error in reported:  # a polling run that is asked to stop raises its last failure
@@ -83,7 +83,7 @@ def run_many(
 
         def sync(session: SparkSession, given: SyncConfig) -> RunReport:
             with slot(free, stop):
-                return sync_changes(session, given)
+                return sync_one(session, given)
 
         try:
             with spark_errors(config):

@@ -12,12 +12,13 @@ from pyspark.sql import SparkSession
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError, SparkJobError
 from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.jobs.validate import validate_table
 from icecdc_core.logs import event, log_fields, logging_to
-from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.reporting.exit_states import failure_report, state_of
 from icecdc_core.reporting.instrumentation import leave_report
 from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.progress import activity, print_line
-from icecdc_core.reporting.reports import RunReport
+from icecdc_core.reporting.reports import RunReport, ValidationReport
 from icecdc_core.reporting.telemetry import publish_run_metrics
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
@@ -25,11 +26,46 @@ from icecdc_core.session.processes import Stopped, stop_on_sigterm
 _REMEMBERED_SYNCS = 5
 # The last steps and refused documents that the report of a run has, which may poll for months.
 _KEPT = 100
+_AUDITED = "parts", "differences"
 _MARGIN = 1.25
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _REPEATED_STATES = ("retry", "locked")
 _SINGLE_SYNC = "the run polls once: set max_polls (0: no limit)"
 _NO_PAUSE = "max_polls takes effect only with poll_interval_seconds or target_lag: this was a single sync"
+
+
+Sync = Callable[[SparkSession, SyncConfig], RunReport]
+
+
+def audited(
+    sync: Sync = sync_changes,
+    validate: Callable[[SparkSession, SyncConfig], ValidationReport] = validate_table,
+    clock: Callable[[], float] = time.monotonic,
+) -> Sync:
+    """Return a sync that also compares the next parts of the index, on average for `audit_seconds` after each poll."""
+    left = took = 0.0
+
+    def sync_and_audit(spark: SparkSession, config: SyncConfig) -> RunReport:
+        nonlocal left, took
+        report, budget = sync(spark, config), config.audit_seconds
+        if config.dry_run or not budget:
+            return report
+        parts, differences, failure = 0, 0, ""
+        own = config.replace(part="auto", repair=False, report_path="")
+        # A part that takes longer than a budget uses up those of later polls.
+        left = min(left, 0.0) + budget
+        while left > 0 and left >= min(took, budget) and not failure:
+            began = clock()
+            try:
+                differences += validate(spark, own).differences
+                parts += 1
+            except Exception as error:  # the sync did not fail
+                failure = str(failure_report(error, {})["message"])
+            took = clock() - began
+            left -= took
+        return replace(report, audit={"parts": parts, "differences": differences, "failure": failure})
+
+    return sync_and_audit
 
 
 class PollInterval:
@@ -83,7 +119,7 @@ def follow_changes(
     spark: SparkSession,
     config: SyncConfig,
     *,
-    sync: Callable[[SparkSession, SyncConfig], RunReport] = sync_changes,
+    sync: Sync | None = None,
     sleep: Callable[[float], object] | None = None,
     clock: Callable[[], float] = time.monotonic,
     on_poll: Callable[[RunReport], object] | None = None,
@@ -95,6 +131,7 @@ def follow_changes(
     process has ended; other failures end it. With ``report_path`` the report so far is written after every poll.
     SIGTERM ends the run after the current poll, or at once while it waits for the next one.
     """
+    sync = sync or audited()
     limit = config.max_polls if config.polls else 1
     hints = [_SINGLE_SYNC] if config.polls and "max_polls" not in config.model_fields_set else []
     hints += [_NO_PAUSE] if not config.target_lag and config.max_polls != limit else []
@@ -163,6 +200,7 @@ def combine(total: RunReport, report: RunReport) -> RunReport:
     return replace(
         then,
         kind=total.kind,
+        audit=report.audit | {name: total.audit.get(name, 0) + report.audit[name] for name in _AUDITED if report.audit},
         strategy=", ".join(dict.fromkeys(strategies)) or report.strategy,
         steps=then.steps[-_KEPT:],
         rejected_samples=then.rejected_samples[-_KEPT:],

@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from icecdc_core.columns import PLACE
 from icecdc_core.commits.position import Position
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.values import MAX_PARTS
 from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_of, suffix_of_place
 from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
@@ -34,6 +33,7 @@ from icecdc_core.table.vectors import with_vectors
 MISSING, EXTRA, STALE = "missing", "extra", "stale"
 SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
+MAX_SLICES = 1024  # of a point in time, by default
 MOST_PROVEN = 10_000  # missing documents that are looked up: a search has no more hits
 SHARDS_AT_ONCE = 100  # a node has 300 points in time of shards, for everybody
 
@@ -109,8 +109,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             run_id=run.run_id,
         )
         if part and at_position and not config.dry_run:
-            known = run.positions.audit(position, 0)
-            if config.part == "auto" or len(known.compared_at) == part.parts > 1:  # not of parts of another size
+            known = run.positions.audit(position)["compared_at"]
+            if config.part == "auto" or len(known) == part.parts > 1:  # not of parts of another size
                 run.positions.remember_part(position, *part, differences=report.differences, repaired=repaired)
         is_whole = not report.part and not config.dry_run
         if report.ok and not report.is_behind and position.drifted and is_whole:
@@ -165,8 +165,8 @@ def _open_indexes(
 
 def _next_part(run: Run, position: Position, opened: Mapping[str, OpenIndex]) -> Part:
     """The part that comes next; each shard of an index is sliced into as many parts."""
-    parts = max(1, min(run.config.audit_parts, MAX_PARTS // max(shards for _, _, shards in opened.values())))
-    return Part(run.positions.audit(position, parts).next, parts)
+    parts = max(1, min(run.config.audit_parts, MAX_SLICES // max(shards for _, _, shards in opened.values())))
+    return Part(run.positions.audit(position, parts)["next"], parts)
 
 
 def _compare(

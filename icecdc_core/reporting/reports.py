@@ -119,6 +119,8 @@ class RunReport(Report):
             commit.
         worst_lag_seconds: Longest time in seconds from a commit until it was searchable. A polling run leaves out the
             commits that its first poll found. Null if there was no commit, and for the first export.
+        audit: With ``audit_seconds``: ``parts`` of the index that were compared, ``differences`` that were found, and
+            the ``failure`` of the last comparison.
         rows_rewritten: Rows of the files that the snapshots in the range added and removed, by their own summaries and
             without compactions; null for an export.
     """
@@ -155,6 +157,7 @@ class RunReport(Report):
     target_lag_seconds: float | None = None
     lag_kept: bool | None = None
     worst_lag_seconds: float | None = None
+    audit: dict[str, Any] = field(default_factory=dict)
     rows_rewritten: int | None = None
 
     def then(self, later: RunReport) -> RunReport:
@@ -199,6 +202,7 @@ class RunReport(Report):
             ("Rows", rows if rewritten > 2 * changed else ""),
             ("Lag", f"{lag} (before: {before})" if before and not self.dry_run else lag),
             ("Target lag", {True: "kept", False: "NOT kept", None: ""}[self.lag_kept]),
+            ("Audit", ", ".join(f"{value} {name}" for name, value in self.audit.items() if value != "")),
             ("Ended", self.ended + ", by SIGTERM" * self.stopped),
             ("Run id", self.run_id),
             ("Note", "\n".join(self.notes)),

@@ -12,6 +12,7 @@ from typing import Any
 
 from opensearchpy import OpenSearch
 
+from icecdc_core.commits.audit import audit_facts, known_parts
 from icecdc_core.commits.history import refusal
 from icecdc_core.commits.position import CONFIRMED_EVERY, LeaseHolder, Position, is_gone, parse_position
 from icecdc_core.config import SyncConfig
@@ -68,6 +69,8 @@ class IndexStatus:
         freshness_seconds: Age of the oldest commit it lacks; if that is unknown, of `current_at`, less the minute that
             polls may leave it.
         freshness_slo: The promised freshness in seconds; null if none is.
+        audit: Its parts: how many were `compared` since its export, when the oldest of them, `differences` that the
+            last comparison of each found, and documents `repaired`; empty without an audit.
         problem: Why something of this is unknown, or why the next sync fails or exports the table again.
         state: How the status is to be judged, one of `EXIT_STATES`; ``ok`` only if it is known to be in sync.
     """
@@ -87,6 +90,7 @@ class IndexStatus:
     current_at: str | None = None
     freshness_seconds: float | None = None
     freshness_slo: float | None = None
+    audit: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
     state: str = "unknown"
 
@@ -146,6 +150,9 @@ def cluster_status(config: SyncConfig, index: str = "", steps: tuple[Step, ...] 
             return StatusReport([])
         client.indices.refresh(index=config.positions_index)
         positions, commits = (_newest(client, config, kind, index) for kind in ("position", "commit"))
+        audits = _newest(client, config, "audit", index)
+    for name, audit in audits.items():
+        commits.setdefault(name, {})["audit"] = audit
     found = [(source, commits.get(name, {})) for name, source in sorted(positions.items())]
     if steps or not found:
         return StatusReport([_status(config, source, last, steps) for source, last in found])
@@ -191,7 +198,8 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
             states.append("lagging")
         elif is_check:  # fresh enough, whatever it lacks
             states, lacks = [each for each in states if each != "unknown"], 0
-    if found.get("drifted"):
+    audit = audit_facts(known_parts(last.pop("audit", {}), str(source.get("physical_index"))))
+    if found.get("drifted") or audit["differences"]:
         states.append("differs")
     is_begun = found.get("pending") and not (is_check and config.freshness_slo)
     if lacks or is_begun or any(found.get(name) for name in ("dead_letters", "problem")):
@@ -206,6 +214,7 @@ def _status(config: SyncConfig, source: dict[str, Any], last: dict[str, Any], st
         state=min(states, key=WORST_FIRST.index, default="ok"),
         freshness_seconds=freshness,
         freshness_slo=config.freshness_slo or None,
+        audit=audit if audit["parts"] else {},
         **found,
     )
     if is_check:
@@ -266,6 +275,8 @@ def _line(status: IndexStatus) -> str:
     last, pending, lag = status.last_run, status.pending or {}, in_few_words(status.problem)
     if status.lag_snapshots is not None and not lag:
         lag = lag_text(status.lag_snapshots, status.lag_seconds)
+    audit = "{compared} of {parts} parts compared since {since}, {differences:,} differences, {repaired:,} repaired"
+    since = moment(status.audit.get("oldest_compared_at", ""))
     failure = f" ({pending['failure']})" if pending.get("failure") else ""
     parts = (
         lag or (UNKNOWN if status.state != "ok" else ""),
@@ -276,5 +287,6 @@ def _line(status: IndexStatus) -> str:
         f"run {status.running['run_id']} is running" if status.running else "",
         f"{status.dead_letters:,} dead letters" if status.dead_letters else "",
         f"{status.drifted:,} documents had been missing: run icecdc validate" if status.drifted else "",
+        audit.format(**status.audit, since=since) if status.audit else "",
     )
     return "; ".join(filter(None, parts))

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from icecdc_core import export_table
+from icecdc_core import export_table, sync_changes
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError
-from icecdc_core.explore.config import ExploreConfig
+from icecdc_core.explore.config import ExplainConfig, ExploreConfig
 from icecdc_core.explore.differences import find_differences
-from icecdc_core.explore.documents import look_up_document, try_query
+from icecdc_core.explore.documents import explain, look_up_document, try_query
 from icecdc_core.explore.report import dry_run_next_sync, explore_report
 from icecdc_core.explore.view import Part, open_view, show_time_line
 
@@ -170,3 +171,35 @@ class DescribeWhatIsMissing:
         sql("ALTER TABLE {t} RENAME COLUMN id TO number", "UPDATE {t} SET name = 'x' WHERE number = 5")
         found = look_up(spark, make_config(identifier_columns=["number"]), document_id="5")
         assert (changes_of(found), fields_of(found)["name"]) == (["update", "insert"], "x")
+
+
+def it_says_which_snapshot_deleted_a_document_when_the_index_followed_and_that_none_has_its_id(
+    spark, sql, new_index, opensearch, snapshots, name
+):
+    config = new_index(*made(), identifier_columns=["region", "id"], number_of_shards=3, index_column="region")
+    for statement in ("UPDATE {t} SET name = 'x' WHERE id = 7", "DELETE FROM {t} WHERE id IN (7, 8)"):
+        sql(statement)
+        sync_changes(spark, config)
+    sql("DELETE FROM {t} WHERE id = 9")  # not synced
+    given = {each: getattr(config, each) for each in config.model_fields_set}
+
+    def explained(identity):
+        report = explain(spark, ExplainConfig(**given, id=identity))
+        return report, [(each["change"], each["snapshot_id"], each["epoch"]) for each in report.changes]
+
+    report, changes = explained("south|7")
+    first, second, third, fourth = snapshots()
+    assert changes == [("delete", third, 3), ("update", second, 2), ("insert", first, 1)]
+    log = {entry["epoch"]: entry["updated_at"] for entry in PositionStore(opensearch, config).log()}
+    assert [each["followed_at"] for each in report.changes] == [log[3], log[2], log[1]]
+    assert (report.in_table, report.documents) == (False, [])
+    report, changes = explained("south|9")
+    assert (changes[0], report.in_table, len(report.documents)) == (("delete", fourth, None), False, 1)
+    # Somebody else wrote it again, to another index and shard than a row of this id would have.
+    opensearch.index(
+        index=f"{report.documents[0]['_index'].removesuffix('south')}north", id="south|7", routing="r", body={}
+    )
+    spark.sql(f"CALL lake.system.expire_snapshots('ns.{name}', TIMESTAMP '2999-01-01 00:00:00', 2)").collect()
+    report, changes = explained("south|7")
+    assert (changes, [each["_routing"] for each in report.documents]) == ([], ["r"])
+    assert f"up to snapshot {third} is not known" in report.searched

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from icecdc_core import errors, export_table, validate_table
+from icecdc_core.commits.audit import audit_facts
 from icecdc_core.commits.store import PositionStore
+from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.opensearch import checksums
 from icecdc_core.opensearch.id_slices import Part, parts_of
 from icecdc_core.opensearch.indexes import point_in_time
+from icecdc_core.runs.cluster_status import cluster_status
 
 numbers = st.from_regex(r"[0-9]{1,40}", fullmatch=True)
 in_base64 = st.binary(min_size=1, max_size=60).map(lambda b: base64.urlsafe_b64encode(b).decode().rstrip("="))
@@ -73,23 +76,28 @@ def it_finds_in_n_runs_what_differs_and_repairs_one_part(spark, exported, opense
     kinds = ("missing_ids", "extra_ids", "stale_ids")
     assert tuple({each for report in reports for each in getattr(report, kind)} for kind in kinds) == wanted
     store = PositionStore(opensearch, exported)
-    known = store.audit(store.read(), 5).facts()
+    known = audit_facts(store.audit(store.read()))
     assert (known["compared"], known["differences"], known["repaired"], bool(known["oldest_compared_at"])) == (
         5,
         3,
         0,
         True,
     )
+    (status,) = cluster_status(exported).indexes
+    assert (status.state, status.audit) == ("differs", known)
+    assert " 5 of 5 parts compared since " in cluster_status(exported).text()
     # A repair of the parts that differ, each alone.
     for report in reports:
         repaired = validate_table(spark, exported.replace(part=report.part, repair=True))
         assert (repaired.ok, repaired.repaired) == (True, report.differences)
-    known = store.audit(store.read(), 5)
-    assert (known.facts()["differences"], known.facts()["repaired"], known.next) == (0, 3, 0)
+    known = audit_facts(store.audit(store.read()))
+    assert (known["differences"], known["repaired"]) == (0, 3)
     assert validate_table(spark, exported).ok
+    report = follow_changes(spark, exported.replace(audit_seconds=0.001))
+    assert (report.strategy, report.audit) == ("none", {"parts": 1, "differences": 0, "failure": ""})
     # After an export nothing is known.
     export_table(spark, exported)
-    assert store.audit(store.read(), 5).facts()["compared"] == 0
+    assert store.audit(store.read())["compared_at"] == []
 
 
 def it_repairs_nothing_if_the_server_slices_otherwise(spark, new_index, monkeypatch, opensearch):

@@ -8,11 +8,12 @@ from functools import reduce
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import given, strategies as st
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import OpenSearchUnreachableError, SchemaChangeError, SparkJobError
-from icecdc_core.jobs.poll import PollInterval, combine, follow_changes
-from icecdc_core.reporting.reports import RunReport
+from icecdc_core.jobs.poll import PollInterval, audited, combine, follow_changes
+from icecdc_core.reporting.reports import RunReport, ValidationReport
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
 from tests.checks.metric_samples import samples
 
@@ -252,3 +253,27 @@ class DescribeTheWorstCase:
             lags.append(lag or 0.0)
             committed, now = began + 0.001, ended + interval.pause
         assert (interval.seconds_missed, max(lags) <= target, max(lags) > target * 0.7) == (0.0, True, True)
+
+
+@given(budget=st.floats(0.5, 10), seconds=st.lists(st.floats(0.1, 50), min_size=1, max_size=9))
+def it_audits_for_a_budget_on_average_and_begins_no_part_when_that_is_spent(budget, seconds):
+    clock, began = [0.0], []
+
+    def validate(spark, config):
+        assert (config.part, config.report_path) == ("auto", "")
+        began.append(clock[0])
+        clock[0] += seconds[len(began) % len(seconds)]
+        return ValidationReport(False, 1, 1, missing=2)
+
+    sync, config, reports = audited(_reports(), validate, lambda: clock[0]), _config(audit_seconds=budget), []
+    for poll in range(1, 7):
+        reports.append(sync(None, config.replace(report_path="r")))
+        assert not began or began[-1] <= poll * budget
+    assert reports[0].audit["parts"] >= 1
+    assert reduce(combine, reports).audit == {"parts": len(began), "differences": 2 * len(began), "failure": ""}
+
+
+def it_reports_a_failed_audit_and_goes_on():
+    validate = Mock(side_effect=OpenSearchUnreachableError("It is away"))
+    report = audited(_reports(), validate)(None, _config(audit_seconds=5))
+    assert (report.upserts, report.audit) == (10, {"parts": 0, "differences": 0, "failure": "It is away."})
