@@ -69,13 +69,21 @@ COMMANDS: dict[str, Command] = {
         "jobs.export:export_table",
         "write the whole table to a new index, then switch the alias to it",
         "--table lake.shop.orders --opensearch-url https://search:9200",
-        (*_COMMON, "columns", "row_filter", "number_of_shards", "number_of_replicas", "dry_run"),
+        (*_COMMON, "columns", "row_filter", "number_of_shards", "number_of_replicas", "keep_index", "dry_run"),
     ),
     "sync": Command(
         "jobs.poll:follow_changes",
         "write the changes since the last run; the first run exports the table",
         "--table lake.shop.orders --poll-interval-seconds 30 --max-polls 0",
-        (*_COMMON, "poll_interval_seconds", "max_polls", "on_schema_change", "dry_run", "only_as_planned"),
+        (
+            *_COMMON,
+            "poll_interval_seconds",
+            "max_polls",
+            "audit_seconds",
+            "on_schema_change",
+            "dry_run",
+            "only_as_planned",
+        ),
     ),
     "plan": Command(
         "jobs.plan:plan_index",
@@ -118,7 +126,7 @@ COMMANDS: dict[str, Command] = {
         "jobs.status:status_of_index",
         "show whether every index is in sync, its lag and last run",
         "--opensearch-url https://search:9200",
-        ("opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
+        ("opensearch_url", "positions_index", "table", "check", "freshness_slo", "catalog_properties", "warehouse"),
         StatusConfig,
     ),
     "wait": Command(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import asdict, replace
@@ -103,12 +103,15 @@ class PositionStore:
         document = self._get()
         return parse_position(document["_source"])[0] if document else None
 
-    def log(self, size: int = 100, order: str = "epoch", **terms: str | None) -> list[dict[str, Any]]:
+    def log(
+        self, size: int = 100, order: str = "epoch", fields: Sequence[str] = ("*",), **terms: str | None
+    ) -> list[dict[str, Any]]:
         """Return entries, the newest first: those of the index, or with ``index=None`` those of all."""
         terms = {"type": "commit", "index": self._index, **terms}
         wanted: list[Any] = [{"term": {name: value}} for name, value in terms.items() if value is not None]
         wanted.append({"range": {"epoch": {"lte": MAX_EPOCH}}})
-        body = {"query": {"bool": {"filter": wanted}}, "sort": [{order: "desc"}], "size": size}
+        body: dict[str, Any] = {"query": {"bool": {"filter": wanted}}, "sort": [{order: "desc"}]}
+        body |= {"size": size, "_source": [*fields]}
         with self._typed_errors("reading the commit log"):
             if not self.client.indices.exists(index=self._positions_index):
                 return []

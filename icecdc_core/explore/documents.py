@@ -162,7 +162,8 @@ def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
             in_table = not rows.where(complete_id(rows.schema, source.key_columns) == config.id).isEmpty()
             searched, history = _history(source, config.id, len(source.metadata.snapshots))
         followed = dict[int, tuple[int, str]]()
-        for batch in run.positions.log(_MOST_BATCHES):  # the newest first: what an older one brought is its own
+        brief = ("from_snapshot_id", "snapshot_id", "epoch", "updated_at")
+        for batch in run.positions.log(_MOST_BATCHES, fields=brief):  # the newest first: an older one brought its own
             before = ancestors(source.metadata, batch["from_snapshot_id"])
             brought = {*ancestors(source.metadata, batch["snapshot_id"])}.difference(before)
             followed |= dict.fromkeys(brought, (batch["epoch"], batch["updated_at"]))

@@ -224,7 +224,7 @@ class Expressions:
         is_nested = self.format == "debezium_json"  # perhaps beside a `schema`
         whole = T.StructType([*beside, T.StructField("payload", beside)]) if is_nested else beside
         fields = _shape(self.row)
-        parsed = {_ROW: parse_object(given[payload], fields)} if fields or self.makes_all else {}
+        parsed = {_ROW: parse_object(given[payload], fields)} if self.row or self.makes_all else {}
         parsed |= {_ENVELOPE: F.from_json(text, whole, JSON_READ_OPTIONS)} if beside else {}
         hidden = hidden.withColumns({name: _once(F.when(is_usable, each)) for name, each in parsed.items()})
         if beside and is_nested:

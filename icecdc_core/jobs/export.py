@@ -33,7 +33,7 @@ from icecdc_core.runs.batch import (
     written_to,
 )
 from icecdc_core.runs.nested import at_vector
-from icecdc_core.runs.plan import heads, nested_positions
+from icecdc_core.runs.plan import CREATE, EXPORT, heads, nested_positions, require_planned
 from icecdc_core.runs.run import Run, require_identity
 from icecdc_core.table.iceberg_table import FileTasks
 from icecdc_core.table.snapshots import history_gap_error, identity_of, sequence_number
@@ -70,6 +70,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
             indexes.require_own_alias(run.client, config)
             require_pipelines(run.client, config)
             require_identity(run.client, config, position, source)
+        require_planned(position, source, config, EXPORT if position.exists else CREATE)
         if config.dry_run:
             return run.finish(dry_run_export(run, position, source))
         with run.lock(position, source) as (lock, source):

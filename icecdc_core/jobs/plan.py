@@ -35,13 +35,14 @@ class PlanReport(RunReport):
             why.
         refused_by: The policy that is ``fail``, so that a sync refuses to export again; else empty.
         documents: Documents to write or delete. ``bytes`` is about that of their bulk lines, without vectors.
-        new_vectors: Texts without a stored vector.
+        new_vectors: Texts without a stored vector, at most.
         estimated_seconds: Seconds at the rate of the last export of ``rate_from``; null if there was none.
         rate_from: This index, or another one with the same ``positions_index``.
         sampled: Documents that a trial index got. ``rejected`` counts those that OpenSearch refused.
         documents_a_day: Documents that one sync a day would have rewritten in the last seven days, or in the history if
             it is shorter; null if that is unknown or the spec is not new.
         spec: A digest of the spec, for ``only_as_planned``.
+        replaces: The physical index that an export replaces; if there is none, with what the index begins.
     """
 
     action: str
@@ -53,6 +54,7 @@ class PlanReport(RunReport):
     sampled: int = 0
     documents_a_day: float | None = None
     spec: str = ""
+    replaces: str = ""
 
     card = Report.card
 
@@ -107,10 +109,12 @@ def _plan(run: Run, position: Position, source: Source, action: str, reason: err
         with run.stage("try documents"), trial as name:
             result = try_documents(run.client, run.config, name, tally.sample)
         tried = {"rejected": result.counts.rejected, "rejected_samples": result.rejected_samples}
+        tried["sampled"] = result.counts.operations
     documents = found.upserts + found.deletes
     notes = [reason.message, *found.notes] if reason else found.notes or [_WHY.get(action, "")]
     costs = {"documents": documents, "bytes": tally.bytes, "new_vectors": tally.new_texts, **_estimate(run, documents)}
-    known = {"kind": "plan", "notes": notes, "sampled": len(tally.sample), "spec": plans.planned_spec(source)}
+    known: dict[str, Any] = {"kind": "plan", "notes": notes, "spec": plans.planned_spec(source)}
+    known["replaces"] = plans.replaced_by(position, run.config)
     if action in (plans.CREATE, plans.FOLLOW, plans.EXPORT):
         known["documents_a_day"] = _documents_a_day(run, source)
     return PlanReport(**{**vars(found), **known, **costs, **tried}, action=action)
@@ -130,8 +134,7 @@ def _documents_a_day(run: Run, source: Source) -> float | None:
     now, documents, first = time.time() * 1000, 0, _as_of(source, 0)
     heads = [each.metadata.by_id[each.head] for each in (first, *first.nested.values()) if each.head is not None]
     days = min(7.0, max(1.0, *((now - head.timestamp_ms) / _DAY_MS for head in heads)))
-    # Rows of the past may break rules that today's rows keep.
-    with suppress(errors.HistoryGapError, errors.IdentifierColumnsError, errors.DuplicateIdentifierError):
+    with suppress(errors.IcecdcError):  # rows of the past may break rules that today's rows keep
         for older, newer in pairwise([*(_as_of(source, now - day * _DAY_MS) for day in range(7, 0, -1)), source]):
             start = Position(run.config.index, run.config.table, source.metadata.table_uuid, physical_index="any")
             start = position_at(start, older, older.head, plans.nested_positions(older, plans.heads(older)))

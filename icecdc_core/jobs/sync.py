@@ -53,6 +53,7 @@ from icecdc_core.runs.plan import (
     start_position,
 )
 from icecdc_core.runs.run import Run, require_identity, require_no_documents, require_readable_index
+from icecdc_core.session.job_session import require_accelerator
 from icecdc_core.table.snapshots import identity_of, sequence_number
 from icecdc_core.table.source import Source
 from icecdc_core.table.vectors import store_vectors
@@ -112,6 +113,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
 
 def checked_look(run: Run) -> tuple[Position, Source]:
     """Look at position and table, and check the index; again if another run moves the position meanwhile."""
+    require_accelerator(run.spark, run.config.accelerator)
     position, source = run.look()
     while True:
         snapshots, seconds = lag_of_tables(position, source)  # an index that does not exist lacks every snapshot

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -181,11 +182,14 @@ def _fenced(config: SyncConfig, seen: Collection[str]) -> FencedError:
 _NOT_COPIED = ("uuid", "history", "creation_date", "provided_name", "version", "resize", "remote_store", "blocks")
 
 
+_TRIAL = "--check"
+
+
 @contextmanager
 def trial_index(client: OpenSearch, config: SyncConfig, schema: StructType, like: str = "") -> Iterator[str]:
     """An index of its own, as a new one would be or ``like`` one that exists; it goes with the block."""
     run_id = uuid.uuid4().hex
-    trial = f"{config.index}--check{run_id[:12]}"  # other runs may try at the same time
+    trial = f"{config.index}{_TRIAL}{run_id[:12]}"  # other runs may try at the same time
     try:
         if not like:
             create_physical(client, config, trial, schema, run_id)
@@ -241,11 +245,13 @@ def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> N
 
 
 def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str, kept: Collection[str]) -> None:
-    """Delete what was created before this index (a stalled run may be late), is not kept, and nobody reads."""
+    """Delete what is older than this index (a stalled run may be late), not kept and read by nobody; and old trials."""
     found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "open,hidden"})
     created = {name: entry["settings"]["index"]["creation_date"].zfill(20) for name, entry in found.items()}
+    an_hour_ago = str(int((time.time() - 3600) * 1000)).zfill(20)
     for name in found:
-        if name not in kept and physical in created and created[name] < created[physical]:
+        is_older = physical in created and created[name] < created[physical] and name not in kept
+        if is_older or (name.startswith(f"{config.index}{_TRIAL}") and created[name] < an_hour_ago):
             drop_unless_read(client, config, name)
 
 

@@ -25,7 +25,7 @@ from icecdc_core.reporting.reports import Report, RunReport, check_report_path, 
 from icecdc_core.reporting.telemetry import orchestrator, publish_run_metrics, span, trace_of_run
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import require_catalog
-from icecdc_core.session.job_session import job_session, require_accelerator
+from icecdc_core.session.job_session import job_session
 from icecdc_core.table.snapshots import rows_added, rows_removed
 from icecdc_core.table.source import Source
 
@@ -65,7 +65,6 @@ class JobRun(Generic[C]):
             check_report_path(self.config.report_path)
             self.spark = self._resources.enter_context(job_session(self.spark))
             require_catalog(self.spark, self.config)
-            require_accelerator(self.spark, getattr(self.config, "accelerator", ""))
             self._open()
         except BaseException as error:
             self.__exit__(type(error), error, None)

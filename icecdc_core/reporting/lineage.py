@@ -21,6 +21,7 @@ from icecdc_core.table.source import Source
 # As OpenLineage's Java client does: these schemes have no slash before the path, and one name for all their spellings.
 _OBJECT_STORES = frozenset({"s3", "gs", "abfss", "wasbs"})
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs"}
+_READERS = ("validate", "explain")
 _PRODUCER, _SPEC = "https://pypi.org/project/icecdc", "https://openlineage.io/spec"
 
 
@@ -63,13 +64,13 @@ def _event(
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
     port = url.port or {"http": 80, "https": 443}.get(url.scheme, 9200)
     index = {"namespace": f"opensearch://{host}:{port}", "name": config.index}
-    read: list[dict[str, Any]] = [index] if job == "validate" else []
+    read: list[dict[str, Any]] = [index] if job in _READERS else []
     if source is not None:
         namespace, name = table_name(source.metadata.location)
         version = facts.get("to_snapshot_id") or facts.get("snapshot_id") or source.head
         facet = _facet("DatasetVersionDatasetFacet", datasetVersion=str(version))
         read.insert(0, {"namespace": namespace, "name": name, "facets": {"version": facet} if version else {}})
-    only_reads = config.dry_run or (job == "validate" and not facts.get("repaired"))
+    only_reads = config.dry_run or (job in _READERS and not facts.get("repaired"))
     about = {}
     if len(parent := os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)) == 3:
         of_run, of_job = {"runId": parent[2]}, {"namespace": parent[0], "name": parent[1]}

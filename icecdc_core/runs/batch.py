@@ -32,7 +32,7 @@ from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.dead_letters import store_dead_letters
 from icecdc_core.runs.nested import compute_nested_changes
-from icecdc_core.runs.plan import BatchPlan, has_other_schema, is_at_head, lag_of_tables
+from icecdc_core.runs.plan import BatchPlan, has_other_schema, has_other_spec, is_at_head, lag_of_tables
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark import shuffle_partitions_for, unless_broadcast_fails
 from icecdc_core.table.schema import require_no_null
@@ -158,10 +158,12 @@ class Tally:
         by_chance = f"rand() * {max(1, expected)} < 1000 AND octet_length(action) < 16384"
         sampled = F.expr(f"CASE WHEN {by_chance} AND startswith(action, '{{\"index') THEN action END")
         actions = to_actions(rows, source.key_columns, epoch=1).select("action", sampled.alias("sampled"))
-        totals = F.count("*"), F.sum(F.octet_length("action")), F.collect_list("sampled")
-        ((count, size, sample),) = actions.agg(*totals).collect()
+        # A writer may have recorded fewer rows than there are.
+        sample = F.slice(F.collect_list("sampled"), 1, 1000)
+        totals = F.count("*"), F.sum(F.octet_length("action")), sample
+        ((count, size, found),) = actions.agg(*totals).collect()
         self.bytes += size or 0
-        self.sample += sample
+        self.sample += found
         self.new_texts += count_new_texts(source, rows)
         return int(count)
 
@@ -346,7 +348,8 @@ def trial_in_place(run: Run, source: Source, position: Position) -> Iterator[str
     """Let an empty copy of the index take a changed spec and new columns, as ``follow_spec`` lets the index."""
     with indexes.trial_index(run.client, run.config, source.schema, like=position.physical_index) as trial:
         change_settings(run.client, run.config, trial, _changed_settings(position, source))
-        indexes.evolve_mapping(run.client, run.config, trial, source.schema)
+        if has_other_spec(position, source) or has_other_schema(position, source):
+            indexes.evolve_mapping(run.client, run.config, trial, source.schema)
         yield trial
 
 

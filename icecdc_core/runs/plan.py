@@ -150,6 +150,11 @@ def planned_spec(source: Source) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def replaced_by(position: Position, config: SyncConfig) -> str:
+    """The physical index that an export replaces; if there is none, with what an index begins."""
+    return position.physical_index or f"start_from={config.start_from or 'none'}"
+
+
 def require_planned(position: Position, source: Source, config: SyncConfig, action: str = "") -> None:
     """Refuse what the plan in `only_as_planned` did not announce; changes of rows are always allowed."""
     if not (path := config.only_as_planned):
@@ -158,11 +163,14 @@ def require_planned(position: Position, source: Source, config: SyncConfig, acti
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8").splitlines()[-1])
         plans = content.get("indexes", {"": content}).values()
-        plan = next((each for each in plans if each["index"] == config.index and "action" in each), {"action": NOTHING})
+        plan = next((each for each in plans if each["index"] == config.index and "action" in each), dict[str, Any]())
+        planned = plan.get("action", "nothing of it, or could not plan it")
         # Only the server can refuse to follow; then the export is checked.
-        tried = FOLLOW if plan["action"] == EXPORT else ""
-        if action not in (plan["action"], tried, SYNC, NOTHING) or plan.get("spec") != planned_spec(source):
-            problem = f"A sync would {action} '{config.index}' as its spec is now; the plan announced {plan['action']}"
+        is_announced = action in (planned, FOLLOW if planned == EXPORT else "", SYNC, NOTHING)
+        if action in (CREATE, EXPORT):  # once
+            is_announced &= plan.get("replaces") == replaced_by(position, config)
+        if not is_announced or plan.get("spec") != planned_spec(source):
+            problem = f"A sync would {action} '{config.index}' as it and its spec are now; the plan announced {planned}"
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
         problem = "The file cannot be read as the report of a plan"
     if problem:

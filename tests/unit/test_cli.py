@@ -79,6 +79,7 @@ class DescribeAWrongCommandLine:
         broken(AssertionError("a session was started"))
         init = [*INGEST[2:-2], "--namespace", "lake.ns"]
         given = {"ingest": INGEST, "status --ingest": INGEST, "init-ingest": init}.get(job, GIVEN)
+        given = [*given, "--id", "1"] if job == "explain" else given
         code, report, _ = run(job, *given, "--report-path", "/dev/null/report.json")
         expected = 1 if job == "plan" else 2  # of a plan, 2 means changes
         assert (code, report["exit_code"], report["state"], report["stage"]) == (

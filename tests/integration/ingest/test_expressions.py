@@ -167,6 +167,11 @@ class DescribeWhere:
     def it_drops_by_a_header_without_a_look_at_the_record(self, evaluate):
         assert evaluate([(None, "{"), (None, '{"a": 1}')], where="headers['op'] <> 'd'") == ([], 2)
 
+    def it_looks_at_the_whole_record(self, evaluate):
+        found, filtered = evaluate([(None, "{"), (None, '{"a": 1}'), (None, '{"a": 2}')], where="value LIKE '%2%'")
+        assert [(row.offset, bool(row.problem)) for row in found] == [(0, True), (2, False)]
+        assert filtered == 1
+
 
 class DescribeRoute:
     def it_sends_a_record_to_every_table_that_is_named_or_to_none(self, evaluate):

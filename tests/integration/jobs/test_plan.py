@@ -110,10 +110,11 @@ def it_says_what_a_sync_then_does_and_the_sync_does_nothing_else(
         kept = {entry for entry, indexes in here.items() if physical(entry) == indexes}
         assert (kept, len(model.calls())) == ({"same", "followed"}, 61)
 
-        # A later sync of rows is as planned, and so is one with nothing to do. Another spec is not.
+        # Syncs of rows are as planned, and of nothing. An export once more and another spec are not.
         sql("DELETE FROM {t} WHERE id = 10")
         good = ("--only", "same,followed,static,selected,new,nested", "--only-as-planned", str(plan))
         assert [run("sync", *good)[0] for _ in range(2)] == [0, 0]
+        assert run("export", "--only", "selected", "--only-as-planned", str(plan))[0] == 2
         configs = SyncConfig.load_all(write_file({**AFTER, "selected": BEFORE["selected"]}))
         before = stored()
         code, found = run("sync", "--only", "selected", "--only-as-planned", str(plan))

@@ -133,18 +133,18 @@ class DescribeDeletion:
         indexes.create_physical(client, config, TWO, SCHEMA, "the-run")
         indexes.create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
         server.indexes[f"{ONE}-copy"] = replace(server.indexes[ONE], aliases={})
-        indexes.drop_leftovers(client, config, TWO)
+        indexes.drop_leftovers(client, config, TWO, kept=())
         assert ONE in server.indexes  # readers see it
         indexes.publish_index(client, config, TWO)
         server.trouble = lambda method, path: error(400, "snapshot_in_progress") if method == "DELETE" else None
-        indexes.drop_leftovers(client, config, TWO)
+        indexes.drop_leftovers(client, config, TWO, kept=())
         assert ONE in server.indexes  # until a later run
         server.trouble = lambda method, path: error(403, "security") if method == "DELETE" else None
         with pytest.raises(AuthorizationException):
-            indexes.drop_leftovers(client, config, TWO)
+            indexes.drop_leftovers(client, config, TWO, kept=())
         server.trouble = None
         server.indexes[ONE].mappings = {"_meta": {"icecdc": {"index": "t"}}}  # as an earlier build made it
-        indexes.drop_leftovers(client, config, TWO)
+        indexes.drop_leftovers(client, config, TWO, kept=())
         assert sorted(server.indexes) == [f"{ONE}-copy", TWO, "t--other--000001"]
 
 
