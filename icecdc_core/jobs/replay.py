@@ -30,7 +30,7 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     a newer document in the index wins.
     A dead letter is ``superseded``, and not written, if an export has built the index again since, if the table no
     longer has the row (for a delete: has it again), or if there is a newer dead letter. Those of a begun batch are left
-    to the next sync. What is rejected again stays open.
+    to the next sync, those of an index that ``keep_index`` keeps to a rollback. What is rejected again stays open.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
@@ -61,6 +61,8 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
         dead_letters = open_dead_letters(run.spark, run.config)
         if position.batch is not None:
             dead_letters = dead_letters.where(F.col("epoch") != position.batch.epoch)
+        if position.earlier is not None:  # after a rollback, its documents are missing again
+            dead_letters = dead_letters.where(F.col("physical_index") != position.earlier.physical_index)
         dead_letters = _with_resolution(source, position, dead_letters).persist()
         counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
     try:

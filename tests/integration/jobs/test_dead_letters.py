@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core import export_table, replay_dead_letters, sync_changes
+from icecdc_core import export_table, replay_dead_letters, rollback_index, sync_changes
 from icecdc_core.commits.position import Batch
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
@@ -141,6 +141,16 @@ class DescribeReplay:
         assert (report.upserts, report.rejected, report.steps[0]["superseded"]) == (0, 0, 3)
         assert ("9" in indexed(), indexed()["7"]["value"]) == (False, 7.5)
         assert [letter["resolution"] for letter in dead_letters()] == ["superseded"] * 3
+
+    def it_leaves_those_of_an_index_that_is_kept_for_a_rollback(self, spark, sql, exported, opensearch, indexed):
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sync_changes(spark, exported)
+        export_table(spark, exported.replace(keep_index="7d"))
+        replay_dead_letters(spark, exported)
+        rollback_index(spark, exported)
+        take_nan(opensearch, exported.index)
+        assert replay_dead_letters(spark, exported).upserts == 1
+        assert indexed()["7"]["value"] == "NaN"
 
 
 def store(spark, config):
