@@ -1,5 +1,6 @@
 """Documents of an index: one of them beside its row and what happened to it, and the hits of a query."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.documents.bulk_lines import document_json
+from icecdc_core.documents.bulk_lines import MAX_ID_BYTES, document_json
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
 from icecdc_core.explore.config import ExplainConfig
 from icecdc_core.explore.differences import (
@@ -117,6 +118,7 @@ def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tup
 
 
 _MOST_BATCHES = 1000
+_IF_THERE = {"ignore_unavailable": "true"}
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,8 @@ class ExplainReport(Report):
     Attributes:
         id: The document's id.
         in_table: Whether the table's current snapshot has its row.
-        documents: Index, routing and version of each document in the index that has the id now, in any shard.
+        documents: Index, routing and version of each document that has the id now, in any shard of the index and of
+            the one that `keep_index` keeps.
         changes: Each snapshot that changed the row, newest first: ``snapshot_id``, ``committed_at``, ``change``, and of
             the batch that brought it to the index ``epoch`` and ``followed_at``; null if none is known.
         searched: Which snapshots were searched, and since which of them.
@@ -152,6 +155,9 @@ class ExplainReport(Report):
 
 def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
     """Say which snapshots changed the row of a document, when the index followed, and what has the id now."""
+    identity = config.id
+    if len(identity.encode()) > MAX_ID_BYTES:
+        identity = hashlib.sha256(identity.encode()).hexdigest()  # as `document_id` does
     with Run("explain", spark, config) as run:
         with run.stage("check"):
             position, source = run.look(needs_history=False)
@@ -159,19 +165,23 @@ def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
             source.require_identifier_columns("the id of a document says which row it is")
         with run.stage("history"):
             rows = source.current_rows(source.head, "fail")
-            in_table = not rows.where(complete_id(rows.schema, source.key_columns) == config.id).isEmpty()
-            searched, history = _history(source, config.id, len(source.metadata.snapshots))
-        followed = dict[int, tuple[int, str]]()
-        brief = ("from_snapshot_id", "snapshot_id", "epoch", "updated_at")
+            in_table = not rows.where(complete_id(rows.schema, source.key_columns) == identity).isEmpty()
+            searched, history = _history(source, identity, len(source.metadata.snapshots))
+        followed, written = dict[int, tuple[int, str]](), position.physical_index
+        brief = ("from_snapshot_id", "snapshot_id", "epoch", "updated_at", "physical_index", "kind")
         for batch in run.positions.log(_MOST_BATCHES, fields=brief):  # the newest first: an older one brought its own
+            if written not in ("", batch["physical_index"]):  # of an index that a rollback left
+                continue
+            written = "" if batch["kind"] == "export" else batch["physical_index"]  # before it, of whichever was there
             before = ancestors(source.metadata, batch["from_snapshot_id"])
             brought = {*ancestors(source.metadata, batch["snapshot_id"])}.difference(before)
             followed |= dict.fromkeys(brought, (batch["epoch"], batch["updated_at"]))
         with run.stage("look up"):
-            names = with_suffixes(config, position.physical_index)
-            run.client.indices.refresh(index=names)
-            body = {"query": {"ids": {"values": [config.id]}}, "_source": False, "version": True, "size": 1000}
-            hits = run.client.search(index=names, body=body, params=WHOLE)["hits"]["hits"]
+            kept = position.earlier.uuids if position.earlier else ()  # a rollback would show it again
+            names = ",".join([with_suffixes(config, position.physical_index), *kept])
+            run.client.indices.refresh(index=names, params=_IF_THERE)
+            body = {"query": {"ids": {"values": [identity]}}, "_source": False, "version": True, "size": 1000}
+            hits = run.client.search(index=names, body=body, params={**WHOLE, **_IF_THERE})["hits"]["hits"]
         documents = [{name: hit.get(name) for name in ("_index", "_routing", "_version")} for hit in hits]
         fields = "snapshot_id", "committed_at", "change", "epoch", "followed_at"
         changes = [
@@ -179,7 +189,7 @@ def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
             for each, change in history
             for batch in [followed.get(each.snapshot_id, (None, None))]
         ]
-        found = config.table, config.index, config.id, in_table, documents, changes, searched, run.seconds
+        found = config.table, config.index, identity, in_table, documents, changes, searched, run.seconds
         return run.finish(ExplainReport(*found))
 
 

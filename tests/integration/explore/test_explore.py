@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from icecdc_core import export_table, sync_changes
+from icecdc_core import export_table, rollback_index, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError
 from icecdc_core.explore.config import ExplainConfig, ExploreConfig
@@ -203,3 +203,19 @@ def it_says_which_snapshot_deleted_a_document_when_the_index_followed_and_that_n
     report, changes = explained("south|7")
     assert (changes, [each["_routing"] for each in report.documents]) == ([], ["r"])
     assert f"up to snapshot {third} is not known" in report.searched
+
+
+def it_says_that_an_index_kept_for_a_rollback_has_the_document_and_forgets_batches_of_one_that_was_left(
+    spark, sql, new_index, opensearch
+):
+    longer = "UPDATE {t} SET name = repeat('n', 600) WHERE id = 7"
+    config = new_index(*made(), longer, identifier_columns=["name"], keep_index="7d")
+    (first,) = opensearch.indices.get_alias(name=config.index)
+    export_table(spark, config)
+    sql("DELETE FROM {t} WHERE id = 7")
+    sync_changes(spark, config)
+    of_row = ExplainConfig(**{each: getattr(config, each) for each in config.model_fields_set}, id="n" * 600)
+    assert [each["_index"] for each in explain(spark, of_row).documents] == [first]
+    rollback_index(spark, config)
+    epoch, report = sync_changes(spark, config).epoch, explain(spark, of_row)
+    assert (report.documents, [each["epoch"] for each in report.changes]) == ([], [epoch, 2])
