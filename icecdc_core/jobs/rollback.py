@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.commits.history import SCHEMA_POLICY
 from icecdc_core.commits.position import Batch, Position, position_document
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import IndexNotFoundError, StatusUnknownError, TableLockedError
+from icecdc_core.errors import CatalogError, IndexNotFoundError, TableLockedError, TableNotFoundError
 from icecdc_core.opensearch.indexes import indexes_behind, is_intact
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.cluster_status import table_facts
@@ -32,9 +32,10 @@ def rollback_index(spark: SparkSession, config: SyncConfig) -> RunReport:
             lock = run.positions.lock(position.table, position.table_uuid, run.run_id)
             try:
                 with run.stage("publish"):
-                    kept, notes = _check(run, lock.position)
-                    if not lock.position.begun_rollback:
-                        epoch, over = lock.next_epoch(0), lock.position.batch
+                    position = lock.position
+                    kept, notes = _check(run, position)
+                    if not position.begun_rollback:
+                        epoch, over = lock.next_epoch(0), position.batch
                         start, end, physical = position.snapshot_id, kept.snapshot_id, kept.physical_index
                         lock.begin(Batch("rollback", epoch, start, end, physical, largest=kept.largest, over=over))
                     run.finish_rollback(lock)
@@ -53,7 +54,9 @@ def _check(run: Run, position: Position) -> tuple[Position, list[str]]:
         return kept, []
     if kept is None or not is_intact(run.client, kept.uuids):
         remedy = "run the export with the earlier parameters; with keep_index=7d an export keeps the index before it"
-        raise IndexNotFoundError(f"No earlier index of '{index}' is kept, or it was deleted", **wrong, remedy=remedy)
+        raise IndexNotFoundError(
+            f"No earlier index of '{index}' is kept, or it was deleted or closed", **wrong, remedy=remedy
+        )
     require_readable_index(run.client, position)
     if position.begun_export in indexes_behind(run.client, index):
         remedy = "run the sync, which finishes it, then roll back"
@@ -62,5 +65,5 @@ def _check(run: Run, position: Position) -> tuple[Position, list[str]]:
     try:
         facts = table_facts(lambda t: IcebergTable(run.spark, t).metadata(), run.config, position_document(kept, None))
         return kept, [*notes, *filter(None, [facts.get("problem")])]
-    except StatusUnknownError as unknown:
-        return kept, [*notes, unknown.message]
+    except (CatalogError, TableNotFoundError) as unknown:  # to go back, OpenSearch is enough
+        return kept, [*notes, f"whether the next sync can continue from it is not known: {unknown.message}"]

@@ -41,7 +41,13 @@ def index_uuid(client: OpenSearch, physical: str) -> str:
 
 
 def is_intact(client: OpenSearch, uuids: Mapping[str, str]) -> bool:
-    return all(index_uuid(client, physical) == uuid for physical, uuid in uuids.items())
+    """Return whether the indexes are there, open and the same; a position of an earlier release may know no uuid."""
+    for physical, created in uuids.items():
+        entry = indexes_behind(client, physical).get(physical)
+        is_closed = entry is not None and "verified_before_close" in entry["settings"]["index"]
+        if entry is None or is_closed or created not in ("", uuid_of(entry)):
+            return False
+    return True
 
 
 def uuid_of(entry: Mapping[str, Any]) -> str:
@@ -75,6 +81,22 @@ def create_index(client: OpenSearch, index: str, body: Mapping[str, Any]) -> Non
 def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
     """Return what icecdc stored in the mapping of an index, its own name too (a copy has another one); else nothing."""
     return dict(entry.get("mappings", {}).get("_meta", {}).get("icecdc") or {})
+
+
+def epochs_of(index: str, found: Mapping[str, dict[str, Any]]) -> dict[str, int]:
+    """Return which of the indexes found are physical indexes of this one, and the epoch of the export of each."""
+    epochs = {}
+    for name, entry in found.items():
+        # Another index may be named `{index}--eu`, and a trial index belongs to its run.
+        epoch = name.removeprefix(f"{index}--").partition("-")[0]
+        if epoch.isdecimal() and _is_made_for(index, name, entry):
+            epochs[name] = int(epoch)
+    return epochs
+
+
+def _is_made_for(index: str, name: str, entry: dict[str, Any]) -> bool:
+    meta = icecdc_meta(entry)
+    return (meta.get("index"), meta.get("name", name)) == (index, name)
 
 
 def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
@@ -239,8 +261,7 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
 def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
     """Delete a physical index, and those with suffixes, if readers do not see them and icecdc created them."""
     for name, entry in indexes_behind(client, with_suffixes(config, physical)).items():
-        made_as = icecdc_meta(entry).get("index"), icecdc_meta(entry).get("name", name)
-        if made_as == (config.index, name) and config.index not in entry["aliases"]:
+        if _is_made_for(config.index, name, entry) and config.index not in entry["aliases"]:
             _delete(client, name)
 
 

@@ -111,7 +111,8 @@ class Run(JobRun["SyncConfig"]):
         assert kept is not None, "a rollback is begun only with an index to go back to"
         with typed_errors(self.config, "the rollback"):
             found = self.client.indices.get(index=f"{begun.index}--*", params={"expand_wildcards": "all"})
-            left, seen = sorted(found.keys() - kept.uuids), self.confirm_readers_indexes(lock)
+            left = sorted(indexes.epochs_of(begun.index, found).keys() - kept.uuids)
+            seen = self.confirm_readers_indexes(lock)
             if kept.physical_index not in seen:
                 if not (seen and indexes.is_intact(self.client, kept.uuids)):
                     lock.write(replace(begun, batch=over))

@@ -1,11 +1,13 @@
 """A rollback: readers see the index from before the last export again, and the next sync brings it up to date."""
 
 import pytest
+from pyspark.sql.types import LongType, StructType
 
 from icecdc_core import export_table, rollback_index, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.config.sync import StatusConfig
 from icecdc_core.errors import HistoryGapError, IcecdcError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.opensearch.indexes import trial_index, write_alias
 from tests.servers.loopback_proxy import cut_off, loopback_proxy
 
 NEW = {"select": ["id", "upper(name) AS loud"]}
@@ -61,10 +63,30 @@ def it_refuses_an_index_that_no_sync_can_bring_up_to_date(spark, sql, config, op
         rollback_index(spark, config)
     allowed, position = config.replace(on_history_gap="reexport"), PositionStore(opensearch, config).read()
     assert "next sync exports" in rollback_index(spark, allowed.replace(dry_run=True)).notes[1]
-    opensearch.indices.delete(index=physical_indexes()[0])
-    with pytest.raises(IndexNotFoundError, match="or it was deleted"):
-        rollback_index(spark, allowed)
+    kept = physical_indexes()[0]
+    for spoil in (opensearch.indices.close, opensearch.indices.delete):
+        spoil(index=kept)
+        with pytest.raises(IndexNotFoundError, match="or it was deleted or closed"):
+            rollback_index(spark, allowed)
     assert PositionStore(opensearch, config).read() == position
+
+
+def it_leaves_a_trial_index_and_those_of_an_index_whose_name_begins_as_this_one(spark, sql, config, opensearch):
+    other = config.replace(index=f"{config.index}--eu")
+    for each in (other, config):
+        export_table(spark, each)
+    with trial_index(opensearch, config, StructType().add("id", LongType())) as trial:
+        rollback_index(spark, config)
+        assert opensearch.indices.exists_alias(name=write_alias(trial))
+    sql("DELETE FROM {t} WHERE id = 5")
+    assert sync_changes(spark, other).deletes == 1
+
+
+def it_needs_no_table(spark, sql, config, indexed):
+    export_table(spark, config.replace(**NEW))
+    sql("DROP TABLE {t}")
+    assert "is not known" in rollback_index(spark, config).notes[1]
+    assert indexed()["1"] == {"id": 1, "name": "n1"}
 
 
 def it_keeps_an_index_no_longer_than_asked(spark, sql, config, physical_indexes):
