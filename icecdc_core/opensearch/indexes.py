@@ -258,22 +258,26 @@ def check_mapping(client: OpenSearch, config: SyncConfig, schema: StructType) ->
         )
 
 
-def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
+def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str, kept: Collection[str] = ()) -> None:
     """Delete a physical index, and those with suffixes, if readers do not see them and icecdc created them."""
     for name, entry in indexes_behind(client, with_suffixes(config, physical)).items():
-        if _is_made_for(config.index, name, entry) and config.index not in entry["aliases"]:
+        if _is_made_for(config.index, name, entry) and config.index not in entry["aliases"] and name not in kept:
             _delete(client, name)
 
 
-def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str, kept: Collection[str]) -> None:
+def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str, kept: Collection[str], epoch: int) -> None:
     """Delete what is older than this index (a stalled run may be late), not kept and read by nobody; and old trials."""
     found = client.indices.get(index=f"{config.index}--*", params={"expand_wildcards": "open,hidden"})
     created = {name: entry["settings"]["index"]["creation_date"].zfill(20) for name, entry in found.items()}
     an_hour_ago = str(int((time.time() - 3600) * 1000)).zfill(20)
-    for name in found:
-        is_older = physical in created and created[name] < created[physical] and name not in kept
-        if is_older or (name.startswith(f"{config.index}{_TRIAL}") and created[name] < an_hour_ago):
-            drop_unless_read(client, config, name)
+    epochs = epochs_of(config.index, found)
+    between = range(epochs.get(physical, epoch) + 1, epoch)  # a stalled run cannot judge what is newer than its batch
+    for name, entry in found.items():
+        is_older = name in epochs and physical in created and created[name] < created[physical]
+        # A killed rollback leaves a newer index without its write alias.
+        is_left = epochs.get(name) in between and write_alias(name) not in entry["aliases"]
+        if is_older or is_left or (name.startswith(f"{config.index}{_TRIAL}") and created[name] < an_hour_ago):
+            drop_unless_read(client, config, name, kept)
 
 
 def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema: StructType) -> None:

@@ -291,7 +291,7 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
     waited = None if batch.kind == "export" else lag_of_tables(before, source)[1]
     lock.commit(replace(with_times(position, source), lag_seconds=waited), log_entry(report))
     kept = position.earlier.uuids if position.earlier else ()
-    indexes.drop_leftovers(run.client, run.config, batch.physical_index, kept)
+    indexes.drop_leftovers(run.client, run.config, batch.physical_index, kept, batch.epoch)
 
 
 def _kept_index(config: SyncConfig, position: Position, batch: Batch) -> dict[str, Any]:

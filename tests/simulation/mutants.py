@@ -136,11 +136,8 @@ MUTANTS = [
         '        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": False}})'),
         schedules=20000),
     Mutant("a run without the lock deletes a newer index", (INDEX, ALIAS, READERS, RECOVERY),
-        Change(indexes, "drop_leftovers", "name not in kept and physical in created and created[name] < "
-        "created[physical]:\n"
-        "            drop_unless_read(client, config, name)",
-        'name != physical and icecdc_meta(found[name]).get("index") == config.index:\n'
-        "            _delete(client, name)"), schedules=20000),
+        Change(indexes, "drop_leftovers", "if is_older or is_left or (",
+        "if name in epochs and name != physical:\n            _delete(client, name)\n        if ("), schedules=20000),
     Mutant("the table is opened before the position is read", (FORWARD,),
         Change(Run, "look", "return self._look_with(self.positions.read())",
         "opened = open_indexable_source(self.spark, self.config, needs_history)\n"

@@ -205,9 +205,7 @@ def it_says_which_snapshot_deleted_a_document_when_the_index_followed_and_that_n
     assert f"up to snapshot {third} is not known" in report.searched
 
 
-def it_says_that_an_index_kept_for_a_rollback_has_the_document_and_forgets_batches_of_one_that_was_left(
-    spark, sql, new_index, opensearch
-):
+def it_shows_what_an_index_kept_for_a_rollback_has_and_no_batch_of_one_left(spark, sql, new_index, opensearch):
     longer = "UPDATE {t} SET name = repeat('n', 600) WHERE id = 7"
     config = new_index(*made(), longer, identifier_columns=["name"], keep_index="7d")
     (first,) = opensearch.indices.get_alias(name=config.index)

@@ -1,7 +1,6 @@
 """A rollback: readers see the index from before the last export again, and the next sync brings it up to date."""
 
 import pytest
-from pyspark.sql.types import LongType, StructType
 
 from icecdc_core import export_table, rollback_index, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
@@ -75,7 +74,7 @@ def it_leaves_a_trial_index_and_those_of_an_index_whose_name_begins_as_this_one(
     other = config.replace(index=f"{config.index}--eu")
     for each in (other, config):
         export_table(spark, each)
-    with trial_index(opensearch, config, StructType().add("id", LongType())) as trial:
+    with trial_index(opensearch, config, spark.table(config.table).schema) as trial:
         rollback_index(spark, config)
         assert opensearch.indices.exists_alias(name=write_alias(trial))
     sql("DELETE FROM {t} WHERE id = 5")

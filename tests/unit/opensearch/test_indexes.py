@@ -133,19 +133,24 @@ class DescribeDeletion:
         indexes.create_physical(client, config, TWO, SCHEMA, "the-run")
         indexes.create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
         server.indexes[f"{ONE}-copy"] = replace(server.indexes[ONE], aliases={})
-        indexes.drop_leftovers(client, config, TWO, kept=())
+        indexes.drop_leftovers(client, config, TWO, (), 2)
         assert ONE in server.indexes  # readers see it
         indexes.publish_index(client, config, TWO)
         server.trouble = lambda method, path: error(400, "snapshot_in_progress") if method == "DELETE" else None
-        indexes.drop_leftovers(client, config, TWO, kept=())
+        indexes.drop_leftovers(client, config, TWO, (), 2)
         assert ONE in server.indexes  # until a later run
         server.trouble = lambda method, path: error(403, "security") if method == "DELETE" else None
         with pytest.raises(AuthorizationException):
-            indexes.drop_leftovers(client, config, TWO, kept=())
+            indexes.drop_leftovers(client, config, TWO, (), 2)
         server.trouble = None
         server.indexes[ONE].mappings = {"_meta": {"icecdc": {"index": "t"}}}  # as an earlier build made it
-        indexes.drop_leftovers(client, config, TWO, kept=())
+        indexes.drop_leftovers(client, config, TWO, (), 2)
         assert sorted(server.indexes) == [f"{ONE}-copy", TWO, "t--other--000001"]
+        indexes.create_physical(client, config, "t--000003", SCHEMA, "the-run")
+        server.indexes["t--000003"].aliases.clear()  # a rollback left it, and was killed
+        for epoch, is_there in ((3, True), (4, False)):  # the first is a stalled run
+            indexes.drop_leftovers(client, config, TWO, (), epoch)
+            assert ("t--000003" in server.indexes) == is_there
 
 
 def it_adds_new_fields_and_names_one_that_has_another_type(server, client, config, published):
