@@ -6,13 +6,16 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
 
 from icecdc_core import export_table, sync_changes, wait_for
 from icecdc_core.commits import store
-from icecdc_core.errors import IndexLaggingError, SnapshotNotFoundError
+from icecdc_core.commits.position import Batch
+from icecdc_core.errors import IndexLaggingError, SnapshotNotFoundError, StatusUnknownError
+from icecdc_core.table.metadata_reader import read_metadata
 from tests.integration.jobs.test_status import ROOT, WITHOUT_SPARK
 
 
@@ -99,10 +102,45 @@ def it_says_what_lags_and_what_can_never_come(spark, sql, new_index, opensearch,
         wait_for(config, snapshot_id=third, timeout=0)
     sql(f"CALL lake.system.rollback_to_snapshot('ns.{config.table_name}', {first})")
     for snapshot_id in (third, 42):
-        with pytest.raises(SnapshotNotFoundError, match="can never have the snapshot"):
+        with pytest.raises(SnapshotNotFoundError, match="of another table, expired, or rolled back"):
             wait_for(config, snapshot_id=snapshot_id, timeout=60)
+    with pytest.raises(IndexLaggingError):
+        wait_for(config, timeout=0)
     export_table(spark, config)
     assert wait_for(config, timeout=0).snapshot_id == first
+
+
+def it_believes_no_clock_and_no_rollback_that_is_not_finished(spark, sql, new_index, opensearch, head, monkeypatch):
+    config = new_index("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg", "INSERT INTO {t} VALUES (0, 'a')")
+    stored = {"index": config.positions_index, "id": f"position:{config.index}"}
+    opensearch.update(**stored, body={"doc": {"batch": asdict(Batch("rollback", 9, None, None, "x"))}})
+    with pytest.raises(IndexLaggingError, match="a rollback is not finished"):
+        wait_for(config, snapshot_id=head(), timeout=0)
+    opensearch.update(**stored, body={"doc": {"batch": None, "current_at": "2126-01-01T00+00:00"}})  # a clock ahead
+    sql("INSERT INTO {t} VALUES (1, 'b')")
+    with pytest.raises(IndexLaggingError):
+        wait_for(config, timeout=0)
+    # Two calls fail. While the third is answered, a sync runs, and then somebody writes again.
+    wanted, calls = head(), []
+
+    def read_while_others_write(*given):
+        calls.append(read_metadata(*given))
+        if len(calls) < 3:
+            raise StatusUnknownError("503")
+        if len(calls) == 3:
+            sync_changes(spark, config)
+            sql("INSERT INTO {t} SELECT max(id) + 1, 'c' FROM {t}")
+        return calls[-1]
+
+    monkeypatch.setattr("icecdc_core.runs.wait.read_metadata", read_while_others_write)
+    with pytest.raises(StatusUnknownError):
+        wait_for(config, snapshot_id=wanted, timeout=0)
+    assert wait_for(config, snapshot_id=wanted, timeout=60).snapshot_id == wanted
+    calls[:], wanted = [None, None], head()
+    assert (wait_for(config, timeout=60).snapshot_id, head() != wanted) == (wanted, True)
+    sync_changes(spark, config)
+    sql(f"CALL lake.system.expire_snapshots('ns.{config.table_name}', TIMESTAMP '2999-01-01 00:00:00', 1)")
+    assert wait_for(config, snapshot_id=wanted, timeout=0).snapshot_id == head()  # it has expired
 
 
 def it_waits_for_the_snapshots_of_nested_tables_too(spark, make_shop, new_index, opensearch):
