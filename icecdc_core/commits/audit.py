@@ -1,6 +1,6 @@
 """What is known of the parts of an index: when each was last compared, and what differed then."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +13,12 @@ def known_parts(stored: Mapping[str, Any], physical_index: str, parts: int = 0) 
     return {**known, "next": 0, "repaired": 0}
 
 
-def with_part(known: dict[str, Any], number: int, differences: int, repaired: int) -> dict[str, Any]:
-    """Return what is known after the comparison of a part, which need not be the next one."""
+def with_parts(known: dict[str, Any], numbers: Collection[int], differences: int, repaired: int) -> dict[str, Any]:
+    """Return what is known after the comparison of parts, of which none need be the next one."""
     times, found, following = [*known["compared_at"]], [*known["differences"]], known["next"]
-    times[number], found[number] = datetime.now(UTC).isoformat(timespec="seconds"), differences
-    following = (number + 1) % len(times) if number == following else following
+    for number in numbers:
+        times[number], found[number] = datetime.now(UTC).isoformat(timespec="seconds"), differences
+    following = (following + 1) % len(times) if following in numbers else following
     repaired += known["repaired"]
     return {**known, "compared_at": times, "differences": found, "next": following, "repaired": repaired}
 

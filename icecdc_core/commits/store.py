@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import asdict, replace
@@ -20,7 +20,7 @@ from typing import Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError
 
-from icecdc_core.commits.audit import known_parts, with_part
+from icecdc_core.commits.audit import known_parts, with_parts
 from icecdc_core.commits.position import (
     CONFIRMED_EVERY,
     Batch,
@@ -176,8 +176,10 @@ class PositionStore:
             return
         # A run that has the lock writes the position itself; any other problem meets the next sync with changes, too.
         with suppress(IcecdcError), self._typed_errors("confirming the position"), without_retries(self.client):
-            document = self.require_unlocked()
-            if document is not None and parse_position(document["_source"])[0] == position:
+            if (document := self._get()) is None:
+                return
+            found, holder = parse_position(document["_source"])
+            if found == position and (holder is None or is_gone(holder, LeaseHolder.this_process(""))):
                 condition = dict(zip(("if_seq_no", "if_primary_term"), _version_of(document), strict=True))
                 with suppress(ConflictError):
                     self._put(f"position:{self._index}", position_document(confirmed, None), condition)
@@ -218,14 +220,14 @@ class PositionStore:
         document = self._get("audit") or {}
         return known_parts(document.get("_source", {}), position.physical_index, parts)
 
-    def remember_part(self, position: Position, number: int, parts: int, **found: int) -> None:
-        """Store what the comparison of a part found; another run may store that of another part meanwhile."""
+    def remember_parts(self, position: Position, numbers: Collection[int], parts: int, *found: int) -> None:
+        """Store differences of each part, and repaired documents; another run may store other parts meanwhile."""
         while True:
             document, condition = self._get("audit") or {}, {"op_type": "create"}
             if document:
                 condition = {"if_seq_no": document["_seq_no"], "if_primary_term": document["_primary_term"]}
             known = known_parts(document.get("_source", {}), position.physical_index, parts)
-            body = {**with_part(known, number, **found), "type": "audit", "index": self._index}
+            body = {**with_parts(known, numbers, *found), "type": "audit", "index": self._index}
             with self._typed_errors("writing the audit"), suppress(ConflictError):
                 self._put(f"audit:{self._index}", body, condition)
                 return

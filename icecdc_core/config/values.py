@@ -145,7 +145,7 @@ def check_part(text: str) -> str:
         raise parameter_problem(
             "is neither auto nor a part such as 3/100", "write auto, or the number of a part/of all"
         )
-    return text
+    return "" if match and int(match[2]) == 1 else text
 
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -61,6 +61,7 @@ def audited(
                 parts += 1
             except Exception as error:  # the sync did not fail
                 failure = str(failure_report(error, {})["message"])
+                print_line(f"the audit failed: {failure} ({config.index})")
             took = clock() - began
             left -= took
         return replace(report, audit={"parts": parts, "differences": differences, "failure": failure})
@@ -197,10 +198,13 @@ def combine(total: RunReport, report: RunReport) -> RunReport:
     kept = [each.lag_kept for each in both if each.lag_kept is not None]
     strategies = [name for each in both if each.upserts or each.deletes for name in each.strategy.split(", ")]
     stages = {**total.stage_seconds, **report.stage_seconds}
+    audit = report.audit | {name: total.audit.get(name, 0) + report.audit[name] for name in _AUDITED if report.audit}
+    if total.audit.get("failure"):
+        audit["failure"] = total.audit["failure"]
     return replace(
         then,
         kind=total.kind,
-        audit=report.audit | {name: total.audit.get(name, 0) + report.audit[name] for name in _AUDITED if report.audit},
+        audit=audit,
         strategy=", ".join(dict.fromkeys(strategies)) or report.strategy,
         steps=then.steps[-_KEPT:],
         rejected_samples=then.rejected_samples[-_KEPT:],

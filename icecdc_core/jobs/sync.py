@@ -85,6 +85,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             position, source = checked_look(run)
             require_pipelines(run.client, config)
         require_planned(position, source, config)  # before the lock is written, and again in case it waited
+        if config.audit_seconds:
+            source.require_identifier_columns("an audit chooses parts by their values", "set audit_seconds to 0, or ")
         if config.dry_run:
             return run.finish(dry_run_sync(run, position, source))
         if is_up_to_date(position, source):

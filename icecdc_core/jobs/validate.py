@@ -1,6 +1,7 @@
 """The validation: every row is compared with every document, by checksums computed on the executors."""
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -34,7 +35,6 @@ MISSING, EXTRA, STALE = "missing", "extra", "stale"
 SAMPLES = 10
 _LONGEST_WAIT_SECONDS = 60.0  # for a run that writes to the index
 MAX_SLICES = 1024  # of a point in time, by default
-MOST_PROVEN = 10_000  # missing documents that are looked up: a search has no more hits
 SHARDS_AT_ONCE = 100  # a node has 300 points in time of shards, for everybody
 
 OpenIndex = tuple[str, str, int]
@@ -80,7 +80,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
                 snapshot_id = position.snapshot_id if at_position else source.head
                 nested = position.nested_snapshots if at_position else heads(source)
                 at_snapshot = at_vector(source, snapshot_id, nested)
-                part = part or _next_part(run, position, opened)
+                part = part or _next_part(run, position)
                 there = F.lit(True)  # of the rows: all of them
                 if not is_last:
                     there = suffix_of_place().isin(*opened)
@@ -108,12 +108,13 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             stage_seconds=run.stage_seconds,
             run_id=run.run_id,
         )
-        if part and at_position and not config.dry_run:
-            known = run.positions.audit(position)["compared_at"]
-            if config.part == "auto" or len(known) == part.parts > 1:  # not of parts of another size
-                run.positions.remember_part(position, *part, differences=report.differences, repaired=repaired)
-        is_whole = not report.part and not config.dry_run
-        if report.ok and not report.is_behind and position.drifted and is_whole:
+        is_equal = report.ok and not report.is_behind and not report.part and not config.dry_run
+        known = len(run.positions.audit(position)["compared_at"])
+        if part and at_position and not config.dry_run and (config.part == "auto" or known == part.parts > 1):
+            run.positions.remember_parts(position, [part.number], part.parts, report.differences, repaired)
+        elif is_equal and known:
+            run.positions.remember_parts(position, range(known), known, 0, repaired)
+        if is_equal and position.drifted:
             with suppress(TableLockedError), run.lock(position, source) as (lock, _):
                 if lock.position.content_version == position.content_version:
                     lock.write(replace(lock.position, drifted=0))
@@ -132,7 +133,7 @@ def _open_indexes(
                 require_pipelines(run.client, config)
             run.require_position(position, source, needs_history=at_position)
             if run.config.part:
-                source.require_identifier_columns("a part is chosen by their values")
+                source.require_identifier_columns("a part is chosen by their values", "leave part out, or ")
             if repairs:
                 require_repairable(position)
             try:
@@ -163,9 +164,11 @@ def _open_indexes(
         time.sleep(1.0)
 
 
-def _next_part(run: Run, position: Position, opened: Mapping[str, OpenIndex]) -> Part:
-    """The part that comes next; each shard of an index is sliced into as many parts."""
-    parts = max(1, min(run.config.audit_parts, MAX_SLICES // max(shards for _, _, shards in opened.values())))
+def _next_part(run: Run, position: Position) -> Part:
+    """The part that comes next; each shard of every index is sliced into as many parts."""
+    found = run.client.search_shards(index=with_suffixes(run.config, position.physical_index))["shards"]
+    shards = Counter(copies[0]["index"] for copies in found)
+    parts = max(1, min(run.config.audit_parts, MAX_SLICES // max(shards.values())))
     return Part(run.positions.audit(position, parts)["next"], parts)
 
 
@@ -222,8 +225,9 @@ def _prove_missing(
     run: Run, source: Source, differences: DataFrame, opened: Mapping[str, OpenIndex], part: Part
 ) -> None:
     """Look up documents that a part lacks: that they are in no other part is not promised by anybody."""
-    missing = differences.where(F.col("verdict") == MISSING).select("id").limit(MOST_PROVEN).collect()
-    body = {"query": {"ids": {"values": [row["id"] for row in missing]}}, "size": MOST_PROVEN, "_source": False}
+    most = checksums.PAGE_DOCUMENTS  # every index allows as many hits
+    missing = differences.where(F.col("verdict") == MISSING).select("id").limit(most).collect()
+    body = {"query": {"ids": {"values": [row["id"] for row in missing]}}, "size": most, "_source": False}
     for _, pit, _ in opened.values():
         hits = run.client.search(body={**body, "pit": {"id": pit}}, params=checksums.WHOLE)["hits"]["hits"]
         # With a routing that no row has, somebody else wrote it.

@@ -82,22 +82,24 @@ def index_checksums(
 ) -> DataFrame:
     """Return the checksums of documents: of their texts, or with a schema of their contents without pipeline fields."""
     if schema is None:
-        return as_numbers(read_index(spark, config, parts, most, partial(text_page, index=index), suffix, part))
+        return as_numbers(read_index(spark, config, parts, most, partial(text_page, index=index), suffix))
     pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
 
     def content_page(answer: str) -> Page:
         hits, rows = AnswerReader(True).loads(answer)["hits"]["hits"], []
+        if hits and not part.has_all([hit["_id"] for hit in hits]):
+            raise unknown_slices_error(f"it has other ids in part {part}")
         for hit in hits:
             digest = digest_of(without_fields(hit["_source"], pipeline_fields, schema))
             rows.append((hit["_id"], digest, hit["_version"], hit.get("_routing")))
         return rows, hits and hits[-1]["sort"]
 
-    return as_numbers(read_index(spark, config, parts, most, content_page, suffix, part))
+    return as_numbers(read_index(spark, config, parts, most, content_page, suffix))
 
 
 def text_page(answer: str, index: str) -> Page:
     """Split an answer at the texts around its documents."""
-    # A document that contains these texts is split wrongly; the parts then differ from every row.
+    # A document that contains these texts is split wrongly; the parts then differ from every row, and contents decide.
     rows: list[tuple[str, str, int | None, str | None]] = []
     after = ""
     for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
@@ -243,7 +245,6 @@ def read_index(
     most: int,
     page_of: Callable[[str], Page],
     suffix: str,
-    only: Part,
 ) -> DataFrame:
     """Read the parts of an index page by page, one task for each part; return id, digest, version and place, if any."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
@@ -260,8 +261,6 @@ def read_index(
                     rows, query["search_after"] = page_of(answer)
                 if not rows:
                     return
-                if not only.has_all([row[0] for row in rows]):
-                    raise unknown_slices_error(f"it has other ids in part {only}")
                 query["size"] = min(max(PAGE_BYTES * len(rows) // len(answer), 1), most)
                 yield pa.RecordBatch.from_pydict(dict(zip(_HITS.names, zip(*rows, strict=True), strict=True)), _HITS)
 

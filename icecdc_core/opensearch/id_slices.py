@@ -76,5 +76,5 @@ def _term(document_id: str) -> bytes:
         return bytes.fromhex(f"fe{document_id}{'f' * (len(document_id) % 2)}")
     if _BASE64.fullmatch(document_id):
         decoded = urlsafe_b64decode(document_id + "=" * (-len(document_id) % 4))
-        return b"\xfd" + decoded if decoded[0] >= 0xFD else decoded
+        return b"\xfd" + decoded if decoded[:1] >= b"\xfd" else decoded
     return b"\xff" + document_id.encode()

@@ -299,14 +299,14 @@ class Source:
                 "them), or leave such rows out with row_filter",
             )
 
-    def require_identifier_columns(self, why: str) -> None:
+    def require_identifier_columns(self, why: str, instead: str = "") -> None:
         if not self.identifier_columns:
             raise IdentifierColumnsError(
                 f"Table '{self.table.name}' has no identifier columns, but {why}",
                 subject="identifier_columns",
                 value=[],
-                remedy="name the columns that identify a row in identifier_columns, or set them on the table; then run "
-                "the export, with replace_index=true if the index exists, because document ids change with them",
+                remedy=f"{instead}name the columns that identify a row in identifier_columns, or set them on the "
+                "table; then run the export, with replace_index=true if the index exists: document ids change then",
             )
 
 

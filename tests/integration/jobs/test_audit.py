@@ -52,17 +52,21 @@ def it_knows_the_slice_of_any_id(opensearch, name, ids, shards, parts):
 @pytest.fixture(params=[(1, ["id"]), (3, ["day", "id"])], ids=["one-shard", "three-shards-composite"])
 def exported(request, new_index):
     shards, columns = request.param
-    return new_index(CREATE, FILL, number_of_shards=shards, identifier_columns=columns, audit_parts=5)
+    given = {"number_of_shards": shards, "identifier_columns": columns, "settings": {"max_result_window": 5000}}
+    return new_index(CREATE, FILL, **given, audit_parts=5)
 
 
 def planted(opensearch, config):
-    """Change one document, delete one and add one; returns their ids."""
+    """Change one document, delete one and add one, in which a hit seems to begin; returns their ids."""
     opensearch.indices.refresh(index=config.index)
+    opensearch.indices.put_mapping(index=config.index, body={"dynamic": False})
+    (physical,) = opensearch.indices.get(index=config.index)
     body = {"query": {"match_all": {}}, "sort": ["name.keyword"], "size": 2}
     stale, missing = (hit["_id"] for hit in opensearch.search(index=config.index, body=body)["hits"]["hits"])
     opensearch.index(index=config.index, id=stale, body={"name": "changed"})
     opensearch.delete(index=config.index, id=missing)
-    opensearch.index(index=config.index, id="2026-01-01|foreign", body={"name": "foreign"})
+    seems_a_hit = {"_index": physical, "_id": "", "_version": 1}
+    opensearch.index(index=config.index, id="2026-01-01|foreign", body={"other": seems_a_hit})
     return {missing}, {"2026-01-01|foreign"}, {stale}
 
 
@@ -77,22 +81,19 @@ def it_finds_in_n_runs_what_differs_and_repairs_one_part(spark, exported, opense
     assert tuple({each for report in reports for each in getattr(report, kind)} for kind in kinds) == wanted
     store = PositionStore(opensearch, exported)
     known = audit_facts(store.audit(store.read()))
-    assert (known["compared"], known["differences"], known["repaired"], bool(known["oldest_compared_at"])) == (
-        5,
-        3,
-        0,
-        True,
-    )
+    assert [known[name] for name in ("compared", "differences", "repaired")] == [5, 3, 0]
     (status,) = cluster_status(exported).indexes
     assert (status.state, status.audit) == ("differs", known)
     assert " 5 of 5 parts compared since " in cluster_status(exported).text()
-    # A repair of the parts that differ, each alone.
-    for report in reports:
-        repaired = validate_table(spark, exported.replace(part=report.part, repair=True))
-        assert (repaired.ok, repaired.repaired) == (True, report.differences)
-    known = audit_facts(store.audit(store.read()))
-    assert (known["differences"], known["repaired"]) == (0, 3)
-    assert validate_table(spark, exported).ok
+    # A repair of one part that differs, then of everything.
+    first = next(report for report in reports if not report.ok)
+    repaired = validate_table(spark, exported.replace(part=first.part, repair=True))
+    assert (repaired.ok, repaired.repaired) == (True, first.differences)
+    repaired = validate_table(spark, exported.replace(part="1/1", repair=True))
+    assert (repaired.ok, repaired.repaired) == (True, 3 - first.differences)
+    (status,) = cluster_status(exported).indexes
+    is_newer = status.audit["oldest_compared_at"] > known["oldest_compared_at"]
+    assert (status.state, status.audit["differences"], status.audit["repaired"], is_newer) == ("ok", 0, 3, True)
     report = follow_changes(spark, exported.replace(audit_seconds=0.001))
     assert (report.strategy, report.audit) == ("none", {"parts": 1, "differences": 0, "failure": ""})
     # After an export nothing is known.
@@ -120,3 +121,6 @@ def it_refuses_a_part_of_documents_without_identifiers(spark, new_index):
     )
     with pytest.raises(errors.IdentifierColumnsError, match="part"):
         validate_table(spark, config.replace(part="auto"))
+    with pytest.raises(errors.IdentifierColumnsError, match="Remedy: set audit_seconds to 0, or"):
+        follow_changes(spark, config.replace(audit_seconds=1))
+    assert validate_table(spark, config.replace(part="1/1")).ok

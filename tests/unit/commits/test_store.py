@@ -184,6 +184,11 @@ class DescribeAConfirmation:
     def it_waits_for_no_lock_and_fails_no_poll(self, server, store, lock, confirm):
         confirm(lock.position, "12:00:00")
         lock.release()
+        holder(server, host="elsewhere", lease_seconds=4.0)  # nobody here knows whether it is gone
+        begun = time.monotonic()
+        confirm(store().read(), "12:00:00")
+        assert (time.monotonic() - begun < 0.9, stored(server)["current_at"]) == (True, None)
+        holder(server, pid=2**31)
         server.trouble = lambda method, path: error(503, "busy") if method == "PUT" else None
         confirm(store().read(), "12:00:00")
         assert stored(server)["current_at"] is None

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+from dataclasses import replace
 from functools import reduce
 from unittest.mock import Mock
 
@@ -277,3 +278,5 @@ def it_reports_a_failed_audit_and_goes_on():
     validate = Mock(side_effect=OpenSearchUnreachableError("It is away"))
     report = audited(_reports(), validate)(None, _config(audit_seconds=5))
     assert (report.upserts, report.audit) == (10, {"parts": 0, "differences": 0, "failure": "It is away."})
+    later = replace(report, audit={"parts": 2, "differences": 1, "failure": ""})
+    assert combine(report, later).audit == {"parts": 2, "differences": 1, "failure": "It is away."}
