@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Literal, cast
 from urllib.parse import quote_plus, urlsplit
 
@@ -48,7 +48,13 @@ def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> T.S
     """The columns of a table that come from the payload: all but those for Kafka's metadata."""
     types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
     schema = _with_hidden_types(spark_schema(spark, table), types)
-    return T.StructType([column for column in schema if column.name not in metadata_names(config)])
+    own = metadata_names(config)
+    return T.StructType([column for column in schema if column.name not in own])
+
+
+@cache
+def _metadata() -> T.StructType:
+    return cast(T.StructType, T.StructType.fromDDL(_METADATA))
 
 
 def metadata_names(config: IngestConfig) -> list[str]:
@@ -57,8 +63,7 @@ def metadata_names(config: IngestConfig) -> list[str]:
 
 def _own_columns(config: IngestConfig) -> T.StructType:
     """The columns that do not come from the payload: Kafka's metadata, what a change did, when a row was deleted."""
-    known = cast(T.StructType, T.StructType.fromDDL(_METADATA))
-    own = [T.StructField(f"{METADATA_PREFIX}{name}", known[name].dataType) for name in config.metadata_columns]
+    own = [T.StructField(f"{METADATA_PREFIX}{name}", _metadata()[name].dataType) for name in config.metadata_columns]
     if config.mode == "history":
         own.append(T.StructField(OP_COLUMN, T.StringType()))
     elif config.deletes == "soft":
