@@ -129,6 +129,8 @@ class StatusReport(Report):
             needs_export = each.state == "reexport" or each.problem.startswith(_NEXT_EXPORTS)
             remark = "needs an export" if needs_export else each.state
             remark += f", {each.dead_letters:,} dead letters" if each.dead_letters else ""
+            since = moment(each.audit.get("oldest_compared_at", ""))
+            remark += f", compared since {since}" if since else ""
             found.append((each.index, round(each.freshness_seconds or 0), remark, _WORDS.get(each.state, FAILED)))
         return found
 

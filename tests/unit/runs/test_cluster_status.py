@@ -133,12 +133,15 @@ class DescribeThePromisedFreshness:
 
 def it_shows_many_indexes_at_one_glance():
     late = IndexStatus("late", "l.n.t", freshness_seconds=400.0, state="lagging")
-    good = replace(late, index="good", freshness_seconds=0.0, state="ok")
+    compared = {"parts": 2, "compared": 2, "oldest_compared_at": "2026-11-30T12:00:00+00:00"}
+    compared |= {"differences": 0, "repaired": 0}
+    good = replace(late, index="good", freshness_seconds=0.0, state="ok", audit=compared)
     rejects = replace(late, index="rejects", freshness_seconds=100.0, dead_letters=7, state="unknown")
     found = [late, good, IndexStatus("gap", "l.n.t", state="reexport"), rejects]
     reports = {each.index: StatusReport([each]) for each in found}
     report = ManyReport({**reports, "refused": failure_report(CatalogAuthError("no"), {})})
-    bars = [("late", 400, "lagging", FAILED), ("good", 0, "ok", IN_SYNC), ("gap", 0, "needs an export", FAILED)]
+    bars = [("late", 400, "lagging", FAILED), ("gap", 0, "needs an export", FAILED)]
+    bars.insert(1, ("good", 0, "ok, compared since 2026-11-30 12:00:00 UTC", IN_SYNC))
     bars += [("rejects", 100, "unknown, 7 dead letters", UNKNOWN), ("refused", 0, "access", FAILED)]
     assert report.bars() == bars
     assert report_html(report).count("width: max(3px, 25.0%)") == 1
