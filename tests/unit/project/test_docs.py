@@ -75,8 +75,8 @@ def it_lists_the_kinds_operations_and_histories_that_tests_go_through():
     assert listed == expected
 
 
-def it_names_a_test_that_exists_for_each_guarantee_and_each_block_that_another_test_runs():
-    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+def it_names_a_test_that_exists_for_each_promise_and_each_block_that_another_test_runs():
+    text = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/*.md"))
     named = re.findall(r"\]\(\.\./(tests/[\w/]+\.py)#([\w.]+)\)", text)
     tests = [f"{path}::{name.replace('.', '::')}" for path, name in named]
     runs = [block.says for block in BLOCKS if block.mark == "run by"]
