@@ -28,6 +28,7 @@ REFERENCE = {
     "icecdc_core/ingest/config.py": "parameters.md",
     "icecdc_core/cli.py": "commands.md",
     "icecdc_core/reporting/reports.py": "reports.md",
+    "icecdc_core/jobs/plan.py": "reports.md",
     "icecdc_core/errors.py": "errors.md",
     "icecdc_core/reporting/metrics.py": "metrics.md",
 }
