@@ -35,6 +35,14 @@ def it_imports_no_heavy_package_and_every_job_without_the_packages_of_the_extras
     assert (ended.stdout.splitlines(), ended.stderr) == (["", " ".join(sorted(COMMANDS))], "")
 
 
+def it_ends_a_task_that_writes_documents_without_importing_pandas():
+    imports = "from icecdc_core.opensearch import bulk, client"
+    writer = "bulk.BulkWriter(client.Connection('http://127.0.0.1:9'), 'films--000001--WRITE', 1024, 1, 0.0, 0)"
+    ended = python(f"{imports}; [answer] = {writer}.write_partition([]); print(answer.schema.names[-1]); {LOADED}")
+    result, loaded = ended.stdout.splitlines()
+    assert (result, "pyarrow" in loaded, "pandas" in loaded) == ("result", True, False)
+
+
 def it_is_one_typed_error_without_pyspark_and_ends_a_command_with_one_line_and_a_report():
     blocked = WITHOUT.format(missing=("pyspark", "py4j"))
     last = python(f"{blocked}from icecdc_core import export_table").stderr.splitlines()[-1]
