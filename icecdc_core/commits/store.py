@@ -91,6 +91,11 @@ def _version_of(answer: dict[str, Any]) -> tuple[int, int]:
     return answer["_seq_no"], answer["_primary_term"]
 
 
+def _only_if(version: tuple[int, int] | None) -> dict[str, Any]:
+    """The parameters of a write to a document of this version, or without one to a document that does not exist."""
+    return {"op_type": "create"} if version is None else {"if_seq_no": version[0], "if_primary_term": version[1]}
+
+
 class PositionStore:
     def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
         self.client = client
@@ -180,20 +185,17 @@ class PositionStore:
                 return
             found, holder = parse_position(document["_source"])
             if found == position and (holder is None or is_gone(holder, LeaseHolder.this_process(""))):
-                condition = dict(zip(("if_seq_no", "if_primary_term"), _version_of(document), strict=True))
+                body, condition = position_document(confirmed, None), _only_if(_version_of(document))
                 with suppress(ConflictError):
-                    self._put(f"position:{self._index}", position_document(confirmed, None), condition)
+                    self._put(f"position:{self._index}", body, condition)
 
     def write(
         self, position: Position, holder: LeaseHolder, version: tuple[int, int] | None, releases: bool = False
     ) -> tuple[int, int] | None:
-        condition: dict[str, Any] = {"op_type": "create"}
-        if version is not None:
-            condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
         with self._typed_errors("writing the position"):
             try:
                 body = position_document(position, None if releases else holder)
-                return _version_of(self._put(f"position:{self._index}", body, condition))
+                return _version_of(self._put(f"position:{self._index}", body, _only_if(version)))
             except ConflictError:
                 document = self._get()
         if document is None:
@@ -214,7 +216,7 @@ class PositionStore:
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:
         # A conflict: an earlier attempt committed the same batch and died before it moved the position.
         with self._typed_errors("writing the commit log"), suppress(ConflictError):
-            self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
+            self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, _only_if(None))
 
     def audit(self, position: Position, parts: int = 0) -> dict[str, Any]:
         document = self._get("audit") or {}
@@ -223,13 +225,12 @@ class PositionStore:
     def remember_parts(self, position: Position, numbers: Collection[int], parts: int, *found: int) -> None:
         """Store differences of each part, and repaired documents; another run may store other parts meanwhile."""
         while True:
-            document, condition = self._get("audit") or {}, {"op_type": "create"}
-            if document:
-                condition = {"if_seq_no": document["_seq_no"], "if_primary_term": document["_primary_term"]}
-            known = known_parts(document.get("_source", {}), position.physical_index, parts)
+            document = self._get("audit")
+            version, stored = (_version_of(document), document["_source"]) if document else (None, {})
+            known = known_parts(stored, position.physical_index, parts)
             body = {**with_parts(known, numbers, *found), "type": "audit", "index": self._index}
             with self._typed_errors("writing the audit"), suppress(ConflictError):
-                self._put(f"audit:{self._index}", body, condition)
+                self._put(f"audit:{self._index}", body, _only_if(version))
                 return
 
     def _get(self, kind: str = "position") -> Any:

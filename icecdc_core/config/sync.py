@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -209,7 +210,7 @@ class SyncConfig(ParameterModel):
                 "Remedy: add them to columns, or leave columns empty to take all."
             )
         apart = [("select", "columns"), ("opensearch_aws_region", "opensearch_username")]
-        for name, other in [*apart, ("snapshot", "committed_by"), ("now", "snapshot"), ("now", "committed_by")]:
+        for name, other in [*apart, *combinations(("now", "snapshot", "committed_by"), 2)]:
             if given.get(name) and given.get(other):
                 problems.append(f"{name}: given together with {other}. Remedy: leave one of them out.")
         for name, needed in (

@@ -273,10 +273,13 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str, kept: 
     epochs = epochs_of(config.index, found)
     between = range(epochs.get(physical, epoch) + 1, epoch)  # a stalled run cannot judge what is newer than its batch
     for name, entry in found.items():
-        is_older = name in epochs and physical in created and created[name] < created[physical]
-        # A killed rollback leaves a newer index without its write alias.
-        is_left = epochs.get(name) in between and write_alias(name) not in entry["aliases"]
-        if is_older or is_left or (name.startswith(f"{config.index}{_TRIAL}") and created[name] < an_hour_ago):
+        if name in epochs:
+            is_older = physical in created and created[name] < created[physical]
+            # A killed rollback leaves a newer index without its write alias.
+            is_leftover = is_older or (epochs[name] in between and write_alias(name) not in entry["aliases"])
+        else:
+            is_leftover = name.startswith(f"{config.index}{_TRIAL}") and created[name] < an_hour_ago
+        if is_leftover:
             drop_unless_read(client, config, name, kept)
 
 
@@ -320,18 +323,40 @@ def publish_index(
     physical: str,
     expected: Collection[str] | None = None,
     suffixed: Collection[str] = (),
-    left: Collection[str] = (),
 ) -> None:
     """Make a loaded index searchable and move all aliases of readers to it in one atomic step; may be repeated."""
-    if not left:
-        with index_settings.definition_errors(config):
-            settings = index_settings.published_settings(config)
-            client.indices.put_settings(index=with_suffixes(config, physical), body={"index": settings})
+    with index_settings.definition_errors(config):
+        settings = index_settings.published_settings(config)
+        client.indices.put_settings(index=with_suffixes(config, physical), body={"index": settings})
     client.indices.refresh(index=with_suffixes(config, physical))
-    # When readers go back, the indexes left lose their write aliases for good: no stalled run can publish one then.
-    actions: list[dict[str, Any]] = [
-        {"remove": {"index": name, "alias": write_alias(name), "must_exist": name in (expected or ())}} for name in left
-    ]
+    _move_readers(client, config, physical, suffixed, expected, _unless_taken_over(physical))
+
+
+def publish_again(
+    client: OpenSearch,
+    config: SyncConfig,
+    physical: str,
+    suffixed: Collection[str],
+    expected: Collection[str],
+    left: Collection[str],
+) -> None:
+    """Move all aliases of readers back to an earlier index; no stalled run can publish one of those they leave."""
+    client.indices.refresh(index=with_suffixes(config, physical))
+    actions = [{"remove": {"index": name, "alias": write_alias(name), "must_exist": name in expected}} for name in left]
+    actions += [{"add": {"index": name, "alias": write_alias(name)}} for name in sorted({physical, *suffixed})]
+    _move_readers(client, config, physical, suffixed, expected, actions)
+
+
+def _move_readers(
+    client: OpenSearch,
+    config: SyncConfig,
+    physical: str,
+    suffixed: Collection[str],
+    expected: Collection[str] | None,
+    writers: Sequence[Mapping[str, Any]],
+) -> None:
+    """Move all aliases of readers in one step with these actions on write aliases."""
+    actions: list[Mapping[str, Any]] = [*writers]
     seen, own = indexes_behind(client, config.index), {physical, *suffixed}
     if expected is not None and seen.keys() - own - {*expected}:
         raise _fenced(config, seen)
@@ -349,8 +374,6 @@ def publish_index(
                 if len(targets) > 1:  # one alias writes to one index
                     options = {name: value for name, value in options.items() if name != "is_write_index"}
                 actions += [{"add": {"index": name, "alias": alias, **options}} for name in sorted(targets)]
-    written = [{"add": {"index": name, "alias": write_alias(name)}} for name in sorted(own)]
-    actions += written if left else _unless_taken_over(physical)
     actions += [{"add": {"index": name, "alias": config.index}} for name in sorted(own)]
     try:
         client.indices.update_aliases(body={"actions": actions})

@@ -117,7 +117,7 @@ class Run(JobRun["SyncConfig"]):
                 if not (seen and indexes.is_intact(self.client, kept.uuids)):
                     lock.write(replace(begun, batch=over))
                     return
-                indexes.publish_index(self.client, self.config, kept.physical_index, seen, kept.uuids, left)
+                indexes.publish_again(self.client, self.config, kept.physical_index, kept.uuids, seen, left)
             entry = {"run_id": self.run_id, "seconds": self.seconds, "strategy": "rollback"}
             lock.commit(replace(kept, epoch=begun.epoch), entry, kept.batch)
             for name in left:

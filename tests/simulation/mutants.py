@@ -62,8 +62,7 @@ LOGGED, FORWARD, CURRENT = "CommitsAreLogged", "IndexGoesForward", "CurrentAtIsT
 
 MUTANTS = [
     Mutant("the position is written without a condition", (GROW, UNIQUE, INDEX, ALIAS),
-        Change(PositionStore, "write", 'condition = {"if_seq_no": version[0], "if_primary_term": version[1]}',
-        "condition = {}")),
+        Change(PositionStore, "write", "_only_if(version)", "{} if version else _only_if(None)")),
     Mutant("the position moves before the commit log has the batch", (LOGGED,),
         Change(IndexLock, "commit", "self._store.append_log(self.batch.epoch, log)\n"
         "    self.write(replace(position, batch=batch, largest=self.largest))", "epoch = self.batch.epoch\n"
@@ -128,7 +127,7 @@ MUTANTS = [
         Change(repair, "require_repairable", "position.content_version != compared.content_version", "False"),
         schedules=20000),
     Mutant("a run without the lock moves the alias", (ALIAS, RECOVERY, INDEX, READERS),
-        Change(indexes, "publish_index", "if expected is not None and seen.keys() - own - {*expected}:\n"
+        Change(indexes, "_move_readers", "if expected is not None and seen.keys() - own - {*expected}:\n"
         "        raise _fenced(config, seen)\n" "    for old in seen.keys() - own:\n"
         '        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": True}})\n'
         '        actions.append({"remove": {"index": old, "alias": write_alias(old), "must_exist": ' "False}})",
@@ -136,8 +135,9 @@ MUTANTS = [
         '        actions.append({"remove": {"index": old, "alias": config.index, "must_exist": False}})'),
         schedules=20000),
     Mutant("a run without the lock deletes a newer index", (INDEX, ALIAS, READERS, RECOVERY),
-        Change(indexes, "drop_leftovers", "if is_older or is_left or (",
-        "if name in epochs and name != physical:\n            _delete(client, name)\n        if ("), schedules=20000),
+        Change(indexes, "drop_leftovers", "if is_leftover:",
+        "if name in epochs and name != physical:\n            _delete(client, name)\n        elif is_leftover:"),
+        schedules=20000),
     Mutant("the table is opened before the position is read", (FORWARD,),
         Change(Run, "look", "return self._look_with(self.positions.read())",
         "opened = open_indexable_source(self.spark, self.config, needs_history)\n"
@@ -154,11 +154,10 @@ MUTANTS = [
         Change(batch, "with_times", " if is_at_head(position, source) else position.current_at", "", (sync,)),
         schedules=4000),
     Mutant("a position is confirmed although another run has moved it", (INDEX, GROW, UNIQUE, LOGGED),
-        Change(PositionStore, "confirm", ' and parse_position(document["_source"])[0] == position', ""),
+        Change(PositionStore, "confirm", "if found == position and (", "if ("),
         schedules=20000),
     Mutant("a position is confirmed without a condition", (INDEX, GROW, UNIQUE, LOGGED),
-        Change(PositionStore, "confirm", "position_document(confirmed, None), condition",
-        "position_document(confirmed, None), {}"), schedules=4000),
+        Change(PositionStore, "confirm", "_only_if(_version_of(document))", "{}"), schedules=4000),
     Mutant("a child table alone is nothing new", (RECOVERY,),
         Change(plan, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),
     Mutant("a cut is the snapshot of the root alone", (INDEX,),

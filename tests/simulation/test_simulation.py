@@ -91,6 +91,12 @@ class DescribeTheSimulation:
         assert trace(SEED) == trace(SEED)
 
 
+def it_finds_the_code_of_each_mutant():
+    for mutant in MUTANTS:
+        with mutant.applied():
+            pass
+
+
 # All of them, or those that few schedules show.
 THOSE = [each for each in MUTANTS if SCHEDULES > SAMPLE or each.schedules <= SAMPLE]
 
