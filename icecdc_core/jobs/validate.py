@@ -19,7 +19,7 @@ from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_
 from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch import checksums
-from icecdc_core.opensearch.id_slices import Part
+from icecdc_core.opensearch.id_slices import Part, part_of
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
@@ -186,7 +186,8 @@ def _compare(
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         rows = rows.where(there)
         if part.parts > 1:  # before the costly texts and digests
-            rows = rows.where(part.has(document_id(rows.schema, source.key_columns)))
+            identity = document_id(rows.schema, source.key_columns)
+            rows = rows.where(part_of(spark, identity, part.parts) == part.number)
         rows = with_vectors(source, rows, required=False)
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),
@@ -200,7 +201,7 @@ def _compare(
 
         def compared(schema: StructType | None = None) -> tuple[ValidationReport, DataFrame]:
             found = (
-                checksums.index_checksums(spark, run.config, parts, most, name, suffix, schema, part)
+                checksums.index_checksums(spark, run.config, parts, most, name, suffix, schema)
                 for _, parts, name, suffix in indexes
             )
             sides = checksums.source_checksums(documents, schema), reduce(DataFrame.unionAll, found)
@@ -216,19 +217,22 @@ def _compare(
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
             unpersist(differences)
         report, differences = compared(source.schema)
-        if part.parts > 1 and report.missing:
-            _prove_missing(run, source, differences, opened, part)
+        if part.parts > 1:
+            _prove_slices(run, source, differences, opened, part)
         return report, differences
 
 
-def _prove_missing(
+def _prove_slices(
     run: Run, source: Source, differences: DataFrame, opened: Mapping[str, OpenIndex], part: Part
 ) -> None:
-    """Look up documents that a part lacks: that they are in no other part is not promised by anybody."""
+    """Prove that this part has no document of another one, and that no other one has a document that it lacks."""
+    extra = differences.where((F.col("verdict") == EXTRA) & ~F.contains("id", F.lit(checksums.FOREIGN_ROUTING)))
+    if other := extra.where(part_of(run.spark, F.col("id"), part.parts) != part.number).head():
+        raise checksums.unknown_slices_error(f"it has document '{other['id']}' in part {part}")
     most = checksums.PAGE_DOCUMENTS  # every index allows as many hits
     missing = differences.where(F.col("verdict") == MISSING).select("id").limit(most).collect()
     body = {"query": {"ids": {"values": [row["id"] for row in missing]}}, "size": most, "_source": False}
-    for _, pit, _ in opened.values():
+    for _, pit, _ in opened.values() if missing else ():
         hits = run.client.search(body={**body, "pit": {"id": pit}}, params=checksums.WHOLE)["hits"]["hits"]
         # With a routing that no row has, somebody else wrote it.
         if found := [hit["_id"] for hit in hits if source.selection.has_places or "_routing" not in hit]:

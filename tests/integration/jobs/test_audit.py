@@ -4,13 +4,14 @@ import base64
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from pyspark.sql import functions as F
 
 from icecdc_core import errors, export_table, validate_table
 from icecdc_core.commits.audit import audit_facts
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.opensearch import checksums
-from icecdc_core.opensearch.id_slices import Part, parts_of
+from icecdc_core.opensearch.id_slices import Part, part_of
 from icecdc_core.opensearch.indexes import point_in_time
 from icecdc_core.runs.cluster_status import cluster_status
 
@@ -30,7 +31,7 @@ DATE '2026-01-01', concat('n', id) FROM range(400)"""
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ids=st.lists(an_id, min_size=1, max_size=300, unique=True), shards=st.integers(1, 3), parts=st.integers(1, 7))
-def it_knows_the_slice_of_any_id(opensearch, name, ids, shards, parts):
+def it_knows_the_slice_of_any_id(spark, opensearch, name, ids, shards, parts):
     ids, index = [each for each in ids if len(each.encode()) <= 512], f"{name}-{shards}"
     opensearch.indices.create(index=index, body={"settings": {"number_of_shards": shards, "number_of_replicas": 0}})
     try:
@@ -46,7 +47,8 @@ def it_knows_the_slice_of_any_id(opensearch, name, ids, shards, parts):
             }
     finally:
         opensearch.indices.delete(index=index)
-    assert found == dict(zip(ids, parts_of(ids, parts).tolist(), strict=True))
+    rows = spark.createDataFrame([(each,) for each in ids], "id string")
+    assert found == dict(rows.select("id", part_of(spark, F.col("id"), parts)).collect())
 
 
 @pytest.fixture(params=[(1, ["id"]), (3, ["day", "id"])], ids=["one-shard", "three-shards-composite"])
@@ -99,6 +101,33 @@ def it_finds_in_n_runs_what_differs_and_repairs_one_part(spark, exported, opense
     # After an export nothing is known.
     export_table(spark, exported)
     assert store.audit(store.read())["compared_at"] == []
+
+
+def compared_in_parts(spark, config):
+    reports = [validate_table(spark, config.replace(part="auto")) for _ in range(config.audit_parts)]
+    found = [sum(getattr(each, name) for each in reports) for name in ("source_rows", "index_documents")]
+    kinds = ("missing", "extra", "stale")
+    return found, *([each for report in reports for each in getattr(report, f"{kind}_ids")] for kind in kinds)
+
+
+def it_finds_wrong_documents_in_any_place(spark, new_index, opensearch):
+    create = "CREATE TABLE {t} (id INT, place STRING, area STRING) USING iceberg"
+    fill = "INSERT INTO {t} SELECT id, concat('p', id % 2), concat('x', id % 3) FROM range(60)"
+    places = {"index_column": "place", "routing": "area", "number_of_shards": 2}
+    config = new_index(create, fill, **places, audit_parts=3)
+    (stale,) = opensearch.search(index=config.index, body={"query": {"ids": {"values": ["7"]}}})["hits"]["hits"]
+    write = {"id": "7", "index": stale["_index"], "body": {"id": 70}, "routing": stale["_routing"]}
+    opensearch.index(**write)
+    opensearch.index(**{**write, "id": "8", "routing": "other"})
+    assert compared_in_parts(spark, config) == ([60, 61], [], ["8"], ["7"])
+
+
+def it_finds_a_wrong_document_of_several_tables_at_the_position(spark, new_index, make_shop, opensearch):
+    shop = make_shop(tables=("film", "language"))
+    config = new_index(**shop.spec, audit_parts=3)
+    opensearch.update(index=config.index, id="2", body={"doc": {"language": {"name": "changed"}}})
+    shop.sql("UPDATE {language} SET name = 'Anglais' WHERE language_id = 1")
+    assert compared_in_parts(spark, config) == ([4, 4], [], [], ["2"])
 
 
 def it_repairs_nothing_if_the_server_slices_otherwise(spark, new_index, monkeypatch, opensearch):
