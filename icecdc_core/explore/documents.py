@@ -6,18 +6,26 @@ from collections.abc import Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pandas as pd
 from opensearchpy import OpenSearch
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.changes.scan_planning import StepScan, plan_scans
+from icecdc_core.columns import CHANGE_TYPE, COMMIT_SNAPSHOT_ID, is_insert
 from icecdc_core.documents.bulk_lines import MAX_ID_BYTES, document_json
+from icecdc_core.documents.changed_roots import used_changes
+from icecdc_core.documents.nested_documents import TreeProjection
+from icecdc_core.documents.nested_tables import Relation, Tree, key_names, matching_keys
 from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
 from icecdc_core.explore.config import ExplainConfig
 from icecdc_core.explore.differences import (
+    DELETED,
+    INSERTED,
+    UPDATED,
     Document,
     RowChange,
     collect_changes,
@@ -34,7 +42,7 @@ from icecdc_core.reporting.reports import Report
 from icecdc_core.runs.plan import is_at_head
 from icecdc_core.runs.run import Run, connect
 from icecdc_core.table.snapshots import Snapshot, ancestors, committed_at
-from icecdc_core.table.source import Source
+from icecdc_core.table.source import Selection, Source
 from icecdc_core.table.vectors import with_vectors
 
 
@@ -97,6 +105,18 @@ def _part(
 
 def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tuple[Snapshot, RowChange]]]:
     """Return which of the newest snapshots of the branch were searched, and what they did to a document."""
+    metadata, (note, scans) = source.metadata, _searched(source, most)
+    if not scans:
+        return note, []
+    changes = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
+    of_document = changes.where(complete_id(changes.schema, source.key_columns) == document_id)
+    found = collect_changes(row_changes(of_document, source.key_columns), source.key_columns)
+    chain = ancestors(metadata, source.head)
+    found.sort(key=lambda each: chain.index(each.snapshot_id))
+    return note, [(metadata.by_id[each.snapshot_id], each) for each in found]
+
+
+def _searched(source: Source, most: int) -> tuple[str, Sequence[StepScan]]:
     metadata, chain = source.metadata, ancestors(source.metadata, source.head)
     if not chain:
         return "", []
@@ -107,14 +127,35 @@ def _history(source: Source, document_id: str, most: int) -> tuple[str, list[tup
     scans = plan_scans(source.table, metadata, start, chain[0], "snapshot")
     searched = len(chain) if start is None else chain.index(start)
     older = "" if start is None else f" What happened up to snapshot {start} is not known, or was not searched."
-    note = f"{searched:,} snapshots were searched.{older}"
-    if not scans:
-        return note, []
-    changes = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
-    of_document = changes.where(complete_id(changes.schema, source.key_columns) == document_id)
-    found = collect_changes(row_changes(of_document, source.key_columns), source.key_columns)
-    found.sort(key=lambda each: chain.index(each.snapshot_id))
-    return note, [(metadata.by_id[each.snapshot_id], each) for each in found]
+    return f"{searched:,} snapshots were searched.{older}", scans
+
+
+def _history_of_tables(source: Source, tree: Tree, document_id: str) -> tuple[str, list[tuple[str, Snapshot, str]]]:
+    """Return what was searched, and the snapshots that changed rows of a document, or to which its links ever led."""
+    rows, notes, found = dict[str, DataFrame](), [], list[DataFrame]()
+    sources = {source.table.name: source, **source.nested}
+    for name, each in sources.items():
+        used = Selection(tuple(sorted(tree.used[name].names)))
+        note, scans = _searched(each, len(each.metadata.snapshots))
+        changes = used_changes(tree, name, changes_frame(each.table, scans, used))
+        rows[name] = changes.unionByName(used.select(each.table.read(each.files(each.head))), allowMissingColumns=True)
+        notes.append(f"{name}: {note}")
+    of_document = dict[Relation, DataFrame]()
+    for relation in reversed([*tree.root.relations()]):  # from the root on
+        reached = relation.matching(rows[relation.table])
+        if relation.parent is None:
+            reached = reached.where(complete_id(reached.schema, source.identifier_columns) == document_id)
+        else:
+            around = relation.parent.with_keys(of_document[relation.parent], relation.parent_keys)
+            wanted = around.select(*key_names(relation.keys)).distinct()
+            reached = matching_keys(relation, reached, relation.keys, wanted)
+        of_document[relation] = reached
+        found.append(reached.select(F.lit(relation.table).alias("table"), COMMIT_SNAPSHOT_ID, CHANGE_TYPE))
+    changed = reduce(DataFrame.unionAll, found).where(F.col(CHANGE_TYPE).isNotNull())
+    kinds = F.when(F.count_distinct(CHANGE_TYPE) > 1, UPDATED).when(F.first(is_insert()), INSERTED).otherwise(DELETED)
+    collected = changed.groupBy("table", COMMIT_SNAPSHOT_ID).agg(kinds).collect()
+    history = [(name, sources[name].metadata.by_id[snapshot_id], kind) for name, snapshot_id, kind in collected]
+    return " ".join(notes), sorted(history, key=lambda each: each[1].timestamp_ms, reverse=True)
 
 
 _MOST_BATCHES = 1000
@@ -130,8 +171,9 @@ class ExplainReport(Report):
         in_table: Whether the table's current snapshot has its row.
         documents: Index, routing and version of each document that has the id now, in any shard of the index and of
             the one that `keep_index` keeps.
-        changes: Each snapshot that changed the row, newest first: ``snapshot_id``, ``committed_at``, ``change``, and of
-            the batch that brought it to the index ``epoch`` and ``followed_at``; null if none is known.
+        changes: Each snapshot that changed the row, or rows of nested tables to which its links led at any time, newest
+            first: ``table``, ``snapshot_id``, ``committed_at``, ``change``, and of the batch that brought it to the
+            index ``epoch`` and ``followed_at``; null if none is known.
         searched: Which snapshots were searched, and since which of them.
         seconds: Seconds the run took.
     """
@@ -147,7 +189,8 @@ class ExplainReport(Report):
 
     @property
     def line(self) -> str:
-        change = "{change} by snapshot {snapshot_id} of {committed_at}; the index followed {followed_at}, batch {epoch}"
+        change = "{change} by snapshot {snapshot_id} of {table}, {committed_at}; the index followed {followed_at}, "
+        change += "batch {epoch}"
         has = "has" if self.in_table else "does not have"
         found = f"{len(self.documents)} documents have the id {self.id}, the table {has} its row"
         return "\n".join([found, *(change.format(**each) for each in self.changes), self.searched])
@@ -166,15 +209,23 @@ def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
         with run.stage("history"):
             rows = source.current_rows(source.head, "fail")
             in_table = not rows.where(complete_id(rows.schema, source.key_columns) == identity).isEmpty()
-            searched, history = _history(source, identity, len(source.metadata.snapshots))
+            if isinstance(source.projection, TreeProjection):
+                searched, history = _history_of_tables(source, source.projection.tree, identity)
+            else:
+                searched, found = _history(source, identity, len(source.metadata.snapshots))
+                history = [(config.table, snapshot, change.kind) for snapshot, change in found]
         followed, written = dict[int, tuple[int, str]](), position.physical_index
-        brief = ("from_snapshot_id", "snapshot_id", "epoch", "updated_at", "physical_index", "kind")
-        for batch in run.positions.log(_MOST_BATCHES, fields=brief):  # the newest first: an older one brought its own
+        brief = ("from_snapshot_id", "snapshot_id", "epoch", "updated_at", "physical_index", "kind", "nested")
+        log = run.positions.log(_MOST_BATCHES, fields=brief)
+        for batch in log:  # the newest first: an older one brought its own
             if written not in ("", batch["physical_index"]):  # of an index that a rollback left
                 continue
             written = "" if batch["kind"] == "export" else batch["physical_index"]  # before it, of whichever was there
             before = ancestors(source.metadata, batch["from_snapshot_id"])
             brought = {*ancestors(source.metadata, batch["snapshot_id"])}.difference(before)
+            if batch is not log[-1] or not written:  # before the oldest one, something else may have brought them
+                at = {name: found["snapshot_id"] for name, found in batch["nested"].items()}
+                brought = brought.union(*(ancestors(each.metadata, at.get(n)) for n, each in source.nested.items()))
             followed |= dict.fromkeys(brought, (batch["epoch"], batch["updated_at"]))
         with run.stage("look up"):
             kept = position.earlier.uuids if position.earlier else ()  # a rollback would show it again
@@ -183,14 +234,14 @@ def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
             body = {"query": {"ids": {"values": [identity]}}, "_source": False, "version": True, "size": 1000}
             hits = run.client.search(index=names, body=body, params={**WHOLE, **_IF_THERE})["hits"]["hits"]
         documents = [{name: hit.get(name) for name in ("_index", "_routing", "_version")} for hit in hits]
-        fields = "snapshot_id", "committed_at", "change", "epoch", "followed_at"
+        fields = "table", "snapshot_id", "committed_at", "change", "epoch", "followed_at"
         changes = [
-            dict(zip(fields, (each.snapshot_id, committed_at(each).isoformat(), change.kind, *batch), strict=True))
-            for each, change in history
+            dict(zip(fields, (name, each.snapshot_id, committed_at(each).isoformat(), kind, *batch), strict=True))
+            for name, each, kind in history
             for batch in [followed.get(each.snapshot_id, (None, None))]
         ]
-        found = config.table, config.index, identity, in_table, documents, changes, searched, run.seconds
-        return run.finish(ExplainReport(*found))
+        known = config.table, config.index, identity, in_table, documents, changes, searched, run.seconds
+        return run.finish(ExplainReport(*known))
 
 
 def _indexed(client: OpenSearch, view: View, document_id: str) -> tuple[Document | None, int | None]:

@@ -205,6 +205,30 @@ def it_says_which_snapshot_deleted_a_document_when_the_index_followed_and_that_n
     assert f"up to snapshot {third} is not known" in report.searched
 
 
+def it_says_which_snapshots_of_nested_tables_changed_rows_of_a_document(spark, new_index, make_shop):
+    shop = make_shop()
+    config = new_index(**shop.spec)
+    changes = {
+        "UPDATE {country} SET name = 'Espana' WHERE country_id = 100": ("country", "update", 2),
+        "UPDATE {film} SET language_id = 2, original_id = 1 WHERE film_id = 1": ("film", "update", 3),
+        "DELETE FROM {film_actor} WHERE actor_id = 11": ("film_actor", "delete", 4),
+        "DELETE FROM {language} WHERE language_id > 0": ("language", "delete", 5),
+        # What this document does not have: a row of another one, and a column.
+        "UPDATE {actor} SET name = 'Cyd' WHERE actor_id = 12": None,
+        "UPDATE {actor} SET note = 'y'": None,
+    }
+    for statement in changes:
+        shop.sql(statement)
+        sync_changes(spark, config)
+    shop.sql("UPDATE {actor} SET name = 'Anna' WHERE actor_id = 10")  # not synced
+    given = {each: getattr(config, each) for each in config.model_fields_set}
+    report = explain(spark, ExplainConfig(**given, id="1"))
+    found = [(each["table"].split("_", 2)[-1], each["change"], each["epoch"]) for each in report.changes]
+    first = [(table, "insert", 1) for table in reversed(shop.tables)]
+    assert found == [("actor", "update", None), *reversed([each for each in changes.values() if each]), *first]
+    assert f"{shop.table('actor')}: 4 snapshots were searched." in report.searched
+
+
 def it_shows_what_an_index_kept_for_a_rollback_has_and_no_batch_of_one_left(spark, sql, new_index, opensearch):
     longer = "UPDATE {t} SET name = repeat('n', 600) WHERE id = 7"
     config = new_index(*made(), longer, identifier_columns=["name"], keep_index="7d")
