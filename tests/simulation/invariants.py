@@ -30,6 +30,7 @@ class Invariants:
         self._positions_index = positions_index
         self.foreign = False
         self._epoch = self._last = 0
+        self._owner: dict[str, Any] | None = None
         self._begun: dict[int, tuple[Any, ...]] = {}
         self._exports: dict[str, tuple[int, Vector]] = {}
         self._versions: dict[tuple[str, str], int] = {}
@@ -52,6 +53,7 @@ class Invariants:
         position = self.position
         seen = self._cluster.behind(self._index)
         self._check_epochs(position)
+        self._check_lock(position)
         self._check_versions(position)
         for name, index in seen.items():
             self._check_whole(name, index)
@@ -130,6 +132,13 @@ class Invariants:
             raise Violation("EpochsAreUnique", what)
         if batch["kind"] == "export":
             self._exports[batch["physical_index"]] = (batch["epoch"], vector_of(batch, "to_snapshot_id"))
+
+    def _check_lock(self, position: dict[str, Any] | None) -> None:
+        """Nobody else releases the lock of a run that lives and renews its lease."""
+        owner, self._owner = self._owner, (position or {}).get("owner")
+        sender = self._world.network.sender
+        if owner and not self._owner and sender != owner["run_id"] and self._world.keeps_lease(owner):
+            raise Violation("LocksAreKept", f"{sender} released the lock of {owner['run_id']}")
 
     def _check_direction(self, batch: dict[str, Any]) -> None:
         """A new batch ends with snapshots that were current when, or after, those of the batch before it were."""

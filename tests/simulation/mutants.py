@@ -58,7 +58,7 @@ class Mutant:
 
 INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
 UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
-LOGGED, FORWARD, CURRENT = "CommitsAreLogged", "IndexGoesForward", "CurrentAtIsTrue"
+LOGGED, FORWARD, CURRENT, KEPT = "CommitsAreLogged", "IndexGoesForward", "CurrentAtIsTrue", "LocksAreKept"
 
 MUTANTS = [
     Mutant("the position is written without a condition", (GROW, UNIQUE, INDEX, ALIAS),
@@ -154,9 +154,10 @@ MUTANTS = [
         Change(batch, "with_times", " if is_at_head(position, source) else position.current_at", "", (sync,)),
         schedules=4000),
     Mutant("a position is confirmed although another run has moved it", (INDEX, GROW, UNIQUE, LOGGED),
-        Change(PositionStore, "confirm", "if found == position and (", "if ("),
-        schedules=20000),
-    Mutant("a position is confirmed without a condition", (INDEX, GROW, UNIQUE, LOGGED),
+        Change(PositionStore, "confirm", "if found == position and (", "if ("), schedules=20000),
+    Mutant("a position is confirmed although another run has the lock", (KEPT,),
+        Change(PositionStore, "confirm", "holder is None or is_gone(holder,", "True or is_gone(holder,")),
+    Mutant("a position is confirmed without a condition", (INDEX, GROW, UNIQUE, LOGGED, KEPT),
         Change(PositionStore, "confirm", "_only_if(_version_of(document))", "{}"), schedules=4000),
     Mutant("a child table alone is nothing new", (RECOVERY,),
         Change(plan, "is_at_head", " and position.nested_snapshots == heads(source)", "", (sync,))),

@@ -65,6 +65,8 @@ class Network:
     check: Callable[[], None]
     trace: Callable[[str], None] | None
     faults: Faults = field(default_factory=Faults)
+    sender: str = ""
+    """The process of the last request that was executed, perhaps late."""
 
     def _trace(self, line: str) -> None:
         if self.trace:
@@ -125,6 +127,7 @@ class Network:
         current().scheduler.at(current().scheduler.now + seconds, execute)
 
     def _execute(self, text: str, method: str, path: str, params: dict[str, Any], body: Any) -> Answer:
+        self.sender = text.removeprefix("late: ").partition(":")[0]
         status, answer = self.cluster.answer(method, path, params, body)
         self._trace(f"{text} -> {status}{_outcomes(answer)}")
         if method not in ("GET", "HEAD") and not path.endswith(("_search", "_count")):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
@@ -79,6 +80,10 @@ class World:
     def exists(self, pid: int) -> bool:
         process = self._processes.get(pid)
         return process is not None and process.alive
+
+    def keeps_lease(self, owner: dict[str, Any]) -> bool:
+        now = self.scheduler.now + self._hosts[owner["host"]]
+        return self.exists(owner["pid"]) and now - owner["renewed"] < owner["lease_seconds"]
 
     def _begin(self, name: str, jobs: int) -> None:
         """Let a process do a job, and another process after it, however it ends."""
