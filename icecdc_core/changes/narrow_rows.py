@@ -21,6 +21,7 @@ from icecdc_core.columns import (
     IS_INSERT,
     JSON_OPTIONS,
     NUMBER,
+    OWN_PREFIX,
     RESERVED,
     ROWS,
     WAS_THERE,
@@ -58,22 +59,59 @@ def new_key(row_hash: str) -> str:
 
 def with_row_hash(frame: DataFrame, fields: Sequence[T.StructField], key: str = "") -> tuple[DataFrame, str]:
     """Return what it takes to hash these columns so that the hash differs if a value does."""
-    rows, names = with_canonical_columns(frame, fields, _hashable)
     if key:
+        rows, names = with_canonical_columns(frame, fields, _as_json)
         return rows, keyed_hash(fields, names, key)
+    rows, fields, nullable = _with_fields_of_structs(frame, fields)
+    rows, names = with_canonical_columns(rows, fields, _hashable)
     floats = [names[field.name] for field in fields if is_floating(field.dataType)]
     zeros = [f"({name} = 0.0D AND cast({name} AS string) = '-0.0')" for name in floats]  # as equality.with_keys has it
     # Spark's hash skips nulls, so (1, null) and (null, 1) would be the same. Hashing 32 bits costs as much as one flag.
-    bits = [
-        f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
-        for position, field in enumerate(field for field in fields if field.nullable)
-    ]
+    bits = [f"shiftleft(cast({name} IS NULL AS int), {position % _BITS})" for position, name in enumerate(nullable)]
     nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
     return rows, f"xxhash64({', '.join([*names.values(), *zeros, *nulls])})"
 
 
+def _with_fields_of_structs(
+    frame: DataFrame, fields: Sequence[T.StructField]
+) -> tuple[DataFrame, list[T.StructField], list[str]]:
+    """Return single columns instead of structs, and the names of all columns and structs that may be null."""
+    plain: list[T.StructField] = []
+    nullable: list[str] = []
+    found: dict[str, Column] = {}
+    waiting = [(field, F.col(quoted(field.name))) for field in reversed(fields)]
+    while waiting:
+        field, value = waiting.pop()
+        nullable += [quoted(field.name)] if field.nullable else []
+        if isinstance(field.dataType, T.StructType):
+            for each in reversed(field.dataType.fields):
+                name = f"{OWN_PREFIX}field_{len(found)}"
+                found[name] = value.getField(each.name)
+                waiting.append((T.StructField(name, each.dataType), found[name]))
+        else:
+            plain.append(field)
+    return (frame.withColumns(found) if found else frame), plain, nullable
+
+
+# A value that an array of each type is unlikely to have.
+_UNLIKELY: dict[T.DataType, str] = {T.StringType(): "\uffff", T.DateType(): "0001-01-03"}
+_UNLIKELY |= dict.fromkeys((T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType()), "-113")
+_UNLIKELY |= dict.fromkeys((T.TimestampType(), T.TimestampNTZType()), "0001-01-03 00:00:00.000113")
+
+
 def _hashable(field: T.StructField) -> Column | None:
-    """Nested values as the JSON text of documents: Spark's hash skips nulls in them, plain `to_json` microseconds."""
+    """Nested values as a text, because Spark's hash skips nulls within them; an array without a null as its hash."""
+    json = _as_json(field)
+    if json is not None and isinstance(field.dataType, T.ArrayType) and field.dataType.elementType in _UNLIKELY:
+        array, element_type = F.col(quoted(field.name)), field.dataType.elementType
+        # The answer is null, not false, if there is a null; what Spark has to look for nulls is not compiled.
+        is_found = F.array_contains(array, F.lit(_UNLIKELY[element_type]).cast(element_type))
+        return F.when(~is_found, F.xxhash64(array, F.size(array))).otherwise(F.xxhash64(json))
+    return json
+
+
+def _as_json(field: T.StructField) -> Column | None:
+    """Nested values as the JSON text of documents; plain `to_json` has microseconds only if there are some."""
     value = canonical_value(field)
     if isinstance(field.dataType, (T.ArrayType, T.MapType, T.StructType)):
         nested = F.col(quoted(field.name)) if value is None else value
@@ -134,7 +172,7 @@ def find_changed_identifiers(
     identifiers, counts = cached_and_counted(
         merge_narrow_updates(steps, identifier_columns, only_step),
         StorageLevel.MEMORY_AND_DISK,
-        total_of=ROWS,
+        f"coalesce(sum({ROWS}), 0) AS total",
         upserts=IS_UPSERTED,
         inserts=f"{IS_UPSERTED} AND NOT {WAS_THERE}",
         deletes=IS_DELETED,

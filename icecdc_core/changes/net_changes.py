@@ -4,13 +4,13 @@
 strategy           when                                                  what it does
 =================  ====================================================  =============================================
 ``insert-only``    files were only added                                 reads their rows; nothing is left to compare
-``joined``         only values show which rows of rewritten files        joins whole newer rows with identifiers and
-                   changed (copy-on-write before format v3), and the     hashes of older ones, which every task gets,
-                   older ones are few                                    see ``joined_rows``
-``narrow-rows``    the same, and they are many, or so few that a         shuffles identifiers and hashes, then fetches
-                   look-up of deleted ones takes longer; or there are    changed rows
-                   several steps, delete files, a filter or places; or
-                   an identifier may be a duplicate
+``joined``         only values show which rows of rewritten files        joins whole newer rows with hashes of older
+                   changed (copy-on-write before format v3), and the     ones, which every task gets, see
+                   older ones are few                                    ``joined_rows``
+``narrow-rows``    the same, and they are many, or more than the newer   shuffles identifiers and hashes, then fetches
+                   ones; or there are several steps, delete files, a     changed rows
+                   filter or places; or an identifier may be a
+                   duplicate
 ``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
                                                                          see ``row_ids``
 ``at-once``        row lineage, delete files or appends show it          shuffles the changed rows
@@ -31,21 +31,19 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from icecdc_core.changes.joined_rows import can_join, find_joined_changes
+from icecdc_core.changes.joined_rows import ROW_BYTES, find_joined_changes
 from icecdc_core.changes.narrow_rows import find_narrow_changes
 from icecdc_core.changes.row_changes import INSERT_ONLY, NetChanges, PlannedRange, merge_changes
 from icecdc_core.changes.row_ids import find_changes_by_row_ids
 from icecdc_core.changes.scan_planning import is_insert_only
 from icecdc_core.columns import WAS_THERE
 from icecdc_core.session.job_session import accelerated
-from icecdc_core.session.spark import fits_in_memory
+from icecdc_core.session.spark import can_broadcast, fits_in_memory
 from icecdc_core.table.schema import require_unique
 
-# Older rows times the square of the cores, up to which ``joined`` pays: one core makes the table that every task gets,
-# whereas all cores share a shuffle.
-JOINED_ROWS = 8_000_000
-# With fewer older rows a shuffle takes less time than the job in which ``joined`` looks up deleted identifiers.
-LOOK_UP_FROM_ROWS = 300_000
+# With more older rows, or fewer newer ones, shuffling narrow rows takes less time than making the table that every task
+# gets, and looking up deleted identifiers.
+JOINED_ROWS = 300_000
 # Rows of the older states from which on ``row-ids`` pays; fewer are read whole in less time than a Spark job takes.
 ROW_IDS_FROM_ROWS = 100_000
 
@@ -60,7 +58,7 @@ def compute_net_changes(planned: PlannedRange, count: Callable[[DataFrame], int]
         # Other engines are not tested with delete files, row ids and deletion vectors.
         is_tested = counts is not None and not planned.table.has_row_lineage
         with accelerated(planned.table.spark, planned.accelerator if is_tested else ""):
-            if counts and _joining_pays(planned, changes, *counts):
+            if counts and _joining_pays(planned, *counts):
                 step, ids = planned.scans[0].step, planned.identifier_columns
                 found = find_joined_changes(changes, ids, step, *counts, planned.row_hash, planned.file_bytes)
             return found or find_narrow_changes(planned, changes, sum(counts) if counts else None)
@@ -73,16 +71,14 @@ def compute_net_changes(planned: PlannedRange, count: Callable[[DataFrame], int]
     return _at_once(planned)
 
 
-def _joining_pays(planned: PlannedRange, changes: DataFrame, older_rows: int, newer_rows: int) -> bool:
+def _joining_pays(planned: PlannedRange, older_rows: int, newer_rows: int) -> bool:
     if len(planned.scans) > 1 or planned.selection.has_places:
         return False
     table, older_files = planned.table, planned.scans[0].read_older.own
-    cores = table.spark.sparkContext.defaultParallelism
     return (
-        fits_in_memory(table.spark, sum(table.sizes(older_files)))
-        and (older_rows <= newer_rows or older_rows >= LOOK_UP_FROM_ROWS)
-        and older_rows * cores**2 <= JOINED_ROWS
-        and can_join(planned, changes, older_rows)
+        older_rows <= min(newer_rows, JOINED_ROWS)
+        and fits_in_memory(table.spark, sum(table.sizes(older_files)))
+        and can_broadcast(table.spark, older_rows * ROW_BYTES)
     )
 
 

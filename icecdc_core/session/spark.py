@@ -264,15 +264,14 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
         yield StorageLevel.MEMORY_AND_DISK if fits else StorageLevel.DISK_ONLY
 
 
-def cached_and_counted(
-    frame: DataFrame, level: StorageLevel, total_of: str = "", **conditions: str
-) -> tuple[DataFrame, Row]:
-    """Cache a frame; with it, by the name of each condition how many rows fulfil it, and the total of a column."""
+def cached_and_counted(frame: DataFrame, level: StorageLevel, *totals: str, **conditions: str) -> tuple[DataFrame, Row]:
+    """Cache a frame; with it, totals, and by the name of each condition how many rows fulfil it."""
     counts = [f"count_if({condition}) AS {quoted(name)}" for name, condition in conditions.items()]
-    counts += [f"coalesce(sum({total_of}), 0) AS total"] if total_of else []
     cached = frame.persist(level)
     try:
-        return cached, cached.selectExpr(*counts).collect()[0]
+        # Adaptive execution would take three jobs instead of one.
+        with settings_unless_set(frame.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
+            return cached, cached.selectExpr(*counts, *totals).collect()[0]
     except BaseException:
         unpersist(cached)
         raise

@@ -33,7 +33,7 @@ REPEATED = [{"change_mode": mode, **place} for mode in ("net", "snapshot") for p
 CHANGES = {**OPERATIONS, **HISTORIES, **IDENTIFIERS}
 STEPS = [st.sampled_from(sorted(each)) for each in (OPERATIONS, OPERATIONS, HISTORIES, [SYNC])]
 # By default no table as small as these is read by row ids, and most that compare values are joined.
-LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS", "LOOK_UP_FROM_ROWS")}
+LIMITS = {name: getattr(net_changes, name) for name in ("ROW_IDS_FROM_ROWS", "JOINED_ROWS")}
 
 
 @pytest.mark.timeout(6 * 3600)

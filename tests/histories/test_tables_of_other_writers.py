@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from icecdc_core import export_table, status, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import joined_rows, narrow_rows, net_changes, read_changes, row_changes, row_lineage
+from icecdc_core.changes import narrow_rows, net_changes, read_changes, row_changes, row_lineage
 from icecdc_core.changes.net_changes import compute_net_changes
 from icecdc_core.changes.row_changes import PlannedRange
 from icecdc_core.changes.scan_planning import file_bytes, plan_scans
@@ -249,11 +249,11 @@ def it_finds_the_changes_that_a_select_at_both_ends_shows(spark, sql, warehouse,
         _register(spark, table, writer)
         try:
             with (
-                mock.patch.multiple(net_changes, ROW_IDS_FROM_ROWS=rows, LOOK_UP_FROM_ROWS=rows),
+                mock.patch.multiple(net_changes, ROW_IDS_FROM_ROWS=rows, JOINED_ROWS=rows),
                 mock.patch.object(iceberg_table, "SLOTS", slots),
                 mock.patch.object(row_lineage, "can_broadcast", return_value=is_sent),
                 mock.patch.object(row_changes, "can_broadcast", return_value=is_sent),
-                mock.patch.object(joined_rows, "can_broadcast", return_value=is_sent),
+                mock.patch.object(net_changes, "can_broadcast", return_value=is_sent),
                 mock.patch.object(narrow_rows, "can_broadcast", return_value=is_sent),
             ):
                 _follow(spark, table, writer)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 from pyspark.sql import functions as F
 
-from icecdc_core.changes.joined_rows import find_joined_changes, rows_met
+from icecdc_core.changes.joined_rows import find_joined_changes, met_once
 from icecdc_core.changes.narrow_rows import fetch_changed_rows, find_changed_identifiers
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import IS_DUPLICATE
@@ -16,21 +16,20 @@ DRAW = random.Random(7)
 MARKS = [DRAW.getrandbits(63) for _ in range(6)]
 
 
-def observed(identifiers, met=0):
+def summed(identifiers):
     marks = [MARKS[n] for n in identifiers]
-    sums = {"low": sum(mark & 2147483647 for mark in marks), "high": sum(mark >> 33 for mark in marks)}
-    return {"rows": len(identifiers), "met": met, **sums}
+    return {"low": sum(mark & 2147483647 for mark in marks), "high": sum(mark >> 33 for mark in marks)}
 
 
 def proves_unique(older, newer):
     """The rule, on identifiers alone: the join and the look-ups of inserted and of deleted rows."""
     pairs = [each for each in newer for _ in range(older.count(each))]
     inserted, deleted = ([n for n in one if n not in other] for one, other in ((newer, older), (older, newer)))
-    joined = {**observed(pairs), "rows": len(pairs) + len(inserted), "met": len(pairs)}
-    met = rows_met(observed(older), joined, len(older), len(newer))
-    if met is None or len({*inserted}) < len(inserted):
+    if len(pairs) + len(inserted) != len(newer) or any(len({*each}) < len(each) for each in (inserted, deleted)):
         return False
-    return met == len(older) or len({*deleted}) == len(deleted) == len(older) - met
+    rows_and_sums = ({"rows": len(each), **summed(each)} for each in (older, pairs, deleted))
+    of_older, of_joined, of_deleted = rows_and_sums
+    return met_once(of_older, {**of_joined, "met": len(pairs)}, of_deleted)
 
 
 IDENTIFIERS = st.lists(st.integers(0, 5), max_size=7)

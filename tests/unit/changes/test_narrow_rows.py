@@ -1,5 +1,7 @@
 """Changed identifiers are found by hashes, and then their rows are fetched (test_updates.py has the rule)."""
 
+import random
+from datetime import date
 from functools import reduce
 
 import pytest
@@ -62,6 +64,36 @@ def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark,
     alike = [one == other for one, other in zip(found[::2], found[1::2], strict=True)]
     wrong = [pair for pair, is_alike in zip(pairs, alike, strict=True) if is_alike != pair[-1]]
     assert wrong == []
+
+
+def it_hashes_nested_values_alike_just_where_they_are_the_same(spark):
+    draw = random.Random(5)
+
+    def any_of(*values):
+        return draw.choice([None, *values])
+
+    def list_of(*values):
+        return any_of([any_of(*values) for _ in range(draw.randrange(3))])
+
+    def row():
+        texts, numbers, days = ("", "a", "\uffff"), (0, -113, 7), (date(1, 1, 3), date(2026, 1, 1))
+        inner = any_of((list_of(*numbers), any_of("", "a")))
+        return any_of((any_of(0, 1), list_of(*texts), inner)), list_of(*texts), list_of(*days), list_of([1], [None])
+
+    schema = (
+        "s struct<a: int, `b.c`: array<string>, d: struct<e: array<int>, f: string>>, t array<string>, u array<date>, "
+        "v array<array<int>>"
+    )
+    rows = [row() for _ in range(3000)]
+    for _ in range(3000):
+        one, place = row(), draw.randrange(4)
+        rows += [one, (*one[:place], row()[place], *one[place + 1 :])]
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    hashable, text = with_row_hash(frame, frame.schema.fields)
+    found = [each.hash for each in hashable.selectExpr(f"{text} AS hash").collect()]
+    by_value = {repr(row): hashed for row, hashed in zip(rows, found, strict=True)}
+    assert [by_value[repr(row)] for row in rows] == found
+    assert len({*found}) == len(by_value) > 4000
 
 
 def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
