@@ -75,7 +75,7 @@ def it_runs_all_notebooks_one_after_the_other(
         return {key: document["name"] for key, document in indexed().items()}
 
     replicas = given.pop("number_of_replicas")
-    setup, shown = run("00_setup.ipynb")
+    setup, shown = run("00_setup.ipynb", dry_run="true")
     assert (setup["ok"], setup["source_rows"], setup["problems"]) == (True, 3, [])
     for text in ("OpenSearch field", "create: 3 documents"):
         assert text in shown or way == "databricks"
