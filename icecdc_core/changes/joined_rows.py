@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, functions as F
+from pyspark.sql.types import StructField
 
 from icecdc_core.changes.narrow_rows import FAST, keyed_hash, new_key, with_row_hash
 from icecdc_core.changes.row_changes import NetChanges, change_columns
@@ -73,10 +74,9 @@ def with_numbers(changes: DataFrame, identifier_columns: Sequence[str], row_key:
 
 
 def join_sides(
-    numbered: DataFrame, columns: Sequence[str], step: Step, row_hash: str
+    numbered: DataFrame, fields: Sequence[StructField], step: Step, row_hash: str
 ) -> tuple[DataFrame, Observation, Observation]:
     """Return the changed rows, and what computing them counts of the older side and of the join."""
-    fields = [numbered.schema[name] for name in columns if name not in RESERVED]
     rows, hashed = with_row_hash(numbered, fields, new_key(row_hash))
     of_older, of_joined = Observation(), Observation()
     older = rows.where(IS_DELETE).selectExpr(_KEY, f"{hashed} AS {_HASH}", _MARK)
@@ -90,10 +90,8 @@ def join_sides(
         f"if({_HASH} IS NULL, 0L, {_MARK}) AS {_MARK}",
         f"CASE WHEN NOT ({_HASH} <=> {hashed}) THEN struct({whole}) END AS {_CHANGED}",
     ).observe(of_joined, *map(F.expr, (_ROWS, _MET, *_SUMS)))
-    changed = packed.where(f"{_CHANGED} IS NOT NULL").selectExpr(
-        f"{_CHANGED}.*", *change_columns(INSERT, step), WAS_THERE, _KEY
-    )
-    return changed.select(*map(quoted, columns), WAS_THERE, _KEY), of_older, of_joined
+    changed = packed.where(f"{_CHANGED} IS NOT NULL")
+    return changed.selectExpr(f"{_CHANGED}.*", *change_columns(INSERT, step), WAS_THERE, _KEY), of_older, of_joined
 
 
 def deleted_rows(numbered: DataFrame, identifier_columns: Sequence[str], newer_is_small: bool) -> DataFrame:
@@ -119,7 +117,8 @@ def find_joined_changes(
 ) -> NetChanges | None:
     """Find the changes of one step by ``join_sides``; None if an identifier may be a duplicate or null."""
     numbered = with_numbers(changes, identifier_columns, new_key(row_hash))
-    joined, of_older, of_joined = join_sides(numbered, changes.columns, step, row_hash)
+    fields = [field for field in changes.schema.fields if field.name not in RESERVED]
+    joined, of_older, of_joined = join_sides(numbered, fields, step, row_hash)
     null = f"{_KEY} IS NULL"
     cached: list[DataFrame] = []
     found = None

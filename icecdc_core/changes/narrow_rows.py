@@ -79,17 +79,20 @@ def _with_fields_of_structs(
     plain: list[T.StructField] = []
     nullable: list[str] = []
     found: dict[str, Column] = {}
-    waiting = [(field, F.col(quoted(field.name))) for field in reversed(fields)]
-    while waiting:
-        field, value = waiting.pop()
-        nullable += [quoted(field.name)] if field.nullable else []
-        if isinstance(field.dataType, T.StructType):
-            for each in reversed(field.dataType.fields):
-                name = f"{OWN_PREFIX}field_{len(found)}"
-                found[name] = value.getField(each.name)
-                waiting.append((T.StructField(name, each.dataType), found[name]))
-        else:
+
+    def add(field: T.StructField, within: Column | None = None) -> None:
+        nullable.extend([quoted(field.name)] if field.nullable else [])
+        if not isinstance(field.dataType, T.StructType):
             plain.append(field)
+            return
+        struct = F.col(quoted(field.name)) if within is None else within
+        for each in field.dataType.fields:
+            name = f"{OWN_PREFIX}field_{len(found)}"
+            found[name] = struct.getField(each.name)
+            add(T.StructField(name, each.dataType), found[name])
+
+    for field in fields:
+        add(field)
     return (frame.withColumns(found) if found else frame), plain, nullable
 
 
