@@ -27,7 +27,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, functions as F
 from pyspark.sql.types import StructField
 
-from icecdc_core.changes.narrow_rows import FAST, keyed_hash, new_key, with_row_hash
+from icecdc_core.changes.narrow_rows import FAST, KEYED, keyed_hash, new_key, with_row_hash
 from icecdc_core.changes.row_changes import NetChanges, change_columns
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import INSERT, IS_DELETE, IS_INSERT, OWN_PREFIX, RESERVED, WAS_THERE, quoted
@@ -47,8 +47,8 @@ _NOTHING = {"rows": 0, "low": 0, "high": 0}
 
 # Of a row in the table that every task gets: key, hash, and what Spark adds.
 ROW_BYTES = 56
-# Up to so many rows one task finds duplicates in less time than a shuffle takes.
-_FEW = 300_000
+JOINED_ROWS = 300_000
+"""With more, shuffling narrow rows takes less time than this table, and than finding duplicates in one task."""
 
 
 def met_once(older: Mapping[str, Any], joined: Mapping[str, Any], deleted: Mapping[str, Any]) -> bool:
@@ -61,7 +61,8 @@ def with_numbers(changes: DataFrame, identifier_columns: Sequence[str], row_key:
     """Add a number to join by, null if an identifier is, and a fingerprint."""
     names = {name: quoted(name) for name in identifier_columns}
     if row_key:
-        hashed = mark = keyed_hash([changes.schema[name] for name in names], names, row_key)
+        fields = [changes.schema[name] for name in names]
+        hashed, mark = (keyed_hash(fields, names, key) for key in (row_key, new_key(KEYED)))
     else:
         # Seeds are texts: with every other number in it, Spark would generate and compile other code. A fingerprint has
         # two functions, because whoever makes two texts alike for one, whatever its seed, must not hide a duplicate.
@@ -103,7 +104,7 @@ def deleted_rows(numbered: DataFrame, identifier_columns: Sequence[str], newer_i
 
 def are_distinct(keys: DataFrame, count: int) -> bool:
     """Whether so many keys are distinct, which one task finds sooner than a shuffle if they are few."""
-    return count < 2 or (keys.coalesce(1) if count <= _FEW else keys).distinct().count() == count
+    return count < 2 or (keys.coalesce(1) if count <= JOINED_ROWS else keys).distinct().count() == count
 
 
 def find_joined_changes(
@@ -125,21 +126,21 @@ def find_joined_changes(
     try:
         with storage_level_for(changes.sparkSession, file_bytes) as level:
             upserts, counts = cached_and_counted(joined, level, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
-        cached.append(upserts)
-        older, met = observed(of_older), observed(of_joined)
-        if not older or not met or (older["rows"], met["rows"], counts.nulls) != (older_rows, newer_rows, 0):
-            return None
-        missing: Mapping[str, Any] = _NOTHING
-        rows, keys = upserts, upserts.where(f"NOT {WAS_THERE}").select(_KEY)
-        if deletes := older_rows - met["met"]:
-            deleted = deleted_rows(numbered, identifier_columns, newer_rows <= 2 * older_rows)
-            deleted, counted = cached_and_counted(deleted, level, *_SUMS, rows="true", nulls=null)
-            cached.append(deleted)
-            missing = counted.asDict()
-            if missing["nulls"]:
+            cached.append(upserts)
+            older, met = observed(of_older), observed(of_joined)
+            if not older or not met or (older["rows"], met["rows"], counts.nulls) != (older_rows, newer_rows, 0):
                 return None
-            rows = with_deletes(rows, deleted, identifier_columns, str(step.ordinal))
-            keys = keys.unionAll(deleted.select(_KEY))
+            missing: Mapping[str, Any] = _NOTHING
+            rows, keys = upserts, upserts.where(f"NOT {WAS_THERE}").select(_KEY)
+            if deletes := older_rows - met["met"]:
+                deleted = deleted_rows(numbered, identifier_columns, newer_rows <= 2 * older_rows)
+                deleted, counted = cached_and_counted(deleted, level, *_SUMS, rows="true", nulls=null)
+                cached.append(deleted)
+                missing = counted.asDict()
+                if missing["nulls"]:
+                    return None
+                rows = with_deletes(rows, deleted, identifier_columns, str(step.ordinal))
+                keys = keys.unionAll(deleted.select(_KEY))
         if not met_once(older, met, missing) or not are_distinct(keys, counts.inserted + deletes):
             return None
         carryovers = newer_rows - counts.changed

@@ -6,6 +6,7 @@ bit. ``shuffle_by_identifiers``, ``remove_narrow_carryovers`` and ``merge_narrow
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
@@ -105,7 +106,7 @@ _UNLIKELY |= dict.fromkeys((T.TimestampType(), T.TimestampNTZType()), "0001-01-0
 def _hashable(field: T.StructField) -> Column | None:
     """Nested values as a text, because Spark's hash skips nulls within them; an array without a null as its hash."""
     json = _as_json(field)
-    if json is not None and isinstance(field.dataType, T.ArrayType) and field.dataType.elementType in _UNLIKELY:
+    if isinstance(field.dataType, T.ArrayType) and field.dataType.elementType in _UNLIKELY and json is not None:
         array, element_type = F.col(quoted(field.name)), field.dataType.elementType
         # The answer is null, not false, if there is a null; what Spark has to look for nulls is not compiled.
         is_found = F.array_contains(array, F.lit(_UNLIKELY[element_type]).cast(element_type))
@@ -230,21 +231,21 @@ def find_narrow_changes(planned: PlannedRange, changes: DataFrame, row_count: in
     ids = planned.identifier_columns
     with tuned_for_many_groups(changes.sparkSession):
         found = find_changed_identifiers(changes, ids, planned.only_step, row_count, planned.row_hash)
-    rows = fetch_changed_rows(changes, ids, found)
-    if planned.selection.has_places:
-        rows = look_up_old_places(rows, [changes.where(IS_DELETE)], found.identifiers, ids)
-    elif not found.duplicates:
-        return NetChanges(
-            rows,
-            _STRATEGY,
-            upserts=found.upserts,
-            deletes=found.deletes,
-            nulls=found.nulls,
-            carryovers_removed=found.carryovers,
-            cached=(found.identifiers,),
-        )
-    try:
+    with ExitStack() as resources:
+        resources.callback(unpersist, found.identifiers)
+        rows = fetch_changed_rows(changes, ids, found)
+        if planned.selection.has_places:
+            rows = look_up_old_places(rows, [changes.where(IS_DELETE)], found.identifiers, ids)
+        elif not found.duplicates:
+            resources.pop_all()  # the changes close it
+            return NetChanges(
+                rows,
+                _STRATEGY,
+                upserts=found.upserts,
+                deletes=found.deletes,
+                nulls=found.nulls,
+                carryovers_removed=found.carryovers,
+                cached=(found.identifiers,),
+            )
         # Computed now, because it fails if an identifier is a duplicate, or because its places are counted.
         return NetChanges.from_rows(rows, planned, _STRATEGY, found.carryovers)
-    finally:
-        unpersist(found.identifiers)

@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from icecdc_core.changes.joined_rows import ROW_BYTES, find_joined_changes
+from icecdc_core.changes.joined_rows import JOINED_ROWS, ROW_BYTES, find_joined_changes
 from icecdc_core.changes.narrow_rows import find_narrow_changes
 from icecdc_core.changes.row_changes import INSERT_ONLY, NetChanges, PlannedRange, merge_changes
 from icecdc_core.changes.row_ids import find_changes_by_row_ids
@@ -41,9 +41,6 @@ from icecdc_core.session.job_session import accelerated
 from icecdc_core.session.spark import can_broadcast, fits_in_memory
 from icecdc_core.table.schema import require_unique
 
-# With more older rows, or fewer newer ones, shuffling narrow rows takes less time than making the table that every task
-# gets, and looking up deleted identifiers.
-JOINED_ROWS = 300_000
 # Rows of the older states from which on ``row-ids`` pays; fewer are read whole in less time than a Spark job takes.
 ROW_IDS_FROM_ROWS = 100_000
 
@@ -75,10 +72,10 @@ def _joining_pays(planned: PlannedRange, older_rows: int, newer_rows: int) -> bo
     if len(planned.scans) > 1 or planned.selection.has_places:
         return False
     table, older_files = planned.table, planned.scans[0].read_older.own
-    return (
+    return (  # with fewer newer rows some were deleted, which takes a second read of both sides
         older_rows <= min(newer_rows, JOINED_ROWS)
         and fits_in_memory(table.spark, sum(table.sizes(older_files)))
-        and can_broadcast(table.spark, older_rows * ROW_BYTES)
+        and can_broadcast(table.spark, 2 * older_rows * ROW_BYTES)  # to find deletes, up to twice as many newer ones
     )
 
 

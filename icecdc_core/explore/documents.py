@@ -214,7 +214,7 @@ def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
             else:
                 searched, found = _history(source, identity, len(source.metadata.snapshots))
                 history = [(config.table, snapshot, change.kind) for snapshot, change in found]
-        followed, written = dict[int, tuple[int, str]](), position.physical_index
+        followed, written, of_nested = dict[int, tuple[int, str]](), position.physical_index, set[int]()
         brief = ("from_snapshot_id", "snapshot_id", "epoch", "updated_at", "physical_index", "kind", "nested")
         log = run.positions.log(_MOST_BATCHES, fields=brief)
         for batch in log:  # the newest first: an older one brought its own
@@ -223,10 +223,11 @@ def explain(spark: SparkSession, config: ExplainConfig) -> ExplainReport:
             written = "" if batch["kind"] == "export" else batch["physical_index"]  # before it, of whichever was there
             before = ancestors(source.metadata, batch["from_snapshot_id"])
             brought = {*ancestors(source.metadata, batch["snapshot_id"])}.difference(before)
-            if batch is not log[-1] or not written:  # before the oldest one, something else may have brought them
-                at = {name: found["snapshot_id"] for name, found in batch["nested"].items()}
-                brought = brought.union(*(ancestors(each.metadata, at.get(n)) for n, each in source.nested.items()))
-            followed |= dict.fromkeys(brought, (batch["epoch"], batch["updated_at"]))
+            at = {name: found["snapshot_id"] for name, found in batch["nested"].items()}
+            of_nested = set().union(*(ancestors(each.metadata, at.get(name)) for name, each in source.nested.items()))
+            followed |= dict.fromkeys(brought | of_nested, (batch["epoch"], batch["updated_at"]))
+        if written:  # before the oldest batch, something else may have brought them
+            followed = {each: batch for each, batch in followed.items() if each not in of_nested}
         with run.stage("look up"):
             kept = position.earlier.uuids if position.earlier else ()  # a rollback would show it again
             names = ",".join([with_suffixes(config, position.physical_index), *kept])

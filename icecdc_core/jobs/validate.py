@@ -228,7 +228,7 @@ def _prove_slices(
 ) -> None:
     """Prove that this part has no document of another one, and that no other one has a document that it lacks."""
     extra = differences.where((F.col("verdict") == EXTRA) & ~F.contains("id", F.lit(checksums.FOREIGN_ROUTING)))
-    if other := extra.where(part_of(run.spark, F.col("id"), part.parts) != part.number).head():
+    if other := extra.where(~part_of(run.spark, F.col("id"), part.parts).eqNullSafe(part.number)).head():
         raise checksums.unknown_slices_error(f"it has document '{other['id']}' in part {part}")
     most = checksums.PAGE_DOCUMENTS  # every index allows as many hits
     missing = differences.where(F.col("verdict") == MISSING).select("id").limit(most).collect()

@@ -229,6 +229,19 @@ def it_says_which_snapshots_of_nested_tables_changed_rows_of_a_document(spark, n
     assert f"{shop.table('actor')}: 4 snapshots were searched." in report.searched
 
 
+def it_names_no_batch_for_what_an_index_that_began_later_was_not_sent(spark, make_config, make_shop):
+    shop = make_shop()
+    config = make_config(**shop.spec, start_from="latest")
+    sync_changes(spark, config)
+    for name in ("Espana", "Spain"):
+        shop.sql(f"UPDATE {{country}} SET name = '{name}' WHERE country_id = 100")
+        epoch = sync_changes(spark, config).epoch
+    given = {each: getattr(config, each) for each in config.model_fields_set}
+    report = explain(spark, ExplainConfig(**given, id="1"))
+    found = [(each["change"], each["epoch"]) for each in report.changes]
+    assert found == [("update", epoch), ("update", epoch - 1), *[("insert", None)] * len(shop.tables)]
+
+
 def it_shows_what_an_index_kept_for_a_rollback_has_and_no_batch_of_one_left(spark, sql, new_index, opensearch):
     longer = "UPDATE {t} SET name = repeat('n', 600) WHERE id = 7"
     config = new_index(*made(), longer, identifier_columns=["name"], keep_index="7d")
