@@ -204,7 +204,7 @@ class Wire(Network):
         if isinstance(made, tuple):
             return made[:3]
         if made is not Act.RESET:
-            status, answer = self._execute("", method, path, params, body)
+            status, answer = self._execute(f"{current().task.process.name}:", method, path, params, body)
         if made in (Act.RESET, Act.RESET_AFTER):
             raise ConnectionError("N/A", "reset", None)
         return made(status, json.dumps(answer).encode()) if callable(made) else (status, answer)
@@ -230,7 +230,7 @@ def simulate(number, job, faults):
             world._alone("the export that it undoes", "export")
     wire = Wire(world.cluster, world.random, 4.0, world.network.check, None)
     wire.trouble, ends = Trouble(faults), []
-    SimulatedConnection.network = wire
+    direct, SimulatedConnection.network, world.network = world.network, wire, wire
 
     def work():
         try:
@@ -241,7 +241,7 @@ def simulate(number, job, faults):
     began, process = world.scheduler.now, world._process("r", "c")
     world.scheduler.spawn(process, work)
     world.scheduler.run()
-    process.alive, SimulatedConnection.network = False, world.network
+    process.alive, SimulatedConnection.network, world.network = False, direct, direct
     assert world.scheduler.now - began < 120
     is_retried = wire.trouble.met and [fault.passes for fault in faults] == [True] and number % 4
     if isinstance(ends[0], IcecdcError):
