@@ -22,6 +22,7 @@ answer is None. Say an identifier has ``a`` rows on the older side and ``b`` on 
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, functions as F
@@ -121,32 +122,28 @@ def find_joined_changes(
     fields = [field for field in changes.schema.fields if field.name not in RESERVED]
     joined, of_older, of_joined = join_sides(numbered, fields, step, row_hash)
     null = f"{_KEY} IS NULL"
-    cached: list[DataFrame] = []
-    found = None
-    try:
+    with ExitStack() as resources:
         with storage_level_for(changes.sparkSession, file_bytes) as level:
             upserts, counts = cached_and_counted(joined, level, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
-            cached.append(upserts)
+            resources.callback(unpersist, upserts)
             older, met = observed(of_older), observed(of_joined)
             if not older or not met or (older["rows"], met["rows"], counts.nulls) != (older_rows, newer_rows, 0):
                 return None
             missing: Mapping[str, Any] = _NOTHING
-            rows, keys = upserts, upserts.where(f"NOT {WAS_THERE}").select(_KEY)
+            rows, keys, cached = upserts, upserts.where(f"NOT {WAS_THERE}").select(_KEY), [upserts]
             if deletes := older_rows - met["met"]:
                 deleted = deleted_rows(numbered, identifier_columns, newer_rows <= 2 * older_rows)
                 deleted, counted = cached_and_counted(deleted, level, *_SUMS, rows="true", nulls=null)
-                cached.append(deleted)
+                resources.callback(unpersist, deleted)
                 missing = counted.asDict()
                 if missing["nulls"]:
                     return None
                 rows = with_deletes(rows, deleted, identifier_columns, str(step.ordinal))
-                keys = keys.unionAll(deleted.select(_KEY))
+                keys, cached = keys.unionAll(deleted.select(_KEY)), [upserts, deleted]
         if not met_once(older, met, missing) or not are_distinct(keys, counts.inserted + deletes):
             return None
         carryovers = newer_rows - counts.changed
         rows = rows.drop(_KEY)
         found = NetChanges(rows, "joined", counts.changed, deletes, carryovers_removed=carryovers, cached=tuple(cached))
+        resources.pop_all()  # the changes close it
         return found
-    finally:
-        for frame in cached if found is None else ():
-            unpersist(frame)

@@ -19,7 +19,7 @@ from icecdc_core.documents.bulk_lines import document_id, document_json, suffix_
 from icecdc_core.errors import TableLockedError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch import checksums
-from icecdc_core.opensearch.id_slices import Part, part_of
+from icecdc_core.opensearch.id_slices import Part, is_in_part
 from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import point_in_time, with_suffixes
 from icecdc_core.reporting.reports import ValidationReport
@@ -186,9 +186,7 @@ def _compare(
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         rows = rows.where(there)
         if part.parts > 1:  # before the costly texts and digests
-            identity = document_id(rows.schema, source.key_columns)
-            # As texts, because a number would be in the code that Spark compiles, another one for each part.
-            rows = rows.where(part_of(spark, identity, part.parts).cast("string") == str(part.number))
+            rows = rows.where(is_in_part(spark, document_id(rows.schema, source.key_columns), part))
         rows = with_vectors(source, rows, required=False)
         documents = rows.select(
             document_id(rows.schema, source.key_columns).alias("id"),
@@ -228,7 +226,7 @@ def _prove_slices(
 ) -> None:
     """Prove that this part has no document of another one, and that no other one has a document that it lacks."""
     extra = differences.where((F.col("verdict") == EXTRA) & ~F.contains("id", F.lit(checksums.FOREIGN_ROUTING)))
-    if other := extra.where(~part_of(run.spark, F.col("id"), part.parts).eqNullSafe(part.number)).head():
+    if other := extra.where(~is_in_part(run.spark, F.col("id"), part)).head():
         raise checksums.unknown_slices_error(f"it has document '{other['id']}' in part {part}")
     most = checksums.PAGE_DOCUMENTS  # every index allows as many hits
     missing = differences.where(F.col("verdict") == MISSING).select("id").limit(most).collect()

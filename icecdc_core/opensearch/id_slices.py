@@ -48,6 +48,11 @@ def part_of(spark: SparkSession, document_id: Column, parts: int) -> Column:
     return F.pmod(Column(catalyst.column(hashed)), F.lit(parts))
 
 
+def is_in_part(spark: SparkSession, document_id: Column, part: Part) -> Column:
+    # As texts, because a number would be in the code that Spark compiles, another one for each part.
+    return part_of(spark, document_id, part.parts).cast("string").eqNullSafe(str(part.number))
+
+
 def _term(document_id: Column) -> Column:
     """The bytes under which OpenSearch indexes an id: packed digits, decoded base64, or else UTF-8."""
     odd = F.when(F.length(document_id) % 2 == 1, "f").otherwise("")
