@@ -31,13 +31,14 @@ from pyspark.sql.types import StructField
 from icecdc_core.changes.narrow_rows import FAST, KEYED, keyed_hash, new_key, with_row_hash
 from icecdc_core.changes.row_changes import NetChanges, change_columns
 from icecdc_core.changes.steps import Step
-from icecdc_core.columns import INSERT, IS_DELETE, IS_INSERT, OWN_PREFIX, RESERVED, WAS_THERE, quoted
-from icecdc_core.session.jvm import unpersist
+from icecdc_core.columns import INSERT, OWN_PREFIX, WAS_THERE, quoted
+from icecdc_core.session.jvm import schema_of, unpersist
 from icecdc_core.session.spark import cached_and_counted, observed, storage_level_for
 from icecdc_core.table.schema import any_null
 from icecdc_core.updates import with_deletes
 
-_KEY, _HASH, _MARK, _CHANGED = (f"{OWN_PREFIX}{name}" for name in ("key", "older_hash", "fingerprint", "changed"))
+_NAMES = "key", "older_key", "older_hash", "fingerprint", "changed"
+_KEY, _OLDER_KEY, _HASH, _MARK, _CHANGED = (f"{OWN_PREFIX}{name}" for name in _NAMES)
 # Halves, because a sum of whole ones overflows.
 _SUMS = (
     f"coalesce(sum({_MARK} & 2147483647L), 0) AS low",
@@ -58,11 +59,10 @@ def met_once(older: Mapping[str, Any], joined: Mapping[str, Any], deleted: Mappi
     return all(older[name] == met[name] + deleted[name] for name in _NOTHING)
 
 
-def with_numbers(changes: DataFrame, identifier_columns: Sequence[str], row_key: str) -> DataFrame:
-    """Add a number to join by, null if an identifier is, and a fingerprint."""
-    names = {name: quoted(name) for name in identifier_columns}
+def identifier_numbers(fields: Sequence[StructField], row_key: str) -> tuple[str, str]:
+    """Return SQL texts of a number to join by, null if an identifier is, and of a fingerprint."""
+    names = {field.name: quoted(field.name) for field in fields}
     if row_key:
-        fields = [changes.schema[name] for name in names]
         hashed, mark = (keyed_hash(fields, names, key) for key in (row_key, new_key(KEYED)))
     else:
         # Seeds are texts: with every other number in it, Spark would generate and compile other code. A fingerprint has
@@ -70,20 +70,21 @@ def with_numbers(changes: DataFrame, identifier_columns: Sequence[str], row_key:
         hashed, seeded = (f"('{secrets.token_hex(8)}', {', '.join(names.values())})" for _ in range(2))
         hashed = f"xxhash64{hashed}"
         mark = f"(xxhash64{seeded} & 2147483647L) | shiftleft(cast(hash{seeded} AS bigint), 33)"
-    return changes.selectExpr(
-        "*", f"if({any_null(identifier_columns)}, NULL, {hashed}) AS {_KEY}", f"{mark} AS {_MARK}"
-    )
+    return f"if({any_null([*names])}, NULL, {hashed})", mark
 
 
 def join_sides(
-    numbered: DataFrame, fields: Sequence[StructField], step: Step, row_hash: str
+    older: DataFrame, newer: DataFrame, fields: Sequence[StructField], numbers: tuple[str, str], row_hash: str
 ) -> tuple[DataFrame, Observation, Observation]:
-    """Return the changed rows, and what computing them counts of the older side and of the join."""
-    rows, hashed = with_row_hash(numbered, fields, new_key(row_hash))
+    """Return the changed rows, packed, and what computing them counts of the older side and of the join."""
+    # Each step of a plan takes time for each of its columns, so that whole rows pass as few as possible.
+    (key, mark), row_key = numbers, new_key(row_hash)
+    older, hashed = with_row_hash(older, fields, row_key)
     of_older, of_joined = Observation(), Observation()
-    older = rows.where(IS_DELETE).selectExpr(_KEY, f"{hashed} AS {_HASH}", _MARK)
+    older = older.selectExpr(f"{key} AS {_OLDER_KEY}", f"{hashed} AS {_HASH}", f"{mark} AS {_MARK}")
     older = older.observe(of_older, *map(F.expr, (_ROWS, *_SUMS))).drop(_MARK)
-    joined = rows.where(IS_INSERT).join(F.broadcast(older), _KEY, "left")
+    newer, hashed = with_row_hash(newer.selectExpr("*", f"{key} AS {_KEY}", f"{mark} AS {_MARK}"), fields, row_key)
+    joined = newer.join(F.broadcast(older), F.expr(f"{_KEY} = {_OLDER_KEY}"), "left")
     whole = ", ".join(quoted(field.name) for field in fields)
     # Rows leave generated code here, and only changed ones take their values with them.
     packed = joined.selectExpr(
@@ -92,14 +93,20 @@ def join_sides(
         f"if({_HASH} IS NULL, 0L, {_MARK}) AS {_MARK}",
         f"CASE WHEN NOT ({_HASH} <=> {hashed}) THEN struct({whole}) END AS {_CHANGED}",
     ).observe(of_joined, *map(F.expr, (_ROWS, _MET, *_SUMS)))
-    changed = packed.where(f"{_CHANGED} IS NOT NULL")
-    return changed.selectExpr(f"{_CHANGED}.*", *change_columns(INSERT, step), WAS_THERE, _KEY), of_older, of_joined
+    return packed.where(f"{_CHANGED} IS NOT NULL").select(_CHANGED, WAS_THERE, _KEY), of_older, of_joined
 
 
-def deleted_rows(numbered: DataFrame, identifier_columns: Sequence[str], newer_is_small: bool) -> DataFrame:
-    older, newer = (numbered.where(side) for side in (IS_DELETE, IS_INSERT))
-    newer = newer.select(_KEY)
-    older = older.select(*map(quoted, identifier_columns), _KEY, _MARK, F.lit(True).alias(WAS_THERE))
+def deleted_rows(
+    older: DataFrame,
+    newer: DataFrame,
+    identifier_columns: Sequence[str],
+    numbers: tuple[str, str],
+    newer_is_small: bool,
+) -> DataFrame:
+    key, mark = numbers
+    ids = map(quoted, identifier_columns)
+    older = older.selectExpr(*ids, f"{key} AS {_KEY}", f"{mark} AS {_MARK}", f"true AS {WAS_THERE}")
+    newer = newer.selectExpr(f"{key} AS {_KEY}")
     return older.join(F.broadcast(newer) if newer_is_small else newer, _KEY, "left_anti")
 
 
@@ -109,7 +116,8 @@ def are_distinct(keys: DataFrame, count: int) -> bool:
 
 
 def find_joined_changes(
-    changes: DataFrame,
+    older_side: DataFrame,
+    newer_side: DataFrame,
     identifier_columns: Sequence[str],
     step: Step,
     older_rows: int,
@@ -118,21 +126,23 @@ def find_joined_changes(
     file_bytes: int = 0,
 ) -> NetChanges | None:
     """Find the changes of one step by ``join_sides``; None if an identifier may be a duplicate or null."""
-    numbered = with_numbers(changes, identifier_columns, new_key(row_hash))
-    fields = [field for field in changes.schema.fields if field.name not in RESERVED]
-    joined, of_older, of_joined = join_sides(numbered, fields, step, row_hash)
+    schema = schema_of(newer_side)
+    numbers = identifier_numbers([schema[name] for name in identifier_columns], new_key(row_hash))
+    joined, of_older, of_joined = join_sides(older_side, newer_side, schema.fields, numbers, row_hash)
     null = f"{_KEY} IS NULL"
     with ExitStack() as resources:
-        with storage_level_for(changes.sparkSession, file_bytes) as level:
+        with storage_level_for(newer_side.sparkSession, file_bytes) as level:
             upserts, counts = cached_and_counted(joined, level, changed="true", inserted=f"NOT {WAS_THERE}", nulls=null)
             resources.callback(unpersist, upserts)
             older, met = observed(of_older), observed(of_joined)
             if not older or not met or (older["rows"], met["rows"], counts.nulls) != (older_rows, newer_rows, 0):
                 return None
             missing: Mapping[str, Any] = _NOTHING
-            rows, keys, cached = upserts, upserts.where(f"NOT {WAS_THERE}").select(_KEY), [upserts]
+            rows = upserts.selectExpr(f"{_CHANGED}.*", *change_columns(INSERT, step), WAS_THERE)
+            keys, cached = upserts.where(f"NOT {WAS_THERE}").select(_KEY), [upserts]
             if deletes := older_rows - met["met"]:
-                deleted = deleted_rows(numbered, identifier_columns, newer_rows <= 2 * older_rows)
+                are_few = newer_rows <= 2 * older_rows
+                deleted = deleted_rows(older_side, newer_side, identifier_columns, numbers, are_few)
                 deleted, counted = cached_and_counted(deleted, level, *_SUMS, rows="true", nulls=null)
                 resources.callback(unpersist, deleted)
                 missing = counted.asDict()
@@ -143,7 +153,6 @@ def find_joined_changes(
         if not met_once(older, met, missing) or not are_distinct(keys, counts.inserted + deletes):
             return None
         carryovers = newer_rows - counts.changed
-        rows = rows.drop(_KEY)
         found = NetChanges(rows, "joined", counts.changed, deletes, carryovers_removed=carryovers, cached=tuple(cached))
         resources.pop_all()  # the changes close it
         return found

@@ -50,15 +50,15 @@ def compute_net_changes(planned: PlannedRange, count: Callable[[DataFrame], int]
     if is_insert_only(planned.scans):
         return _inserts(planned, count)
     if any(scan.by_value for scan in planned.scans):
-        changes, counts = planned.changes(), planned.side_counts()
+        counts = planned.side_counts()
         found = None
         # Other engines are not tested with delete files, row ids and deletion vectors.
         is_tested = counts is not None and not planned.table.has_row_lineage
         with accelerated(planned.table.spark, planned.accelerator if is_tested else ""):
             if counts and _joining_pays(planned, *counts):
                 step, ids = planned.scans[0].step, planned.identifier_columns
-                found = find_joined_changes(changes, ids, step, *counts, planned.row_hash, planned.file_bytes)
-            return found or find_narrow_changes(planned, changes, sum(counts) if counts else None)
+                found = find_joined_changes(*planned.sides(), ids, step, *counts, planned.row_hash, planned.file_bytes)
+            return found or find_narrow_changes(planned, planned.changes(), sum(counts) if counts else None)
     # Nothing else of a DELETE is needed than its identifiers.
     bare = replace(planned.selection, delete_columns=tuple(planned.identifier_columns))
     planned = replace(planned, selection=bare)

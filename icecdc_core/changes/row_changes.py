@@ -120,6 +120,13 @@ class PlannedRange:
     def changes(self) -> DataFrame:
         return changes_frame(self.table, self.scans, self.selection)
 
+    def sides(self) -> tuple[DataFrame, DataFrame]:
+        """Return the rows that ``side_counts`` counts, of a single step."""
+        (scan,) = self.scans
+        parts = (self.table.read(self.table.union(*files)) for files in (scan.read_older, scan.read_newer))
+        older, newer = map(self.selection.select, parts)
+        return older, newer
+
     @property
     def only_step(self) -> int | None:
         steps = {scan.step.ordinal for scan in self.scans}

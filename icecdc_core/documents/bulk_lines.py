@@ -28,6 +28,7 @@ from icecdc_core.columns import (
     unused_name,
 )
 from icecdc_core.errors import NULL_MESSAGE
+from icecdc_core.session.jvm import schema_of
 
 _PLAIN_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.FloatType, T.DoubleType)
 
@@ -83,13 +84,14 @@ def to_actions(
     changes: DataFrame, identifier_columns: Sequence[str], epoch: int, physical_index: str = ""
 ) -> DataFrame:
     """Turn change rows into bulk operations; ``physical_index`` is given if the index of each has a suffix."""
+    schema = schema_of(changes)
     # The id is used several times; a projection of its own computes it once.
-    document_key = unused_name("_document_id", changes.columns)
-    identified = changes.withColumn(document_key, document_id(changes.schema, identifier_columns))
-    text = _target(F.col(document_key), changes.columns, physical_index)
-    upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
+    document_key = unused_name("_document_id", schema.names)
+    identified = changes.withColumn(document_key, document_id(schema, identifier_columns))
+    text = _target(F.col(document_key), schema.names, physical_index)
+    upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(schema))
     delete = _head("delete", text, F.lit(str(delete_version(epoch))))
-    was_there = [name for name in changes.columns if name == WAS_THERE]
+    was_there = [name for name in schema.names if name == WAS_THERE]
     return identified.select(F.when(is_insert(), upsert).otherwise(delete).alias("action"), *was_there)
 
 

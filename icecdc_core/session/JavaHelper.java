@@ -27,6 +27,8 @@ import org.apache.iceberg.ManifestContent;
 import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.ManifestFiles;
 import org.apache.iceberg.ManifestReader;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadataParser;
@@ -38,6 +40,7 @@ import org.apache.iceberg.spark.SparkTableCache;
 import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.ThreadPools;
 import org.apache.spark.sql.MergeIntoWriter;
+import org.apache.spark.sql.types.DataType;
 
 /**
  * Loops over Iceberg's files and file tasks, and a merge whose snapshot carries properties.
@@ -64,6 +67,14 @@ public final class JavaHelper {
       }
     }
     return answer(TableMetadataParser.toJson(((HasTableOperations) table).operations().current()));
+  }
+
+  public Object json(DataType type) {
+    return answer(type.json());
+  }
+
+  public Object json(Schema schema) {
+    return answer(SchemaParser.toJson(schema));
   }
 
   private static Object joined(Iterable texts) {

@@ -102,13 +102,13 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
 
 
 def top_level_names(spark: SparkSession, table: Any) -> list[str]:
-    schema = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
+    schema = json.loads(fetch_text(java_helper(spark).json(table.schema())))
     return [str(field["name"]) for field in schema["fields"]]
 
 
 def spark_schema(spark: SparkSession, table: Any) -> StructType:
     converted = iceberg_class(spark, "spark.SparkSchemaUtil").convert(table.schema())
-    return StructType.fromJson(json.loads(converted.json()))
+    return StructType.fromJson(json.loads(fetch_text(java_helper(spark).json(converted))))
 
 
 def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from icecdc_core.changes.joined_rows import find_joined_changes, met_once
 from icecdc_core.changes.narrow_rows import fetch_changed_rows, find_changed_identifiers
 from icecdc_core.changes.steps import Step
-from icecdc_core.columns import IS_DUPLICATE
+from icecdc_core.columns import IS_DELETE, IS_DUPLICATE, IS_INSERT, RESERVED
 
 DRAW = random.Random(7)
 MARKS = [DRAW.getrandbits(63) for _ in range(6)]
@@ -69,7 +69,8 @@ def changes_of(spark, older, newer, ids=BOTH):
 
 
 def joined_changes(changes, ids, older, newer, row_hash="fast"):
-    return find_joined_changes(changes, ids, Step(3, 1, 2, (2,)), len(older), len(newer), row_hash)
+    sides = [changes.where(side).drop(*RESERVED) for side in (IS_DELETE, IS_INSERT)]
+    return find_joined_changes(*sides, ids, Step(3, 1, 2, (2,)), len(older), len(newer), row_hash)
 
 
 def of_all(cases):
