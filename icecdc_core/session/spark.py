@@ -123,6 +123,8 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     if config.reads_kafka:
         connector = kafka_jars(f"connector-{spark_line(pyspark.__version__)}")
         given["spark.jars"] = ",".join(filter(None, [given.get("spark.jars"), *map(str, connector)]))
+        # For its errors, PySpark notes the line of each expression: half of the time to build those of a small table.
+        given.setdefault("spark.python.sql.dataFrameDebugging.enabled", "false")
     return {
         "spark.master": master,
         "spark.app.name": "icecdc",

@@ -17,11 +17,14 @@ from icecdc_core import SyncConfig, export_table, get_spark, status, sync_change
 from icecdc_core.changes import read_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, DependencyError
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.jobs.setup import check_setup
 from icecdc_core.session import jvm
 from icecdc_core.session.job_session import job_session
 from icecdc_core.session.spark import _local_session, _settings, running_session
 from tests.unit.session.test_compat import ConnectSession
+
+NOTES_LINES = "spark.python.sql.dataFrameDebugging.enabled"
 
 
 @pytest.fixture
@@ -129,6 +132,13 @@ def it_lets_executors_on_other_machines_reach_the_driver():
         config = SyncConfig(table="lake.ns.t", spark_conf={"spark.master": master})
         hosts.append(_settings([config], {}).get("spark.driver.host"))
     assert hosts == ["127.0.0.1", None]
+
+
+def it_notes_no_lines_of_expressions_for_an_ingest_unless_asked_to():
+    ingest = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "topics": "t", "table": "lake.ns.t"}
+    for given, wanted in ({}, "false"), ({NOTES_LINES: "true"}, "true"):
+        assert _settings([IngestConfig(**ingest, spark_conf=given)], {})[NOTES_LINES] == wanted
+    assert NOTES_LINES not in _settings([SyncConfig(table="lake.ns.t")], {})
 
 
 def it_blames_no_repository_for_a_cache_folder_that_cannot_be_used(monkeypatch):
