@@ -37,7 +37,7 @@ from icecdc_core.opensearch.client import (
 )
 from icecdc_core.opensearch.counts import Counts
 from icecdc_core.session.jvm import persisted
-from icecdc_core.session.spark import settings_unless_set
+from icecdc_core.session.spark import collect_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -318,9 +318,7 @@ def write_actions(actions: DataFrame, writer: BulkWriter) -> Iterator[tuple[Bulk
 
     # A part that is lost is written again: the same operations, with the same outcome.
     with persisted(actions.mapInArrow(write, from_arrow_schema(_WRITTEN))) as written:
-        # Adaptive execution would plan the rows once more for each of its stages.
-        with settings_unless_set(actions.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
-            results = written.where("result IS NOT NULL").select("result").collect()
+        results = collect_at_once(written.where("result IS NOT NULL").select("result"))
         total = sum((pickle.loads(row["result"]) for row in results), BulkResult())  # noqa: S301 (our own tasks wrote it)
         if total.failure:
             raise total.failure

@@ -43,7 +43,8 @@ import org.apache.spark.sql.MergeIntoWriter;
 import org.apache.spark.sql.types.DataType;
 
 /**
- * Loops over Iceberg's files and file tasks, and a merge whose snapshot carries properties.
+ * Loops over Iceberg's files and file tasks, metadata and schemas as texts, and a merge whose snapshot carries
+ * properties.
  *
  * <p>Janino compiles it in the session, as it compiles the code that Spark generates: no lambdas and no generics. Texts
  * of many files cross to Python as one text, separated by null characters.

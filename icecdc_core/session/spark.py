@@ -124,6 +124,7 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
         connector = kafka_jars(f"connector-{spark_line(pyspark.__version__)}")
         given["spark.jars"] = ",".join(filter(None, [given.get("spark.jars"), *map(str, connector)]))
         # For its errors, PySpark notes the line of each expression: half of the time to build those of a small table.
+        # It asks once in a process.
         given.setdefault("spark.python.sql.dataFrameDebugging.enabled", "false")
     return {
         "spark.master": master,
@@ -271,12 +272,18 @@ def cached_and_counted(frame: DataFrame, level: StorageLevel, *totals: str, **co
     counts = [f"count_if({condition}) AS {quoted(name)}" for name, condition in conditions.items()]
     cached = frame.persist(level)
     try:
-        # Adaptive execution would take three jobs instead of one.
-        with settings_unless_set(frame.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
-            return cached, cached.selectExpr(*counts, *totals).collect()[0]
+        return cached, collect_at_once(cached.selectExpr(*counts, *totals))[0]
     except BaseException:
         unpersist(cached)
         raise
+
+
+def collect_at_once(frame: DataFrame) -> list[Row]:
+    """Collect rows without adaptive execution, which would take three jobs instead of one, and plan each anew."""
+    # Planned here, so that no other thread of the session goes without it while the rows are computed.
+    with settings_unless_set(frame.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
+        frame._jdf.queryExecution().executedPlan()
+    return frame.collect()
 
 
 REPORT_SECONDS = 5.0  # Spark reports right after the action; some releases never report what was dropped

@@ -173,6 +173,10 @@ def it_is_open_to_nobody_else_on_the_machine_or_the_network(tmp_path):
 def it_gives_long_texts_whole(spark):
     for text in ("x" * 2499 + "\N{GRINNING FACE}" + "y" * 3000, "\N{EURO SIGN}" * 6000):
         assert jvm.fetch_text(spark._jvm.java.lang.StringBuilder(text)) == text
+    columns = [f"named_struct('\N{GRINNING FACE}', {n}, 'v', array(date'2020-01-01')) AS c{n}" for n in range(60)]
+    frame = spark.range(1).selectExpr(*columns).withMetadata("c0", {"comment": "\N{EURO SIGN}"})
+    assert jvm.schema_of(frame) == frame.schema
+    assert jvm.schema_of(frame)["c0"].metadata == {"comment": "\N{EURO SIGN}"}
 
 
 def it_has_a_java_class_of_its_own_where_jars_come_from_elsewhere(spark, monkeypatch):

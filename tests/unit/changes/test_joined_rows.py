@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 from hypothesis import example, given, strategies as st
-from pyspark.sql import functions as F
 
 from icecdc_core.changes.joined_rows import find_joined_changes, met_once
 from icecdc_core.changes.narrow_rows import fetch_changed_rows, find_changed_identifiers
@@ -65,7 +64,9 @@ def changes_of(spark, older, newer, ids=BOTH):
     schema = f"region string, id {'long' if ids == ['id'] else 'int'}, value double, _change_type string"
     rows = [(*row, "DELETE") for row in older] + [(*row, "INSERT") for row in newer]
     changes = spark.createDataFrame(rows, schema)
-    return changes.withColumns({"_change_ordinal": F.lit(3), "_commit_snapshot_id": F.lit(2)})
+    nested = "named_struct('v', value, 'w', named_struct('r', region)) AS s", "map('k', value) AS m"
+    change = "3 AS _change_ordinal", "2L AS _commit_snapshot_id"
+    return changes.selectExpr("*", *nested, "array(region) AS _key_0", *change)
 
 
 def joined_changes(changes, ids, older, newer, row_hash="fast"):
