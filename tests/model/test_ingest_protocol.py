@@ -5,6 +5,7 @@ record exactly once: as a row, or as a dead letter.
 """
 
 import os
+from collections import deque
 from typing import NamedTuple
 
 import pytest
@@ -198,9 +199,9 @@ def what_is_wrong(world, mutant):
 def explore(kinds, mutant="", runs=2):
     """Return the first thing that is wrong in any world, and how many worlds there are."""
     first = World(kinds, (0,) * len(kinds), (None,) * len(kinds))
-    seen, waiting = {first}, [first]
+    seen, waiting = {first}, deque([first])
     while waiting:
-        world = waiting.pop()
+        world = waiting.popleft()  # the shortest way first: in depth, the order of a set decides how long it takes
         if wrong := what_is_wrong(world, mutant):
             return wrong, len(seen)
         new = {*next_worlds(world, mutant, runs)} - seen

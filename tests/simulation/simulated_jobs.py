@@ -163,6 +163,7 @@ def simulated() -> Iterator[None]:
         (client, "AnswerConnection", SimulatedConnection),
         (bulk, "ThreadPoolExecutor", simulated_executor),
         (bulk, "logging_to", lambda _: nullcontext()),
+        (bulk, "collect_at_once", lambda written: written.collect()),
         *((module, "Run", SimulatedRun) for module in (export, rollback, sync)),
         (runs, "open_indexable_source", open_indexable_source),
         (rollback, "table_facts", lambda *_: {}),
