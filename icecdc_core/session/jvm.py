@@ -116,10 +116,13 @@ def fetch_text(answer: Any) -> str:
     return "".join(answer.substring(start, min(start + part, length)) for start in range(0, length, part))
 
 
+def struct_type(spark: SparkSession, java_type: Any) -> StructType:
+    return StructType.fromJson(json.loads(fetch_text(java_helper(spark).json(java_type))))
+
+
 def schema_of(frame: DataFrame) -> StructType:
     """Return the schema of a frame as `DataFrame.schema` does, which waits 40 ms for that of many columns."""
-    json_text = fetch_text(java_helper(frame.sparkSession).json(frame._jdf.schema()))
-    return StructType.fromJson(json.loads(json_text))
+    return struct_type(frame.sparkSession, frame._jdf.schema())
 
 
 RETRIED_COMMITS = frozenset({"CommitFailedException", "CommitStateUnknownException"})

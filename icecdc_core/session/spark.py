@@ -279,7 +279,7 @@ def cached_and_counted(frame: DataFrame, level: StorageLevel, *totals: str, **co
 
 
 def collect_at_once(frame: DataFrame) -> list[Row]:
-    """Collect rows without adaptive execution, which would take three jobs instead of one, and plan each anew."""
+    """Collect rows without adaptive execution, which would take three jobs instead of one."""
     # Planned here, so that no other thread of the session goes without it while the rows are computed.
     with settings_unless_set(frame.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
         frame._jdf.queryExecution().executedPlan()

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name, with_times_as_texts
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, UnsupportedTypeError
-from icecdc_core.session.jvm import fetch_text, iceberg_class, java_helper
+from icecdc_core.session.jvm import fetch_text, iceberg_class, java_helper, struct_type
 from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
 
@@ -107,8 +107,7 @@ def top_level_names(spark: SparkSession, table: Any) -> list[str]:
 
 
 def spark_schema(spark: SparkSession, table: Any) -> StructType:
-    converted = iceberg_class(spark, "spark.SparkSchemaUtil").convert(table.schema())
-    return StructType.fromJson(json.loads(fetch_text(java_helper(spark).json(converted))))
+    return struct_type(spark, iceberg_class(spark, "spark.SparkSchemaUtil").convert(table.schema()))
 
 
 def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:
